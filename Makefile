@@ -1,0 +1,46 @@
+# The front door. CMake and Ninja do the work behind it; `make help` lists what can be asked for.
+#   SAN=address,undefined   build and test with sanitizers (also SAN=thread), in a build folder of its own
+#   CC=clang                another compiler
+#   BENCH=pattern           with `make bench`: only the rows whose name matches
+SAN    ?=
+comma  := ,
+BUILD  := build$(if $(SAN),-$(subst $(comma),-,$(SAN)))
+PREFIX ?= /usr/local
+
+.PHONY: help build run test bench install fmt clean deps coverage
+help:
+	@echo "make run      install what is missing, build, train the quick-start model and talk to it"
+	@echo "make test     install what is missing, build and run every test"
+	@echo "make bench    measure, beside what you would use instead (BENCH=pattern for a part)"
+	@echo "make build    build/ashlar (SAN=address,undefined or SAN=thread for a sanitizer build)"
+	@echo "make install  into PREFIX (now $(PREFIX))"
+	@echo "make coverage line and branch coverage of the test suite"
+	@echo "make fmt      format the sources;  make clean  remove the build folders"
+
+deps:
+	@scripts/deps.sh
+
+build: deps
+	@cmake -S . -B $(BUILD) -G Ninja -DASHLAR_SANITIZE=$(SAN) $(if $(filter command environment,$(origin CC)),-DCMAKE_C_COMPILER=$(CC)) > /dev/null
+	@cmake --build $(BUILD)
+
+run: build
+	@scripts/quickstart.sh $(BUILD)/ashlar
+
+test: deps
+	@scripts/test.sh "$(SAN)"
+
+bench: build
+	@scripts/bench.sh "$(BENCH)"
+
+coverage: deps
+	@scripts/coverage.sh
+
+install: build
+	@cmake --install $(BUILD) --prefix $(PREFIX)
+
+fmt:
+	@git ls-files '*.c' '*.h' | xargs clang-format -i
+
+clean:
+	@rm -rf build build-*

@@ -1,0 +1,11 @@
+# Files under src/compute/cpu/ named <op>_<isa>.c are compiled for that instruction set; the dispatcher picks one at run time.
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+  set(ISA_avx2 -mavx2 -mfma -mf16c)
+  set(ISA_avx512 -mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma -mf16c)
+endif()
+foreach(isa neon avx2 avx512)
+  file(GLOB isa_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/compute/cpu/*_${isa}.c)
+  if(isa_sources AND DEFINED ISA_${isa})
+    set_source_files_properties(${isa_sources} PROPERTIES COMPILE_OPTIONS "${ISA_${isa}}")
+  endif()
+endforeach()

@@ -1,0 +1,34 @@
+/* bf16 - 16-bit floats as stored in files and caches: bfloat16 and IEEE half, to and from float32. Round to nearest even. */
+#ifndef ASH_BASE_BF16_H
+#define ASH_BASE_BF16_H
+
+#include <stdint.h>
+#include <string.h>
+
+static inline float ash_bf16_to_f32(uint16_t h)
+{
+    uint32_t bits = (uint32_t)h << 16;
+    float f;
+    memcpy(&f, &bits, sizeof(f));
+    return f;
+}
+
+/* NaN stays NaN (made quiet). */
+static inline uint16_t ash_f32_to_bf16(float f)
+{
+    uint32_t bits;
+    memcpy(&bits, &f, sizeof(bits));
+    if ((bits & 0x7fffffffu) > 0x7f800000u) return (uint16_t)((bits >> 16) | 0x40u);
+    return (uint16_t)((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
+}
+
+/* The float that f becomes when it is stored as bf16. */
+static inline float ash_bf16_round(float f)
+{
+    return ash_bf16_to_f32(ash_f32_to_bf16(f));
+}
+
+float ash_f16_to_f32(uint16_t h);
+uint16_t ash_f32_to_f16(float f);
+
+#endif

@@ -1,0 +1,15 @@
+/* clock - time for measuring and for people. */
+#ifndef ASH_BASE_CLOCK_H
+#define ASH_BASE_CLOCK_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* Monotonic nanoseconds; differences are meaningful, absolute values are not. */
+uint64_t ash_clock_ns(void);
+/* Seconds since 1970, for names and records. */
+double ash_clock_wall_s(void);
+/* "58s", "3m12s", "2h05m", "4d03h": a duration for people. Returns buf. */
+const char *ash_clock_format(double seconds, char *buf, size_t buf_bytes);
+
+#endif

@@ -1,0 +1,31 @@
+/* Element types: sizes and the names that safetensors files use. */
+#include "base/dtype.h"
+
+#include <string.h>
+
+static const struct {
+    const char *name;
+    size_t bytes;
+} dtypes[ASH_DTYPE_COUNT] = {
+    [ASH_F32] = {"F32", 4}, [ASH_BF16] = {"BF16", 2}, [ASH_F16] = {"F16", 2}, [ASH_F64] = {"F64", 8},
+    [ASH_I8] = {"I8", 1},   [ASH_U8] = {"U8", 1},     [ASH_I16] = {"I16", 2}, [ASH_U16] = {"U16", 2},
+    [ASH_I32] = {"I32", 4}, [ASH_U32] = {"U32", 4},   [ASH_I64] = {"I64", 8}, [ASH_U64] = {"U64", 8},
+    [ASH_BOOL] = {"BOOL", 1}, [ASH_F8_E4M3] = {"F8_E4M3", 1}, [ASH_F8_E5M2] = {"F8_E5M2", 1},
+};
+
+size_t ash_dtype_bytes(enum ash_dtype dtype)
+{
+    return dtypes[dtype].bytes;
+}
+
+const char *ash_dtype_name(enum ash_dtype dtype)
+{
+    return dtypes[dtype].name;
+}
+
+int ash_dtype_parse(const char *name)
+{
+    for (int i = 0; i < ASH_DTYPE_COUNT; i++)
+        if (strcmp(dtypes[i].name, name) == 0) return i;
+    return -1;
+}

@@ -1,0 +1,34 @@
+/* file - whole files: mapped, read, and replaced in one step so that a crash leaves the old or the new, never half. */
+#ifndef ASH_BASE_FILE_H
+#define ASH_BASE_FILE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "ashlar/err.h"
+
+/* A read-only mapping. The caller owns it and keeps it alive while anything borrows from it. */
+struct ash_map {
+    const uint8_t *base;
+    size_t size_bytes;
+};
+
+/* Map a regular file. An empty file gives base NULL and size 0. Returns 0 or a negative errno with path and cause in err. */
+int ash_map_open(const char *path, struct ash_map *map_out, struct ash_err *err);
+void ash_map_close(struct ash_map *map);
+
+/* Read a whole file of at most max_bytes; *data_out is malloc'd and NUL-terminated behind size_out bytes. */
+int ash_file_read(const char *path, size_t max_bytes, char **data_out, size_t *size_out, struct ash_err *err);
+/* Write path through a temporary file beside it, flushed to disk and renamed. On error path is as it was. */
+int ash_file_replace(const char *path, const void *data, size_t size_bytes, struct ash_err *err);
+/* mkdir -p; an existing folder is success. */
+int ash_dir_make(const char *path, struct ash_err *err);
+/* Flush a folder's entries to disk, so that a rename inside it is durable. */
+int ash_dir_sync(const char *path, struct ash_err *err);
+/* Remove a folder and all below it. A missing one is success. */
+int ash_dir_remove(const char *path, struct ash_err *err);
+bool ash_path_exists(const char *path);
+/* "dir/name" into buf. Returns -ENAMETOOLONG when it does not fit. */
+int ash_path_join(char *buf, size_t buf_bytes, const char *dir, const char *name);
+
+#endif

@@ -1,0 +1,29 @@
+/* json - jansson with typed look-ups whose errors name the key, what was expected and what was found. */
+#ifndef ASH_BASE_JSON_H
+#define ASH_BASE_JSON_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "ashlar/err.h"
+
+#define ASH_JSON_MAX_BYTES ((size_t)512 << 20)
+
+/* Parse one JSON text (strict: UTF-8, no trailing text, no duplicate keys, bounded depth). name is for messages
+ * ("config.json"). The caller owns *json_out (json_decref). */
+int ash_json_parse(const char *text, size_t size_bytes, const char *name, json_t **json_out, struct ash_err *err);
+int ash_json_load(const char *path, json_t **json_out, struct ash_err *err);
+/* Write json to path through ash_file_replace, indented by 2. */
+int ash_json_save(const char *path, const json_t *json, struct ash_err *err);
+
+/* Each looks key up in obj. Absent or null keeps *value_out and returns 0 (the caller put the default there). Present
+ * sets it and returns 1. A wrong type or a value outside [min, max] is -EINVAL. Strings are borrowed from obj. */
+int ash_json_int(const json_t *obj, const char *key, int64_t min, int64_t max, int64_t *value_out, struct ash_err *err);
+int ash_json_double(const json_t *obj, const char *key, double min, double max, double *value_out, struct ash_err *err);
+int ash_json_bool(const json_t *obj, const char *key, bool *value_out, struct ash_err *err);
+int ash_json_string(const json_t *obj, const char *key, const char **value_out, struct ash_err *err);
+int ash_json_object(const json_t *obj, const char *key, const json_t **value_out, struct ash_err *err);
+int ash_json_array(const json_t *obj, const char *key, const json_t **value_out, struct ash_err *err);
+
+#endif

@@ -1,0 +1,260 @@
+/* ops - the operations a model is made of, as small tables that each backend fills (ref/, cpu/, later cuda/).
+ *
+ * The contract that every implementation keeps, to the bit (ref/ is the specification):
+ *   - A matrix product walks k in ascending order: acc = fma(a[k], b[k], acc), one chain per output element, starting
+ *     from 0 or from the value already in c. So the result depends neither on M, N, tiles and threads nor on how a
+ *     longer k is cut into several accumulating calls.
+ *   - A sum over a row (norms, softmax) uses ASH_LANES interleaved partial sums, lane l taking elements l, l + ASH_LANES, ... in
+ *     ascending order, then halves added pairwise (l with l + 8, then + 4, + 2, + 1).
+ *   - A sum over tokens (weight gradients) walks tokens in ascending order, one chain, starting from the value already
+ *     there. So gradients do not depend on how a grain is cut into micro-batches.
+ *   - Attention walks keys in blocks of ASH_ATTN_BLOCK from position 0 of the document, with one running maximum per row.
+ *   - Every output element belongs to one unit of the parallel loop; no result depends on the number of threads.
+ * Pointers are to memory of exec->memory. Strides and counts are in elements. Floats are float32 unless a dtype says so. */
+#ifndef ASH_COMPUTE_OPS_H
+#define ASH_COMPUTE_OPS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "base/dtype.h"
+#include "base/workers.h"
+#include "infra/memory.h"
+
+#define ASH_LANES 16
+#define ASH_ATTN_BLOCK 64
+#define ASH_ATTN_HEAD_MAX 512 /* largest head dimension */
+#define ASH_ROUTE_EXPERTS_MAX 1024
+#define ASH_ROUTE_CHOICES_MAX 64
+
+struct ash_exec;
+
+/* ---- matrix products --------------------------------------------------------------------------------------------- */
+
+/* A strided matrix: element (r, c) is at data[r * row_stride + c * col_stride]. */
+struct ash_mat {
+    const void *data;
+    enum ash_dtype dtype; /* F32, BF16 or F16 */
+    size_t row_stride, col_stride;
+};
+
+/* c[M,N] = a[M,K] b[K,N] (+ c) (+ bias). */
+struct ash_gemm_args {
+    size_t M, N, K;
+    struct ash_mat a, b;
+    float *c;
+    size_t c_stride;   /* between rows of c; columns are adjacent */
+    const float *bias; /* [N], added once after the last k; or NULL. Not together with accumulate. */
+    bool accumulate;   /* the chain starts from c instead of 0 */
+    bool round_bf16;   /* a and b are rounded to bf16 as they are read; the sum stays float32 */
+};
+
+struct ash_matrix_ops {
+    void (*gemm)(struct ash_exec *exec, const struct ash_gemm_args *args);
+    /* sum[c] += sum over rows r of x[r * stride + c], rows ascending: the gradient of a bias. */
+    void (*column_sum)(struct ash_exec *exec, const float *x, size_t stride, size_t rows, size_t cols, float *sum);
+};
+
+/* ---- embedding --------------------------------------------------------------------------------------------------- */
+
+struct ash_embed_ops {
+    /* out[r, :] = table[ids[r], :] (add: out += instead), r < rows; table is [vocab, cols] of dtype; ids in range. */
+    void (*gather)(struct ash_exec *exec, const void *table, enum ash_dtype dtype, size_t cols, const int32_t *ids,
+                   size_t rows, bool add, float *out);
+    /* table[ids[r], :] += grad[r, :], r ascending; table float32 [vocab, cols]. */
+    void (*scatter_add)(struct ash_exec *exec, float *table, size_t cols, const int32_t *ids, size_t rows,
+                        const float *grad);
+};
+
+/* ---- normalisation ----------------------------------------------------------------------------------------------- */
+
+/* Rows of cols elements; row (r, g) of group g < groups starts at r * stride + g * cols (per-head norms have groups > 1). */
+struct ash_norm_args {
+    size_t rows, groups, cols;
+    size_t x_stride, y_stride;
+    const float *x, *weight; /* weight [cols] */
+    const float *bias;       /* [cols]; layer norm only, may be NULL */
+    float eps;
+    float *y;
+    float *rstd; /* [rows * groups], written by forward, read by backward; NULL when no backward follows */
+    float *mean; /* likewise, layer norm only */
+    /* backward: */
+    const float *dy; /* strides like y */
+    float *dx;       /* strides like x; dx += when dx_add, else written. May be the same memory as dy. */
+    bool dx_add;
+    float *dweight, *dbias; /* += over (row, group) ascending; NULL to skip */
+};
+
+struct ash_norm_ops {
+    void (*rms_forward)(struct ash_exec *exec, const struct ash_norm_args *args);   /* y = w * (x / sqrt(mean(x^2) + eps)) */
+    void (*rms_backward)(struct ash_exec *exec, const struct ash_norm_args *args);
+    void (*layer_forward)(struct ash_exec *exec, const struct ash_norm_args *args); /* biased variance, as torch */
+    void (*layer_backward)(struct ash_exec *exec, const struct ash_norm_args *args);
+};
+
+/* ---- rotary positions -------------------------------------------------------------------------------------------- */
+
+struct ash_rope_args {
+    size_t rows, heads, head_stride, row_stride; /* element d of head h of row r: x[r * row_stride + h * head_stride + d] */
+    size_t dims;                                 /* rotated dims of each head (even), from x */
+    bool interleaved_in; /* pairs are (2i, 2i+1) in x; the result is stored in halves (i, i + dims/2), as transformers does for
+                            deepseek. Backward undoes both. */
+    const int32_t *positions;  /* [rows] */
+    const float *cos, *sin;    /* tables [max position, dims/2] */
+    float *x;                  /* in place */
+    bool inverse;              /* backward: rotate by the negative angle (and scatter back to interleaved pairs) */
+};
+
+struct ash_rope_ops {
+    void (*apply)(struct ash_exec *exec, const struct ash_rope_args *args);
+};
+
+/* ---- attention --------------------------------------------------------------------------------------------------- */
+
+/* One document: q_count query rows that start at row q_row of q and out. The first has position pos; key j has position j.
+ * Query i sees keys j with j <= pos + i and, under a window, j > pos + i - window. */
+struct ash_attn_seq {
+    size_t q_row, q_count, pos;
+    const void *k, *v; /* key 0 of this document */
+    float *dk, *dv;    /* backward: likewise, += */
+};
+
+struct ash_attn_args {
+    size_t heads, kv_heads; /* query head h reads kv head h / (heads / kv_heads) */
+    size_t dim_k, dim_v;    /* per head; at most ASH_ATTN_HEAD_MAX */
+    float scale;
+    size_t window;          /* 0: none */
+    enum ash_dtype kv_dtype; /* of k and v: F32 or BF16 (a cache may be narrower; then forward only) */
+    size_t q_stride, k_stride, v_stride, out_stride; /* between rows; heads are adjacent */
+    const float *q;
+    float *out;
+    float *lse; /* [query rows, heads]: log of the sum of exponentials; written by forward (NULL: not), read by backward */
+    const struct ash_attn_seq *seqs;
+    size_t seq_count;
+    /* backward (pos of every sequence is 0): */
+    const float *dout; /* strides like out */
+    float *dq;         /* strides like q, written */
+};
+
+struct ash_attn_ops {
+    void (*forward)(struct ash_exec *exec, const struct ash_attn_args *args);
+    void (*backward)(struct ash_exec *exec, const struct ash_attn_args *args);
+};
+
+/* ---- activations and row arithmetic ------------------------------------------------------------------------------ */
+
+enum ash_gelu { ASH_GELU_TANH, ASH_GELU_ERF };
+
+struct ash_act_ops {
+    /* out = silu(gate) * up; all [count]. Backward turns dout into dgate and dup (any of them may alias gate, up or dout
+     * element by element). */
+    void (*swiglu_forward)(struct ash_exec *exec, const float *gate, const float *up, size_t count, float *out);
+    void (*swiglu_backward)(struct ash_exec *exec, const float *gate, const float *up, const float *dout, size_t count,
+                            float *dgate, float *dup);
+    void (*gelu_forward)(struct ash_exec *exec, enum ash_gelu kind, const float *x, size_t count, float *out);
+    void (*gelu_backward)(struct ash_exec *exec, enum ash_gelu kind, const float *x, const float *dout, size_t count,
+                          float *dx);
+};
+
+struct ash_row_ops {
+    void (*add)(struct ash_exec *exec, const float *a, const float *b, size_t count, float *out); /* out = a + b */
+    void (*scale)(struct ash_exec *exec, float *x, float factor, size_t count);
+    void (*round_bf16)(struct ash_exec *exec, const float *x, size_t count, float *out);
+    /* out[r, :] = x[index[r], :] */
+    void (*gather)(struct ash_exec *exec, const float *x, size_t cols, const int32_t *index, size_t rows, float *out);
+    /* out[t, :] = (add ? out : 0) + sum over s < slots, ascending, of weight[t, s] * y[where[t, s], :]; weight NULL means 1. */
+    void (*combine)(struct ash_exec *exec, const float *y, size_t cols, const int32_t *where, const float *weight,
+                    size_t slots, size_t rows, bool add, float *out);
+    /* out[t, s] = dot(x[t, :], y[where[t, s], :]), a row sum: the gradient of combine's weights. */
+    void (*slot_dot)(struct ash_exec *exec, const float *x, const float *y, size_t cols, const int32_t *where, size_t slots,
+                     size_t rows, float *out);
+};
+
+/* ---- loss -------------------------------------------------------------------------------------------------------- */
+
+struct ash_loss_ops {
+    /* For each row r: loss[r] = logsumexp(logits[r]) - logits[r, target], and logits[r] becomes its gradient times scale
+     * (when scale != 0). target < 0 gives loss 0 and gradient 0. logits [rows, vocab]. */
+    void (*cross_entropy)(struct ash_exec *exec, float *logits, size_t rows, size_t vocab, const int32_t *targets,
+                          float scale, float *loss);
+};
+
+/* ---- expert routing ---------------------------------------------------------------------------------------------- */
+
+struct ash_route_args {
+    size_t rows, experts, choices; /* choices: experts per token */
+    bool sigmoid;                  /* scores are sigmoids (deepseek); else a softmax over experts */
+    bool normalize;                /* divide the chosen weights by their sum */
+    size_t groups, top_groups;     /* groups > 1: choose among the top_groups groups with the largest sum of their best two */
+    const float *choice_bias;      /* [experts], added for choosing only; may be NULL */
+    float scale;                   /* factor on the chosen weights */
+    const float *logits;           /* [rows, experts] */
+    int32_t *index;                /* [rows, choices], by descending score; ties go to the lower expert */
+    float *weight;                 /* [rows, choices] */
+    /* backward: */
+    const float *dweight; /* [rows, choices] */
+    float *dlogits;       /* [rows, experts], written */
+};
+
+struct ash_route_ops {
+    void (*forward)(struct ash_exec *exec, const struct ash_route_args *args);
+    void (*backward)(struct ash_exec *exec, const struct ash_route_args *args); /* choices are constants */
+};
+
+/* ---- optimizer --------------------------------------------------------------------------------------------------- */
+
+struct ash_adamw_args {
+    size_t count;
+    float *param, *m, *v; /* float32, updated */
+    const float *grad;
+    float grad_scale; /* clipping factor */
+    float lr, beta1, beta2, eps, weight_decay;
+    float correction1, correction2; /* 1 - beta^t */
+    uint16_t *param_bf16;           /* the working copy, refreshed; or NULL */
+};
+
+#define ASH_SUMSQ_BLOCK 4096
+
+struct ash_optim_ops {
+    void (*adamw)(struct ash_exec *exec, const struct ash_adamw_args *args);
+    /* block_sums[b] = row sum (float64 lanes) of squares of x[b * ASH_SUMSQ_BLOCK ...]: one value per started block. */
+    void (*sum_squares)(struct ash_exec *exec, const float *x, size_t count, double *block_sums);
+};
+
+/* ---- backends ---------------------------------------------------------------------------------------------------- */
+
+struct ash_ops {
+    const char *name;
+    const struct ash_matrix_ops *matrix;
+    const struct ash_embed_ops *embed;
+    const struct ash_norm_ops *norm;
+    const struct ash_rope_ops *rope;
+    const struct ash_attn_ops *attn;
+    const struct ash_act_ops *act;
+    const struct ash_row_ops *row;
+    const struct ash_loss_ops *loss;
+    const struct ash_route_ops *route;
+    const struct ash_optim_ops *optim;
+};
+
+extern const struct ash_ops ash_ops_ref;
+
+/* What an op runs on. One owner thread. */
+struct ash_exec {
+    const struct ash_ops *ops;
+    const struct ash_memory_ops *memory;
+    struct ash_workers *workers;
+    struct ash_buffer *scratch; /* one per worker, grown on demand; see ash_exec_scratch */
+};
+
+/* backend: "ref", "cpu" (the best path this machine can run), a path by name ("neon", "avx2", ...), or NULL for the best.
+ * An unknown or unavailable one is -EINVAL and the sentence lists what there is. thread_count as in ash_workers_open. */
+int ash_exec_init(struct ash_exec *exec, const char *backend, int thread_count, struct ash_err *err);
+void ash_exec_fini(struct ash_exec *exec);
+/* Memory of at least size_bytes that only this worker uses, valid until its next call; contents undefined. Aborts when the system
+ * is out of memory: sizes are bounded by tile sizes, not by input. */
+void *ash_exec_scratch(struct ash_exec *exec, int worker, size_t size_bytes);
+/* Names of the backends this machine can run, best first, NULL-terminated. */
+const char *const *ash_exec_backends(void);
+
+#endif

@@ -1,0 +1,41 @@
+/* memory - where tensors live. Floors above ask a memory for bytes and never assume that the host may touch them;
+ * the host memory is the plain implementation, a device adds another. */
+#ifndef ASH_INFRA_MEMORY_H
+#define ASH_INFRA_MEMORY_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include "ashlar/err.h"
+
+struct ash_memory_ops {
+    size_t size; /* of this struct, for binary growth */
+    const char *name;
+    bool host_visible; /* may the host read and write it directly? */
+    void *(*alloc)(size_t size_bytes); /* aligned to ASH_MEMORY_ALIGN, contents undefined; NULL when full */
+    void (*free)(void *ptr, size_t size_bytes);
+    int (*copy)(void *dst, const void *src, size_t size_bytes); /* within, into or out of this memory */
+    int (*zero)(void *dst, size_t size_bytes);
+};
+
+#define ASH_MEMORY_ALIGN ((size_t)64)
+
+/* Host memory: page-aligned and huge-page-advised above 2 MiB. */
+extern const struct ash_memory_ops ash_memory_host;
+
+/* A block owned by the caller. */
+struct ash_buffer {
+    void *data;
+    size_t size_bytes;
+    const struct ash_memory_ops *memory;
+};
+
+/* Allocate zeroed bytes. size_bytes 0 is allowed (data NULL). Returns 0 or -ENOMEM; err names what and how much. */
+int ash_buffer_init(struct ash_buffer *buffer, const struct ash_memory_ops *memory, size_t size_bytes, const char *what,
+                    struct ash_err *err);
+/* Free; a zeroed struct is a no-op. */
+void ash_buffer_fini(struct ash_buffer *buffer);
+/* Bytes allocated through buffers now and at most, over all memories: for reports and tests. */
+size_t ash_memory_used_bytes(void);
+size_t ash_memory_peak_bytes(void);
+
+#endif

@@ -1,0 +1,71 @@
+/* config - what a model is: one normalised description that every family's config.json is read into.
+ * The families differ in names and defaults (families.c); everything behind this header sees only the description. */
+#ifndef ASH_MODEL_CONFIG_H
+#define ASH_MODEL_CONFIG_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "base/json.h"
+#include "compute/ops.h"
+
+#define ASH_MODEL_LAYERS_MAX 1024
+
+enum ash_norm_kind { ASH_NORM_RMS, ASH_NORM_LAYER };
+enum ash_attn_kind { ASH_ATTN_GROUPED, ASH_ATTN_LATENT };
+enum ash_mlp_kind { ASH_MLP_GATED, ASH_MLP_GELU_TANH, ASH_MLP_GELU_ERF };
+enum ash_rope_kind { ASH_ROPE_NONE, ASH_ROPE_DEFAULT, ASH_ROPE_LINEAR, ASH_ROPE_LLAMA3, ASH_ROPE_YARN };
+
+struct ash_rope_config {
+    enum ash_rope_kind kind; /* ASH_ROPE_NONE: learned positions (gpt2) */
+    double theta;
+    double factor, low_freq_factor, high_freq_factor; /* scaling */
+    double original_positions;
+    double beta_fast, beta_slow, mscale, mscale_all_dim, attention_factor; /* yarn; attention_factor 0: by formula */
+    bool truncate;                                                         /* yarn: round the correction range to whole dims */
+    bool interleaved;
+};
+
+struct ash_expert_config {
+    size_t experts;    /* 0: no sparse layers */
+    size_t choices;    /* per token */
+    size_t ffn;        /* of one expert */
+    size_t shared_ffn; /* of the experts that every token visits, as one block; 0: none */
+    size_t groups, top_groups;
+    bool sigmoid, normalize, choice_bias;
+    double scale;
+};
+
+struct ash_model_config {
+    const struct ash_family *family;
+    size_t vocab, hidden, layers, heads, kv_heads, ffn, max_positions;
+    size_t head_dim; /* of q and k in attention, of v too in grouped attention */
+    enum ash_norm_kind norm;
+    enum ash_attn_kind attn;
+    enum ash_mlp_kind mlp;
+    double norm_eps;
+    bool tied;                      /* the output matrix is the embedding */
+    bool qkv_bias, out_bias, mlp_bias, qk_norm;
+    bool transposed;                /* matrices are stored [in, out] (gpt2) */
+    struct ash_rope_config rope;
+    struct ash_expert_config expert;
+    /* latent attention (deepseek): ranks of the compressed q (0: not compressed) and kv, split of a head */
+    size_t q_rank, kv_rank, rope_dim, nope_dim, v_dim;
+    double attn_scale;              /* factor on q.k */
+    bool scale_by_layer;            /* and divided by layer + 1 (a gpt2 option) */
+    double init_std;
+    uint8_t sparse[ASH_MODEL_LAYERS_MAX];  /* 1: layer has experts */
+    uint32_t window[ASH_MODEL_LAYERS_MAX]; /* sliding window, 0: none */
+    int32_t bos, eos[8];            /* -1: none; eos_count of them */
+    size_t eos_count;
+    json_t *source;                 /* config.json as it was read: written back unchanged with the model */
+};
+
+/* Read a config.json (already parsed; referenced, not stolen). Refuses unknown model types and absurd values with a sentence. */
+int ash_model_config_parse(const json_t *json, struct ash_model_config *config_out, struct ash_err *err);
+int ash_model_config_load(const char *dir, struct ash_model_config *config_out, struct ash_err *err);
+void ash_model_config_fini(struct ash_model_config *config);
+/* "llama, mistral, qwen2, ...": for messages and help. */
+const char *ash_model_families(void);
+
+#endif

@@ -1,0 +1,70 @@
+/* safetensors - the tensor file of the field: read by mapping, written in one pass, replaced atomically.
+ * A reader trusts nothing: the header's size, every offset, shape and dtype is checked before a pointer is handed out. */
+#ifndef ASH_STORAGE_SAFETENSORS_H
+#define ASH_STORAGE_SAFETENSORS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "ashlar/err.h"
+#include "base/dtype.h"
+
+#define ASH_TENSOR_DIMS_MAX 8
+#define ASH_SAFETENSORS_HEADER_MAX ((size_t)100 << 20)
+
+/* A tensor in a mapped file; borrowed from the reader. */
+struct ash_tensor_view {
+    const char *name;
+    enum ash_dtype dtype;
+    int dim_count;
+    size_t dims[ASH_TENSOR_DIMS_MAX];
+    const void *data; /* little endian, row-major; aligned to its element size */
+    size_t size_bytes;
+};
+
+size_t ash_tensor_count(const struct ash_tensor_view *view); /* number of elements */
+
+struct ash_safetensors; /* one or many files as one set of names */
+
+/* Open a file, or a Hugging Face folder: model.safetensors, or the shards that model.safetensors.index.json lists.
+ * Weights stay on disk until they are touched. */
+int ash_safetensors_open(const char *path, struct ash_safetensors **set_out, struct ash_err *err);
+/* The same over bytes in memory (borrowed until close): for tests and fuzzing. */
+int ash_safetensors_parse(const void *data, size_t size_bytes, const char *name, struct ash_safetensors **set_out,
+                          struct ash_err *err);
+void ash_safetensors_close(struct ash_safetensors *set);
+
+size_t ash_safetensors_size(const struct ash_safetensors *set); /* number of tensors */
+const struct ash_tensor_view *ash_safetensors_at(const struct ash_safetensors *set, size_t index); /* sorted by name */
+/* By name, or NULL. */
+const struct ash_tensor_view *ash_safetensors_find(const struct ash_safetensors *set, const char *name);
+/* A value of the first file's __metadata__, or NULL. */
+const char *ash_safetensors_metadata(const struct ash_safetensors *set, const char *key);
+
+/* One tensor to be written. fill(ctx, index, first_byte, buf, size) produces bytes [first_byte, first_byte + size) of tensor
+ * `index`, so that a writer never needs the whole tensor in another copy; where fill is NULL, data is written as it is. */
+struct ash_tensor_spec {
+    const char *name;
+    enum ash_dtype dtype;
+    int dim_count;
+    size_t dims[ASH_TENSOR_DIMS_MAX];
+    const void *data;
+};
+typedef int (*ash_tensor_fill_fn)(void *ctx, size_t index, size_t first_byte, void *buf, size_t size_bytes);
+
+struct ash_metadata {
+    const char *key, *value;
+};
+
+/* Write specs to path (through a temporary file, flushed and renamed; on error path is as it was, and the sentence says
+ * which of "disk full", "no permission"... it was). Tensors are laid out in the order given, 8-byte aligned header, as
+ * the reference library does. */
+int ash_safetensors_write(const char *path, const struct ash_tensor_spec *specs, size_t count,
+                          const struct ash_metadata *metadata, size_t metadata_count, ash_tensor_fill_fn fill, void *ctx,
+                          struct ash_err *err);
+/* Write a folder's weights: model.safetensors, or, where they exceed max_shard_bytes (0: no limit), model-0000i-of-0000n.safetensors
+ * and the index file, written last. */
+int ash_safetensors_write_folder(const char *dir, const struct ash_tensor_spec *specs, size_t count, size_t max_shard_bytes,
+                                 ash_tensor_fill_fn fill, void *ctx, struct ash_err *err);
+
+#endif
