@@ -1,0 +1,36 @@
+/* dataset - token shards as an endless, randomly ordered, directly addressable sequence of training samples.
+ * Which tokens sample (step, slot) holds is a pure function of (seed, step, slot) and the data: it does not depend on
+ * who reads it, in what order, or on what was read before. Thread-safe after open. */
+#ifndef ASH_TRAIN_DATASET_H
+#define ASH_TRAIN_DATASET_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include "ashlar/err.h"
+#include "model/model.h"
+
+struct ash_dataset;
+
+/* One sequence of seq_tokens rows. Storage belongs to the caller: ids and targets hold seq_tokens, docs holds seq_tokens. */
+struct ash_sample {
+    int32_t *ids;
+    int32_t *targets;     /* the next token of the same document, or -1 at its end */
+    struct ash_doc *docs; /* row counts from 0 in this sample; pos 0: documents do not see each other */
+    size_t doc_count;
+};
+
+/* path: a token shard, or a folder of them as `ashlar data` writes it. Every epoch visits every window of seq_tokens tokens once, in
+ * the order of the permutation named by (seed, epoch). Empty or too short data is -EINVAL. */
+int ash_dataset_open(const char *path, size_t seq_tokens, uint64_t seed, struct ash_dataset **dataset_out, struct ash_err *err);
+void ash_dataset_close(struct ash_dataset *dataset);
+
+size_t ash_dataset_tokens(const struct ash_dataset *dataset);
+size_t ash_dataset_windows(const struct ash_dataset *dataset);   /* samples per epoch */
+size_t ash_dataset_vocab_size(const struct ash_dataset *dataset); /* one more than the largest id its shards may hold */
+uint64_t ash_dataset_hash(const struct ash_dataset *dataset);    /* of the data's identity: a resumed run checks it */
+
+/* Fill sample for slot (< slots_per_step) of step (from 0). */
+void ash_dataset_read(const struct ash_dataset *dataset, uint64_t step, uint64_t slot, uint64_t slots_per_step,
+                      struct ash_sample *sample);
+
+#endif
