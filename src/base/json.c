@@ -1,0 +1,145 @@
+/* JSON through jansson, strict, with messages that name the place. */
+#include "base/json.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+
+int ash_json_parse(const char *text, size_t size_bytes, const char *name, json_t **json_out, struct ash_err *err)
+{
+    json_error_t where;
+    json_t *json = NULL;
+
+    if (size_bytes > ASH_JSON_MAX_BYTES)
+        return ash_err_set(err, -EFBIG, "%s: %zu bytes of JSON are more than the limit of %zu", name, size_bytes,
+                           ASH_JSON_MAX_BYTES);
+    json = json_loadb(text, size_bytes, JSON_REJECT_DUPLICATES, &where);
+    if (json == NULL)
+        return ash_err_set(err, -EINVAL, "%s:%d:%d: not valid JSON: %s", name, where.line, where.column, where.text);
+    *json_out = json;
+    return 0;
+}
+
+int ash_json_load(const char *path, json_t **json_out, struct ash_err *err)
+{
+    char *text = NULL;
+    size_t size_bytes = 0;
+    int rc = ash_file_read(path, ASH_JSON_MAX_BYTES, &text, &size_bytes, err);
+
+    if (rc < 0) return rc;
+    rc = ash_json_parse(text, size_bytes, path, json_out, err);
+    free(text);
+    return rc;
+}
+
+int ash_json_save(const char *path, const json_t *json, struct ash_err *err)
+{
+    char *text = json_dumps(json, JSON_INDENT(2));
+    size_t length;
+    int rc;
+
+    if (text == NULL) return ash_err_set(err, -ENOMEM, "cannot write '%s': out of memory", path);
+    length = strlen(text);
+    text[length] = '\n'; /* a text file ends in a newline; it takes the place of the NUL */
+    rc = ash_file_replace(path, text, length + 1, err);
+    free(text);
+    return rc;
+}
+
+static const char *type_name(const json_t *value)
+{
+    switch (json_typeof(value)) {
+    case JSON_OBJECT: return "an object";
+    case JSON_ARRAY: return "an array";
+    case JSON_STRING: return "a string";
+    case JSON_INTEGER: return "an integer";
+    case JSON_REAL: return "a number with a fraction";
+    case JSON_TRUE:
+    case JSON_FALSE: return "true or false";
+    default: return "null";
+    }
+}
+
+/* The value of key, or NULL when it is absent or null. obj may be anything, NULL too. */
+static const json_t *find(const json_t *obj, const char *key)
+{
+    const json_t *value = json_object_get(obj, key);
+
+    return json_is_null(value) ? NULL : value;
+}
+
+static int wrong_type(struct ash_err *err, const char *key, const char *expected, const json_t *value)
+{
+    return ash_err_set(err, -EINVAL, "'%s' must be %s, but it is %s", key, expected, type_name(value));
+}
+
+int ash_json_int(const json_t *obj, const char *key, int64_t min, int64_t max, int64_t *value_out, struct ash_err *err)
+{
+    const json_t *value = find(obj, key);
+    int64_t number;
+
+    if (value == NULL) return 0;
+    if (!json_is_integer(value)) return wrong_type(err, key, "an integer", value);
+    number = json_integer_value(value);
+    if (number < min || number > max)
+        return ash_err_set(err, -EINVAL, "'%s' is %lld, but it must be from %lld to %lld", key, (long long)number,
+                           (long long)min, (long long)max);
+    *value_out = number;
+    return 1;
+}
+
+int ash_json_double(const json_t *obj, const char *key, double min, double max, double *value_out, struct ash_err *err)
+{
+    const json_t *value = find(obj, key);
+    double number;
+
+    if (value == NULL) return 0;
+    if (!json_is_number(value)) return wrong_type(err, key, "a number", value);
+    number = json_number_value(value);
+    if (!(number >= min && number <= max))
+        return ash_err_set(err, -EINVAL, "'%s' is %g, but it must be from %g to %g", key, number, min, max);
+    *value_out = number;
+    return 1;
+}
+
+int ash_json_bool(const json_t *obj, const char *key, bool *value_out, struct ash_err *err)
+{
+    const json_t *value = find(obj, key);
+
+    if (value == NULL) return 0;
+    if (!json_is_boolean(value)) return wrong_type(err, key, "true or false", value);
+    *value_out = json_is_true(value);
+    return 1;
+}
+
+int ash_json_string(const json_t *obj, const char *key, const char **value_out, struct ash_err *err)
+{
+    const json_t *value = find(obj, key);
+
+    if (value == NULL) return 0;
+    if (!json_is_string(value)) return wrong_type(err, key, "a string", value);
+    *value_out = json_string_value(value);
+    return 1;
+}
+
+int ash_json_object(const json_t *obj, const char *key, const json_t **value_out, struct ash_err *err)
+{
+    const json_t *value = find(obj, key);
+
+    if (value == NULL) return 0;
+    if (!json_is_object(value)) return wrong_type(err, key, "an object", value);
+    *value_out = value;
+    return 1;
+}
+
+int ash_json_array(const json_t *obj, const char *key, const json_t **value_out, struct ash_err *err)
+{
+    const json_t *value = find(obj, key);
+
+    if (value == NULL) return 0;
+    if (!json_is_array(value)) return wrong_type(err, key, "an array", value);
+    *value_out = value;
+    return 1;
+}

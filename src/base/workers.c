@@ -1,0 +1,247 @@
+/* Worker threads. One 32-bit word says how many seats a loop offers and how many threads sit in it; a thread takes a seat with one
+ * compare-and-swap, so a short loop does not wait for threads that never came. Idle threads spin for a moment, then sleep on
+ * the word (a futex). */
+#include "base/workers.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/assert.h"
+#include "base/clock.h"
+#include "base/cores.h"
+
+#define SEAT ((uint32_t)1 << 16) /* upper half of the word: seats on offer; lower half: threads seated */
+#define STOP ((uint32_t)1 << 31)
+#define SEATED(word) ((word) & (SEAT - 1))
+#define OFFERED(word) (((word) & ~STOP) / SEAT)
+
+#define SPIN_NS 50000      /* longer than the gap between two loops of a step, shorter than anyone notices */
+#define SPINS_PER_LOOK 64  /* pauses between two looks at the clock */
+#define RANGES_PER_THREAD 4 /* so that a late thread leaves work for the others */
+
+#define WAKE_WORKERS 1u
+#define WAKE_CALLER 2u
+
+struct worker {
+    struct ash_workers *workers;
+    pthread_t thread;
+    int index;
+};
+
+struct ash_workers {
+    _Alignas(64) _Atomic uint32_t word;
+    _Atomic int sleepers;       /* workers in (or about to enter) a futex wait */
+    _Atomic int caller_sleeps;
+    _Alignas(64) _Atomic size_t next; /* first unit that nobody has taken */
+    /* The loop: written by the caller before it offers seats, read by those who took one. */
+    _Alignas(64) size_t count;
+    size_t range_units;
+    ash_range_fn body;
+    void *ctx;
+    bool spin; /* there is a core for every thread */
+    int thread_count, started;
+    struct worker threads[];
+};
+
+static void futex_wait(_Atomic uint32_t *word, uint32_t seen, uint32_t who)
+{
+    syscall(SYS_futex, word, FUTEX_WAIT_BITSET_PRIVATE, seen, NULL, NULL, who);
+}
+
+static void futex_wake(_Atomic uint32_t *word, int count, uint32_t who)
+{
+    syscall(SYS_futex, word, FUTEX_WAKE_BITSET_PRIVATE, count, NULL, NULL, who);
+}
+
+static void pause_core(void)
+{
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("isb");
+#endif
+}
+
+static bool has_work(uint32_t word)
+{
+    return word >= SEAT; /* a seat, or the end */
+}
+
+static bool all_left(uint32_t word)
+{
+    return SEATED(word) == 0;
+}
+
+/* Look at the word until ready(word) or the patience ends; returns the last word seen. */
+static uint32_t spin_until(struct ash_workers *workers, bool (*ready)(uint32_t))
+{
+    uint32_t word = atomic_load_explicit(&workers->word, memory_order_acquire);
+    uint64_t end_ns;
+
+    if (ready(word) || !workers->spin) return word;
+    end_ns = ash_clock_ns() + SPIN_NS;
+    do {
+        for (int i = 0; i < SPINS_PER_LOOK; i++) {
+            word = atomic_load_explicit(&workers->word, memory_order_acquire);
+            if (ready(word)) return word;
+            pause_core();
+        }
+    } while (ash_clock_ns() < end_ns);
+    return word;
+}
+
+/* Take a seat in the next loop. Returns false when it is time to end. */
+static bool take_seat(struct ash_workers *workers)
+{
+    uint32_t word = spin_until(workers, has_work);
+
+    for (;;) {
+        if (word & STOP) return false;
+        if (OFFERED(word) > 0) {
+            if (atomic_compare_exchange_weak_explicit(&workers->word, &word, word - SEAT + 1, memory_order_acquire,
+                                                      memory_order_acquire))
+                return true;
+            continue;
+        }
+        atomic_fetch_add(&workers->sleepers, 1);
+        futex_wait(&workers->word, word, WAKE_WORKERS); /* returns at once if the word has changed */
+        atomic_fetch_sub(&workers->sleepers, 1);
+        word = atomic_load_explicit(&workers->word, memory_order_acquire);
+    }
+}
+
+/* Nothing is left of the loop: give the seat back and withdraw the ones that nobody took. */
+static void leave_seat(struct ash_workers *workers)
+{
+    uint32_t word = atomic_load_explicit(&workers->word, memory_order_relaxed);
+
+    while (!atomic_compare_exchange_weak(&workers->word, &word, SEATED(word) - 1))
+        ;
+    if (SEATED(word) == 1 && atomic_load(&workers->caller_sleeps)) futex_wake(&workers->word, 1, WAKE_CALLER);
+}
+
+static void run_ranges(struct ash_workers *workers, int index)
+{
+    const size_t count = workers->count, units = workers->range_units;
+
+    for (;;) {
+        size_t begin = atomic_fetch_add_explicit(&workers->next, units, memory_order_relaxed);
+        if (begin >= count) return;
+        workers->body(workers->ctx, begin, count - begin < units ? count : begin + units, index);
+    }
+}
+
+static void *worker_main(void *arg)
+{
+    struct worker *self = arg;
+
+    while (take_seat(self->workers)) {
+        run_ranges(self->workers, self->index);
+        leave_seat(self->workers);
+    }
+    return NULL;
+}
+
+static void offer_seats(struct ash_workers *workers, uint32_t seats)
+{
+    uint32_t before = atomic_exchange(&workers->word, seats * SEAT);
+
+    ash_assert(before == 0); /* else a body called us, or two threads share the workers */
+    if (atomic_load(&workers->sleepers) > 0) futex_wake(&workers->word, (int)seats, WAKE_WORKERS);
+}
+
+static void wait_all_left(struct ash_workers *workers)
+{
+    uint32_t word = atomic_load_explicit(&workers->word, memory_order_relaxed);
+
+    while (!atomic_compare_exchange_weak_explicit(&workers->word, &word, SEATED(word), memory_order_acquire,
+                                                  memory_order_relaxed)) /* nobody new may sit down */
+        ;
+    word = spin_until(workers, all_left);
+    if (all_left(word)) return;
+    atomic_store(&workers->caller_sleeps, 1);
+    for (word = atomic_load(&workers->word); !all_left(word); word = atomic_load(&workers->word))
+        futex_wait(&workers->word, word, WAKE_CALLER);
+    atomic_store(&workers->caller_sleeps, 0);
+}
+
+void ash_workers_run(struct ash_workers *workers, size_t count, size_t min_units, ash_range_fn body, void *ctx)
+{
+    size_t threads, units, ranges;
+
+    if (count == 0) return;
+    if (min_units == 0) min_units = 1;
+    if (workers == NULL || workers->thread_count == 1 || count <= min_units) {
+        body(ctx, 0, count, 0);
+        return;
+    }
+    threads = (size_t)workers->thread_count;
+    units = count / (threads * RANGES_PER_THREAD);
+    if (units < min_units) units = min_units;
+    ranges = (count - 1) / units + 1;
+    ash_assert(count <= SIZE_MAX - units * (threads + 1)); /* the counter runs past the end once per thread */
+    workers->count = count;
+    workers->range_units = units;
+    workers->body = body;
+    workers->ctx = ctx;
+    atomic_store_explicit(&workers->next, 0, memory_order_relaxed);
+    offer_seats(workers, (uint32_t)((ranges < threads ? ranges : threads) - 1));
+    run_ranges(workers, 0);
+    wait_all_left(workers);
+}
+
+int ash_workers_open(int thread_count, struct ash_workers **workers_out, struct ash_err *err)
+{
+    struct ash_workers *workers = NULL;
+    int cores = ash_cores_usable(), rc;
+    size_t size_bytes;
+
+    if (thread_count == 0) thread_count = cores < ASH_WORKERS_MAX ? cores : ASH_WORKERS_MAX;
+    if (thread_count < 0 || thread_count > ASH_WORKERS_MAX)
+        return ash_err_set(err, -EINVAL, "%d threads cannot be started: choose from 1 to %d, or 0 for one per core",
+                           thread_count, ASH_WORKERS_MAX);
+    size_bytes = sizeof(*workers) + (size_t)thread_count * sizeof(workers->threads[0]);
+    size_bytes = (size_bytes + 63) / 64 * 64;
+    workers = aligned_alloc(64, size_bytes);
+    if (workers == NULL) return ash_err_set(err, -ENOMEM, "out of memory for %d threads", thread_count);
+    memset(workers, 0, size_bytes);
+    workers->thread_count = thread_count;
+    workers->spin = thread_count <= cores;
+    for (int i = 1; i < thread_count; i++) {
+        workers->threads[i] = (struct worker){.workers = workers, .index = i};
+        rc = -pthread_create(&workers->threads[i].thread, NULL, worker_main, &workers->threads[i]);
+        if (rc < 0) goto fail;
+        workers->started++;
+    }
+    *workers_out = workers;
+    return 0;
+
+fail:
+    ash_err_set(err, rc, "thread %d of %d cannot be started: %s", workers->started + 1, thread_count, strerror(-rc));
+    ash_workers_close(workers);
+    return rc;
+}
+
+void ash_workers_close(struct ash_workers *workers)
+{
+    if (workers == NULL) return;
+    atomic_store(&workers->word, STOP);
+    futex_wake(&workers->word, INT_MAX, WAKE_WORKERS);
+    for (int i = 1; i <= workers->started; i++)
+        pthread_join(workers->threads[i].thread, NULL);
+    free(workers);
+}
+
+int ash_workers_count(const struct ash_workers *workers)
+{
+    return workers->thread_count;
+}

@@ -1,0 +1,102 @@
+/* Host memory and the buffers over any memory. Large blocks sit on huge-page borders, which halves the cost of walking weights. */
+#include "infra/memory.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#define HUGE_PAGE_BYTES ((size_t)2 << 20)
+
+static _Atomic size_t used_bytes, peak_bytes;
+
+static void *host_alloc(size_t size_bytes)
+{
+    size_t align = size_bytes >= HUGE_PAGE_BYTES ? HUGE_PAGE_BYTES : ASH_MEMORY_ALIGN;
+    void *ptr = NULL;
+
+    if (size_bytes > (size_t)PTRDIFF_MAX - align || posix_memalign(&ptr, align, size_bytes) != 0) return NULL;
+    if (align == HUGE_PAGE_BYTES) madvise(ptr, size_bytes / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES, MADV_HUGEPAGE);
+    return ptr;
+}
+
+static void host_free(void *ptr, size_t size_bytes)
+{
+    (void)size_bytes;
+    free(ptr);
+}
+
+static int host_copy(void *dst, const void *src, size_t size_bytes)
+{
+    if (size_bytes > 0) memcpy(dst, src, size_bytes);
+    return 0;
+}
+
+static int host_zero(void *dst, size_t size_bytes)
+{
+    if (size_bytes > 0) memset(dst, 0, size_bytes);
+    return 0;
+}
+
+const struct ash_memory_ops ash_memory_host = {
+    .size = sizeof(struct ash_memory_ops),
+    .name = "host",
+    .host_visible = true,
+    .alloc = host_alloc,
+    .free = host_free,
+    .copy = host_copy,
+    .zero = host_zero,
+};
+
+static void count_up(size_t size_bytes)
+{
+    size_t now = atomic_fetch_add_explicit(&used_bytes, size_bytes, memory_order_relaxed) + size_bytes;
+    size_t peak = atomic_load_explicit(&peak_bytes, memory_order_relaxed);
+
+    while (peak < now && !atomic_compare_exchange_weak_explicit(&peak_bytes, &peak, now, memory_order_relaxed,
+                                                                memory_order_relaxed))
+        ;
+}
+
+int ash_buffer_init(struct ash_buffer *buffer, const struct ash_memory_ops *memory, size_t size_bytes, const char *what,
+                    struct ash_err *err)
+{
+    void *data = NULL;
+
+    if (size_bytes > 0) {
+        data = memory->alloc(size_bytes);
+        if (data == NULL)
+            return ash_err_set(err, -ENOMEM, "out of %s memory: %s needs %.1f MiB more, %.1f MiB are in use", memory->name,
+                               what, (double)size_bytes / 0x1p20, (double)ash_memory_used_bytes() / 0x1p20);
+        int rc = memory->zero(data, size_bytes);
+        if (rc < 0) {
+            memory->free(data, size_bytes);
+            return ash_err_set(err, rc, "cannot clear %zu bytes of %s memory for %s", size_bytes, memory->name, what);
+        }
+        count_up(size_bytes);
+    }
+    *buffer = (struct ash_buffer){.data = data, .size_bytes = size_bytes, .memory = memory};
+    return 0;
+}
+
+void ash_buffer_fini(struct ash_buffer *buffer)
+{
+    if (buffer == NULL) return;
+    if (buffer->data != NULL) {
+        buffer->memory->free(buffer->data, buffer->size_bytes);
+        atomic_fetch_sub_explicit(&used_bytes, buffer->size_bytes, memory_order_relaxed);
+    }
+    *buffer = (struct ash_buffer){0};
+}
+
+size_t ash_memory_used_bytes(void)
+{
+    return atomic_load_explicit(&used_bytes, memory_order_relaxed);
+}
+
+size_t ash_memory_peak_bytes(void)
+{
+    return atomic_load_explicit(&peak_bytes, memory_order_relaxed);
+}
