@@ -1,0 +1,103 @@
+/* Exec: binds a backend, its memory and its threads together, and picks the backend by name. */
+#include "compute/ops.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/assert.h"
+
+/* Every backend of this build, best first. available NULL: runs everywhere. */
+static const struct backend {
+    const struct ash_ops *ops;
+    bool (*available)(void);
+} backends[] = {
+    {&ash_ops_ref, NULL},
+};
+
+#define BACKEND_TEXT_BYTES 128
+
+static const char *names[ASH_COUNT(backends) + 1];
+static char names_text[BACKEND_TEXT_BYTES]; /* "neon, ref": for messages */
+static pthread_once_t names_once = PTHREAD_ONCE_INIT;
+
+static void find_names(void)
+{
+    size_t count = 0, used = 0;
+
+    for (size_t i = 0; i < ASH_COUNT(backends); i++) {
+        const char *name = backends[i].ops->name;
+        size_t bytes = strlen(name);
+
+        if (backends[i].available != NULL && !backends[i].available()) continue;
+        names[count++] = name;
+        ash_assert(used + bytes + 3 <= sizeof(names_text));
+        if (used > 0) {
+            memcpy(names_text + used, ", ", 2);
+            used += 2;
+        }
+        memcpy(names_text + used, name, bytes);
+        used += bytes;
+    }
+}
+
+const char *const *ash_exec_backends(void)
+{
+    pthread_once(&names_once, find_names);
+    return names;
+}
+
+/* The table of a backend that this machine can run, or NULL. */
+static const struct ash_ops *find_ops(const char *name)
+{
+    const char *const *usable = ash_exec_backends();
+
+    if (name == NULL || strcmp(name, "cpu") == 0) name = usable[0];
+    for (; *usable != NULL; usable++) {
+        if (strcmp(*usable, name) != 0) continue;
+        for (size_t i = 0; i < ASH_COUNT(backends); i++)
+            if (strcmp(backends[i].ops->name, name) == 0) return backends[i].ops;
+    }
+    return NULL;
+}
+
+int ash_exec_init(struct ash_exec *exec, const char *backend, int thread_count, struct ash_err *err)
+{
+    struct ash_exec made = {.ops = find_ops(backend), .memory = &ash_memory_host};
+    int rc;
+
+    if (made.ops == NULL)
+        return ash_err_set(err, -EINVAL, "compute: no backend '%s' here; this machine can run: cpu, %s", backend,
+                           names_text);
+    rc = ash_workers_open(thread_count, &made.workers, err);
+    if (rc < 0) return rc;
+    made.scratch = calloc((size_t)ash_workers_count(made.workers), sizeof(*made.scratch));
+    if (made.scratch == NULL) {
+        ash_exec_fini(&made);
+        return ash_err_set(err, -ENOMEM, "compute: out of memory");
+    }
+    *exec = made;
+    return 0;
+}
+
+void ash_exec_fini(struct ash_exec *exec)
+{
+    if (exec->scratch != NULL)
+        for (int w = 0; w < ash_workers_count(exec->workers); w++)
+            ash_buffer_fini(&exec->scratch[w]);
+    free(exec->scratch);
+    ash_workers_close(exec->workers);
+    memset(exec, 0, sizeof(*exec));
+}
+
+void *ash_exec_scratch(struct ash_exec *exec, int worker, size_t size_bytes)
+{
+    struct ash_buffer *buffer = &exec->scratch[worker];
+    int rc;
+
+    if (buffer->size_bytes >= size_bytes && buffer->data != NULL) return buffer->data;
+    ash_buffer_fini(buffer);
+    rc = ash_buffer_init(buffer, exec->memory, size_bytes > 0 ? size_bytes : 1, "compute scratch", NULL);
+    ash_assert(rc == 0);
+    return buffer->data;
+}

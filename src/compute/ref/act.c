@@ -1,0 +1,118 @@
+/* Activations in plain C: SwiGLU and both forms of GELU, element by element. */
+#include "compute/ref/ref_priv.h"
+
+#include "compute/mathf.h"
+
+#define ACT_MIN_COUNT 1024
+
+#define GELU_SQRT_2_PI 0.797884583f /* sqrt(2 / pi) */
+#define GELU_CUBE 0.044715f
+#define GELU_SQRT_HALF 0.707106769f
+#define GELU_DENSITY 0.398942292f /* 1 / sqrt(2 pi) */
+
+struct act {
+    const float *x, *up, *dout; /* x: the gate of SwiGLU */
+    float *out, *dx, *dup;
+    enum ash_gelu kind;
+};
+
+static void swiglu_forward_range(void *ctx, size_t begin, size_t end, int worker)
+{
+    const struct act *op = ctx;
+
+    (void)worker;
+    for (size_t i = begin; i < end; i++)
+        op->out[i] = (op->x[i] * ash_sigmoidf(op->x[i])) * op->up[i];
+}
+
+static void swiglu_forward(struct ash_exec *exec, const float *gate, const float *up, size_t count, float *out)
+{
+    struct act op = {.x = gate, .up = up, .out = out};
+
+    ash_workers_run(exec->workers, count, ACT_MIN_COUNT, swiglu_forward_range, &op);
+}
+
+static void swiglu_backward_range(void *ctx, size_t begin, size_t end, int worker)
+{
+    const struct act *op = ctx;
+
+    (void)worker;
+    for (size_t i = begin; i < end; i++) {
+        float gate = op->x[i], up = op->up[i], dout = op->dout[i], s = ash_sigmoidf(gate);
+
+        op->dx[i] = (dout * up) * (s * fmaf(gate, 1.0f - s, 1.0f));
+        op->dup[i] = dout * (gate * s);
+    }
+}
+
+static void swiglu_backward(struct ash_exec *exec, const float *gate, const float *up, const float *dout, size_t count,
+                            float *dgate, float *dup)
+{
+    struct act op = {.x = gate, .up = up, .dout = dout, .dx = dgate, .dup = dup};
+
+    ash_workers_run(exec->workers, count, ACT_MIN_COUNT, swiglu_backward_range, &op);
+}
+
+/* The tanh of the approximate form. */
+static float gelu_tanh(float x)
+{
+    return ash_tanhf(GELU_SQRT_2_PI * fmaf(GELU_CUBE * x * x, x, x));
+}
+
+static void gelu_forward_range(void *ctx, size_t begin, size_t end, int worker)
+{
+    const struct act *op = ctx;
+
+    (void)worker;
+    for (size_t i = begin; i < end; i++) {
+        float x = op->x[i], t = op->kind == ASH_GELU_TANH ? gelu_tanh(x) : ash_erff(x * GELU_SQRT_HALF);
+
+        op->out[i] = (0.5f * x) * (1.0f + t);
+    }
+}
+
+static void gelu_forward(struct ash_exec *exec, enum ash_gelu kind, const float *x, size_t count, float *out)
+{
+    struct act op = {.x = x, .out = out, .kind = kind};
+
+    ash_workers_run(exec->workers, count, ACT_MIN_COUNT, gelu_forward_range, &op);
+}
+
+/* d/dx 0.5 x (1 + t(x)) = 0.5 (1 + t) + 0.5 x t'. */
+static float gelu_slope(enum ash_gelu kind, float x)
+{
+    float t, bend;
+
+    if (kind == ASH_GELU_TANH) {
+        t = gelu_tanh(x);
+        bend = (0.5f * x) * (1.0f - t * t) * (GELU_SQRT_2_PI * fmaf(3.0f * GELU_CUBE * x, x, 1.0f));
+    } else {
+        t = ash_erff(x * GELU_SQRT_HALF);
+        bend = x * (GELU_DENSITY * ash_expf(-0.5f * x * x));
+    }
+    return fmaf(0.5f, 1.0f + t, bend);
+}
+
+static void gelu_backward_range(void *ctx, size_t begin, size_t end, int worker)
+{
+    const struct act *op = ctx;
+
+    (void)worker;
+    for (size_t i = begin; i < end; i++)
+        op->dx[i] = op->dout[i] * gelu_slope(op->kind, op->x[i]);
+}
+
+static void gelu_backward(struct ash_exec *exec, enum ash_gelu kind, const float *x, const float *dout, size_t count,
+                          float *dx)
+{
+    struct act op = {.x = x, .dout = dout, .dx = dx, .kind = kind};
+
+    ash_workers_run(exec->workers, count, ACT_MIN_COUNT, gelu_backward_range, &op);
+}
+
+const struct ash_act_ops ash_ref_act = {
+    .swiglu_forward = swiglu_forward,
+    .swiglu_backward = swiglu_backward,
+    .gelu_forward = gelu_forward,
+    .gelu_backward = gelu_backward,
+};

@@ -1,0 +1,232 @@
+/* Attention in plain C: blocks of ASH_ATTN_BLOCK keys counted from position 0, one running maximum per query row, so
+ * that a row's result depends on the row and its keys alone. Backward recomputes the scores from the saved log-sum:
+ * memory stays linear. */
+#include "compute/ref/ref_priv.h"
+
+#include "base/assert.h"
+#include "compute/lanes.h"
+#include "compute/mathf.h"
+
+#define ATTN_MIN_UNITS 1
+
+/* A range of keys, [begin, end). */
+struct keys {
+    size_t begin, end;
+};
+
+/* The keys that the query at position sees. */
+static struct keys visible_keys(const struct ash_attn_args *args, size_t position)
+{
+    struct keys keys = {.begin = 0, .end = position + 1};
+
+    if (args->window != 0 && keys.end > args->window) keys.begin = keys.end - args->window;
+    return keys;
+}
+
+static size_t query_rows(const struct ash_attn_args *args)
+{
+    size_t rows = 0;
+
+    for (size_t s = 0; s < args->seq_count; s++)
+        rows += args->seqs[s].q_count;
+    return rows;
+}
+
+/* The document of the n-th query row; *i_out is the row's number in it. */
+static const struct ash_attn_seq *find_seq(const struct ash_attn_args *args, size_t n, size_t *i_out)
+{
+    const struct ash_attn_seq *seq = args->seqs;
+
+    while (n >= seq->q_count)
+        n -= seq++->q_count;
+    *i_out = n;
+    return seq;
+}
+
+/* Scaled score of query q (one head, dim_k) with key j of kv head g. */
+static float score(const struct ash_attn_args *args, const struct ash_attn_seq *seq, const float *q, size_t j, size_t g)
+{
+    size_t key = j * args->k_stride + g * args->dim_k;
+    float acc = 0.0f;
+
+    for (size_t d = 0; d < args->dim_k; d++)
+        acc = fmaf(q[d], ref_read(seq->k, args->kv_dtype, key + d), acc);
+    return acc * args->scale;
+}
+
+/* ---- forward ----------------------------------------------------------------------------------------------------- */
+
+/* What a query row carries from block to block: maximum, sum of exponentials, weighted sum of values. */
+struct running {
+    float max, sum;
+    float acc[ASH_ATTN_HEAD_MAX];
+};
+
+/* Fold the visible keys of one block into the running state. */
+static void forward_block(const struct ash_attn_args *args, const struct ash_attn_seq *seq, const float *q, size_t g,
+                          struct keys keys, struct running *run)
+{
+    size_t base = keys.begin / ASH_ATTN_BLOCK * ASH_ATTN_BLOCK;
+    float p[ASH_ATTN_BLOCK] = {0}, lanes[ASH_LANES] = {0}, max = run->max, alpha;
+
+    for (size_t j = keys.begin; j < keys.end; j++) {
+        p[j - base] = score(args, seq, q, j, g);
+        max = p[j - base] > max ? p[j - base] : max;
+    }
+    alpha = ash_expf(run->max - max);
+    for (size_t j = keys.begin; j < keys.end; j++)
+        p[j - base] = ash_expf(p[j - base] - max);
+    for (size_t n = 0; n < ASH_ATTN_BLOCK; n++)
+        lanes[n % ASH_LANES] = lanes[n % ASH_LANES] + p[n];
+    run->max = max;
+    run->sum = fmaf(run->sum, alpha, ash_lanes_fold(lanes));
+    for (size_t d = 0; d < args->dim_v; d++) {
+        run->acc[d] = run->acc[d] * alpha;
+        for (size_t j = keys.begin; j < keys.end; j++)
+            run->acc[d] = fmaf(p[j - base], ref_read(seq->v, args->kv_dtype, j * args->v_stride + g * args->dim_v + d),
+                               run->acc[d]);
+    }
+}
+
+/* A unit is one query row of one head. */
+static void forward_units(void *ctx, size_t begin, size_t end, int worker)
+{
+    const struct ash_attn_args *args = ctx;
+
+    (void)worker;
+    for (size_t unit = begin; unit < end; unit++) {
+        size_t i, h = unit % args->heads, g = h / (args->heads / args->kv_heads);
+        const struct ash_attn_seq *seq = find_seq(args, unit / args->heads, &i);
+        struct keys seen = visible_keys(args, seq->pos + i);
+        size_t row = seq->q_row + i;
+        struct running run = {.max = -INFINITY};
+
+        for (size_t b = seen.begin / ASH_ATTN_BLOCK; b * ASH_ATTN_BLOCK < seen.end; b++) {
+            struct keys keys = {.begin = b * ASH_ATTN_BLOCK, .end = (b + 1) * ASH_ATTN_BLOCK};
+
+            keys.begin = keys.begin < seen.begin ? seen.begin : keys.begin;
+            keys.end = keys.end > seen.end ? seen.end : keys.end;
+            forward_block(args, seq, &args->q[row * args->q_stride + h * args->dim_k], g, keys, &run);
+        }
+        for (size_t d = 0; d < args->dim_v; d++)
+            args->out[row * args->out_stride + h * args->dim_v + d] = run.acc[d] / run.sum;
+        if (args->lse != NULL) args->lse[row * args->heads + h] = run.max + ash_logf(run.sum);
+    }
+}
+
+static void check_args(const struct ash_attn_args *args)
+{
+    ash_assert(args->dim_k <= ASH_ATTN_HEAD_MAX && args->dim_v <= ASH_ATTN_HEAD_MAX);
+    ash_assert(args->kv_heads > 0 && args->heads % args->kv_heads == 0);
+}
+
+static void forward(struct ash_exec *exec, const struct ash_attn_args *args)
+{
+    check_args(args);
+    ash_workers_run(exec->workers, query_rows(args) * args->heads, ATTN_MIN_UNITS, forward_units, (void *)args);
+}
+
+/* ---- backward ---------------------------------------------------------------------------------------------------- */
+
+/* What backward knows about the pair (query row i, key j): its probability, and the gradient of its scaled score. */
+struct pair {
+    float p, ds;
+};
+
+/* Row sum of dout * out: what the softmax takes off every gradient of the row. */
+static float row_delta(const struct ash_attn_args *args, size_t row, size_t h)
+{
+    size_t at = row * args->out_stride + h * args->dim_v;
+    float lanes[ASH_LANES] = {0};
+
+    for (size_t d = 0; d < args->dim_v; d++)
+        lanes[d % ASH_LANES] = fmaf(args->dout[at + d], args->out[at + d], lanes[d % ASH_LANES]);
+    return ash_lanes_fold(lanes);
+}
+
+static struct pair backward_pair(const struct ash_attn_args *args, const struct ash_attn_seq *seq, size_t i, size_t h,
+                                 size_t j, float delta)
+{
+    size_t g = h / (args->heads / args->kv_heads), row = seq->q_row + i;
+    const float *dout = &args->dout[row * args->out_stride + h * args->dim_v];
+    const float *v = (const float *)seq->v + j * args->v_stride + g * args->dim_v;
+    float s = score(args, seq, &args->q[row * args->q_stride + h * args->dim_k], j, g);
+    float dp = 0.0f;
+    struct pair pair;
+
+    for (size_t d = 0; d < args->dim_v; d++)
+        dp = fmaf(dout[d], v[d], dp);
+    pair.p = ash_expf(s - args->lse[row * args->heads + h]);
+    pair.ds = (pair.p * (dp - delta)) * args->scale;
+    return pair;
+}
+
+/* dq of one row of one head: keys ascending. */
+static void backward_queries(void *ctx, size_t begin, size_t end, int worker)
+{
+    const struct ash_attn_args *args = ctx;
+
+    (void)worker;
+    for (size_t unit = begin; unit < end; unit++) {
+        size_t i, h = unit % args->heads, g = h / (args->heads / args->kv_heads);
+        const struct ash_attn_seq *seq = find_seq(args, unit / args->heads, &i);
+        struct keys seen = visible_keys(args, i);
+        size_t row = seq->q_row + i;
+        float *dq = &args->dq[row * args->q_stride + h * args->dim_k], delta = row_delta(args, row, h);
+
+        for (size_t d = 0; d < args->dim_k; d++)
+            dq[d] = 0.0f;
+        for (size_t j = seen.begin; j < seen.end; j++) {
+            struct pair pair = backward_pair(args, seq, i, h, j, delta);
+            const float *k = (const float *)seq->k + j * args->k_stride + g * args->dim_k;
+
+            for (size_t d = 0; d < args->dim_k; d++)
+                dq[d] = fmaf(pair.ds, k[d], dq[d]);
+        }
+    }
+}
+
+/* Add to dk and dv of key j what query row i of head h gives. */
+static void backward_key(const struct ash_attn_args *args, const struct ash_attn_seq *seq, size_t i, size_t h, size_t j)
+{
+    size_t g = h / (args->heads / args->kv_heads), row = seq->q_row + i;
+    const float *q = &args->q[row * args->q_stride + h * args->dim_k];
+    const float *dout = &args->dout[row * args->out_stride + h * args->dim_v];
+    struct pair pair = backward_pair(args, seq, i, h, j, row_delta(args, row, h));
+    float *dk = &seq->dk[j * args->k_stride + g * args->dim_k], *dv = &seq->dv[j * args->v_stride + g * args->dim_v];
+
+    for (size_t d = 0; d < args->dim_k; d++)
+        dk[d] = fmaf(pair.ds, q[d], dk[d]);
+    for (size_t d = 0; d < args->dim_v; d++)
+        dv[d] = fmaf(pair.p, dout[d], dv[d]);
+}
+
+/* dk and dv of one key of one kv head: query heads of its group ascending, then query rows ascending. */
+static void backward_keys(void *ctx, size_t begin, size_t end, int worker)
+{
+    const struct ash_attn_args *args = ctx;
+    size_t group = args->heads / args->kv_heads;
+
+    (void)worker;
+    for (size_t unit = begin; unit < end; unit++) {
+        size_t j, g = unit % args->kv_heads;
+        const struct ash_attn_seq *seq = find_seq(args, unit / args->kv_heads, &j);
+        size_t last = args->window != 0 && j + args->window < seq->q_count ? j + args->window : seq->q_count;
+
+        for (size_t h = g * group; h < (g + 1) * group; h++)
+            for (size_t i = j; i < last; i++)
+                backward_key(args, seq, i, h, j);
+    }
+}
+
+static void backward(struct ash_exec *exec, const struct ash_attn_args *args)
+{
+    size_t rows = query_rows(args);
+
+    check_args(args);
+    ash_assert(args->kv_dtype == ASH_F32);
+    ash_workers_run(exec->workers, rows * args->heads, ATTN_MIN_UNITS, backward_queries, (void *)args);
+    ash_workers_run(exec->workers, rows * args->kv_heads, ATTN_MIN_UNITS, backward_keys, (void *)args);
+}
+
+const struct ash_attn_ops ash_ref_attn = {.forward = forward, .backward = backward};

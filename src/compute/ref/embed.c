@@ -1,0 +1,64 @@
+/* Embedding in plain C: rows of a table by token id, and the gradient back into the table. */
+#include "compute/ref/ref_priv.h"
+
+#define GATHER_MIN_ROWS 8
+#define SCATTER_MIN_COLS 16
+
+struct embed {
+    const void *table;
+    enum ash_dtype dtype;
+    size_t cols, rows;
+    const int32_t *ids;
+    bool add;
+    float *out;
+    const float *grad;
+    float *dtable;
+};
+
+static void gather_rows(void *ctx, size_t begin, size_t end, int worker)
+{
+    const struct embed *op = ctx;
+
+    (void)worker;
+    for (size_t r = begin; r < end; r++) {
+        size_t from = (size_t)op->ids[r] * op->cols;
+        float *out = &op->out[r * op->cols];
+
+        for (size_t c = 0; c < op->cols; c++) {
+            float value = ref_read(op->table, op->dtype, from + c);
+            out[c] = op->add ? out[c] + value : value;
+        }
+    }
+}
+
+static void gather(struct ash_exec *exec, const void *table, enum ash_dtype dtype, size_t cols, const int32_t *ids,
+                   size_t rows, bool add, float *out)
+{
+    struct embed op = {.table = table, .dtype = dtype, .cols = cols, .rows = rows, .ids = ids, .add = add, .out = out};
+
+    ash_workers_run(exec->workers, rows, GATHER_MIN_ROWS, gather_rows, &op);
+}
+
+/* A unit is a column, so that one thread meets all rows of an id, in order. */
+static void scatter_cols(void *ctx, size_t begin, size_t end, int worker)
+{
+    const struct embed *op = ctx;
+
+    (void)worker;
+    for (size_t r = 0; r < op->rows; r++) {
+        float *to = &op->dtable[(size_t)op->ids[r] * op->cols];
+
+        for (size_t c = begin; c < end; c++)
+            to[c] = to[c] + op->grad[r * op->cols + c];
+    }
+}
+
+static void scatter_add(struct ash_exec *exec, float *table, size_t cols, const int32_t *ids, size_t rows,
+                        const float *grad)
+{
+    struct embed op = {.cols = cols, .rows = rows, .ids = ids, .grad = grad, .dtable = table};
+
+    ash_workers_run(exec->workers, cols, SCATTER_MIN_COLS, scatter_cols, &op);
+}
+
+const struct ash_embed_ops ash_ref_embed = {.gather = gather, .scatter_add = scatter_add};

@@ -1,0 +1,63 @@
+/* Matrix products in plain C: one fused multiply-add chain per output element, k ascending. */
+#include "compute/ref/ref_priv.h"
+
+#include <math.h>
+#include "base/assert.h"
+
+/* A unit is one output element; neighbours share a thread. */
+#define GEMM_MIN_ELEMENTS 64
+#define SUM_MIN_COLS 16
+
+static float element(const struct ash_mat *mat, size_t row, size_t col, bool round_bf16)
+{
+    float value = ref_read(mat->data, mat->dtype, row * mat->row_stride + col * mat->col_stride);
+
+    return round_bf16 ? ash_bf16_round(value) : value;
+}
+
+static void gemm_elements(void *ctx, size_t begin, size_t end, int worker)
+{
+    const struct ash_gemm_args *args = ctx;
+
+    (void)worker;
+    for (size_t unit = begin; unit < end; unit++) {
+        size_t m = unit / args->N, n = unit % args->N;
+        float *c = &args->c[m * args->c_stride + n];
+        float acc = args->accumulate ? *c : 0.0f;
+
+        for (size_t k = 0; k < args->K; k++)
+            acc = fmaf(element(&args->a, m, k, args->round_bf16), element(&args->b, k, n, args->round_bf16), acc);
+        *c = args->bias != NULL ? acc + args->bias[n] : acc;
+    }
+}
+
+static void gemm(struct ash_exec *exec, const struct ash_gemm_args *args)
+{
+    ash_assert(args->bias == NULL || !args->accumulate);
+    ash_workers_run(exec->workers, args->M * args->N, GEMM_MIN_ELEMENTS, gemm_elements, (void *)args);
+}
+
+struct column_sum {
+    const float *x;
+    size_t stride, rows;
+    float *sum;
+};
+
+static void column_sum_cols(void *ctx, size_t begin, size_t end, int worker)
+{
+    const struct column_sum *op = ctx;
+
+    (void)worker;
+    for (size_t c = begin; c < end; c++)
+        for (size_t r = 0; r < op->rows; r++)
+            op->sum[c] = op->sum[c] + op->x[r * op->stride + c];
+}
+
+static void column_sum(struct ash_exec *exec, const float *x, size_t stride, size_t rows, size_t cols, float *sum)
+{
+    struct column_sum op = {.x = x, .stride = stride, .rows = rows, .sum = sum};
+
+    ash_workers_run(exec->workers, cols, SUM_MIN_COLS, column_sum_cols, &op);
+}
+
+const struct ash_matrix_ops ash_ref_matrix = {.gemm = gemm, .column_sum = column_sum};

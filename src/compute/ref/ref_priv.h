@@ -1,0 +1,27 @@
+/* ref_priv - the tables of the reference backend and how its files read narrow floats. */
+#ifndef ASH_COMPUTE_REF_PRIV_H
+#define ASH_COMPUTE_REF_PRIV_H
+
+#include "base/bf16.h"
+#include "compute/ops.h"
+
+extern const struct ash_matrix_ops ash_ref_matrix;
+extern const struct ash_embed_ops ash_ref_embed;
+extern const struct ash_norm_ops ash_ref_norm;
+extern const struct ash_rope_ops ash_ref_rope;
+extern const struct ash_attn_ops ash_ref_attn;
+extern const struct ash_act_ops ash_ref_act;
+extern const struct ash_row_ops ash_ref_row;
+extern const struct ash_loss_ops ash_ref_loss;
+extern const struct ash_route_ops ash_ref_route;
+extern const struct ash_optim_ops ash_ref_optim;
+
+/* Element index of data (F32, BF16 or F16) as a float. */
+static inline float ref_read(const void *data, enum ash_dtype dtype, size_t index)
+{
+    if (dtype == ASH_BF16) return ash_bf16_to_f32(((const uint16_t *)data)[index]);
+    if (dtype == ASH_F16) return ash_f16_to_f32(((const uint16_t *)data)[index]);
+    return ((const float *)data)[index];
+}
+
+#endif

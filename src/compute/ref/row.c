@@ -1,0 +1,142 @@
+/* Row arithmetic in plain C: residual sums, scaling, rounding, and the moves of rows to experts and back. */
+#include "compute/ref/ref_priv.h"
+
+#include <math.h>
+#include <string.h>
+#include "compute/lanes.h"
+
+#define ROW_MIN_COUNT 4096
+#define ROW_MIN_ROWS 8
+
+struct row {
+    const float *a, *b;
+    float *out;
+    float factor;
+    size_t cols, slots;
+    const int32_t *index;
+    const float *weight;
+    bool add;
+};
+
+static void add_range(void *ctx, size_t begin, size_t end, int worker)
+{
+    const struct row *op = ctx;
+
+    (void)worker;
+    for (size_t i = begin; i < end; i++)
+        op->out[i] = op->a[i] + op->b[i];
+}
+
+static void add(struct ash_exec *exec, const float *a, const float *b, size_t count, float *out)
+{
+    struct row op = {.a = a, .b = b, .out = out};
+
+    ash_workers_run(exec->workers, count, ROW_MIN_COUNT, add_range, &op);
+}
+
+static void scale_range(void *ctx, size_t begin, size_t end, int worker)
+{
+    const struct row *op = ctx;
+
+    (void)worker;
+    for (size_t i = begin; i < end; i++)
+        op->out[i] = op->out[i] * op->factor;
+}
+
+static void scale(struct ash_exec *exec, float *x, float factor, size_t count)
+{
+    struct row op = {.out = x, .factor = factor};
+
+    ash_workers_run(exec->workers, count, ROW_MIN_COUNT, scale_range, &op);
+}
+
+static void round_range(void *ctx, size_t begin, size_t end, int worker)
+{
+    const struct row *op = ctx;
+
+    (void)worker;
+    for (size_t i = begin; i < end; i++)
+        op->out[i] = ash_bf16_round(op->a[i]);
+}
+
+static void round_bf16(struct ash_exec *exec, const float *x, size_t count, float *out)
+{
+    struct row op = {.a = x, .out = out};
+
+    ash_workers_run(exec->workers, count, ROW_MIN_COUNT, round_range, &op);
+}
+
+static void gather_rows(void *ctx, size_t begin, size_t end, int worker)
+{
+    const struct row *op = ctx;
+
+    (void)worker;
+    for (size_t r = begin; r < end; r++)
+        memcpy(&op->out[r * op->cols], &op->a[(size_t)op->index[r] * op->cols], op->cols * sizeof(float));
+}
+
+static void gather(struct ash_exec *exec, const float *x, size_t cols, const int32_t *index, size_t rows, float *out)
+{
+    struct row op = {.a = x, .out = out, .cols = cols, .index = index};
+
+    ash_workers_run(exec->workers, rows, ROW_MIN_ROWS, gather_rows, &op);
+}
+
+static void combine_rows(void *ctx, size_t begin, size_t end, int worker)
+{
+    const struct row *op = ctx;
+
+    (void)worker;
+    for (size_t t = begin; t < end; t++)
+        for (size_t c = 0; c < op->cols; c++) {
+            float acc = op->add ? op->out[t * op->cols + c] : 0.0f;
+
+            for (size_t s = 0; s < op->slots; s++) {
+                float y = op->a[(size_t)op->index[t * op->slots + s] * op->cols + c];
+                acc = op->weight != NULL ? fmaf(op->weight[t * op->slots + s], y, acc) : acc + y;
+            }
+            op->out[t * op->cols + c] = acc;
+        }
+}
+
+static void combine(struct ash_exec *exec, const float *y, size_t cols, const int32_t *where, const float *weight,
+                    size_t slots, size_t rows, bool add_out, float *out)
+{
+    struct row op = {
+        .a = y, .out = out, .cols = cols, .slots = slots, .index = where, .weight = weight, .add = add_out};
+
+    ash_workers_run(exec->workers, rows, ROW_MIN_ROWS, combine_rows, &op);
+}
+
+static void slot_dot_rows(void *ctx, size_t begin, size_t end, int worker)
+{
+    const struct row *op = ctx;
+
+    (void)worker;
+    for (size_t unit = begin; unit < end; unit++) {
+        const float *x = &op->a[unit / op->slots * op->cols];
+        const float *y = &op->b[(size_t)op->index[unit] * op->cols];
+        float lanes[ASH_LANES] = {0};
+
+        for (size_t c = 0; c < op->cols; c++)
+            lanes[c % ASH_LANES] = fmaf(x[c], y[c], lanes[c % ASH_LANES]);
+        op->out[unit] = ash_lanes_fold(lanes);
+    }
+}
+
+static void slot_dot(struct ash_exec *exec, const float *x, const float *y, size_t cols, const int32_t *where,
+                     size_t slots, size_t rows, float *out)
+{
+    struct row op = {.a = x, .b = y, .out = out, .cols = cols, .slots = slots, .index = where};
+
+    ash_workers_run(exec->workers, rows * slots, ROW_MIN_ROWS, slot_dot_rows, &op);
+}
+
+const struct ash_row_ops ash_ref_row = {
+    .add = add,
+    .scale = scale,
+    .round_bf16 = round_bf16,
+    .gather = gather,
+    .combine = combine,
+    .slot_dot = slot_dot,
+};
