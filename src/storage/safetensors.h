@@ -27,7 +27,7 @@ size_t ash_tensor_count(const struct ash_tensor_view *view); /* number of elemen
 struct ash_safetensors; /* one or many files as one set of names */
 
 /* Open a file, or a Hugging Face folder: model.safetensors, or the shards that model.safetensors.index.json lists.
- * Weights stay on disk until they are touched. */
+ * Weights stay on disk until they are touched (but for tensors that a file leaves unaligned: those are copied). */
 int ash_safetensors_open(const char *path, struct ash_safetensors **set_out, struct ash_err *err);
 /* The same over bytes in memory (borrowed until close): for tests and fuzzing. */
 int ash_safetensors_parse(const void *data, size_t size_bytes, const char *name, struct ash_safetensors **set_out,
@@ -42,7 +42,8 @@ const struct ash_tensor_view *ash_safetensors_find(const struct ash_safetensors 
 const char *ash_safetensors_metadata(const struct ash_safetensors *set, const char *key);
 
 /* One tensor to be written. fill(ctx, index, first_byte, buf, size) produces bytes [first_byte, first_byte + size) of tensor
- * `index`, so that a writer never needs the whole tensor in another copy; where fill is NULL, data is written as it is. */
+ * `index`, so that a writer never needs the whole tensor in another copy; where fill is NULL, data is written as it is.
+ * Pieces come in order and never cut an element. fill returns 0, or a negative errno that ends the write. */
 struct ash_tensor_spec {
     const char *name;
     enum ash_dtype dtype;
@@ -57,13 +58,15 @@ struct ash_metadata {
 };
 
 /* Write specs to path (through a temporary file, flushed and renamed; on error path is as it was, and the sentence says
- * which of "disk full", "no permission"... it was). Tensors are laid out in the order given, 8-byte aligned header, as
- * the reference library does. */
+ * which of "disk full", "no permission"... it was). Tensors are laid out in the order given, those with larger elements
+ * first: the format allows no padding between tensors, and so each stays aligned. The header is padded to 8 bytes. */
 int ash_safetensors_write(const char *path, const struct ash_tensor_spec *specs, size_t count,
                           const struct ash_metadata *metadata, size_t metadata_count, ash_tensor_fill_fn fill, void *ctx,
                           struct ash_err *err);
 /* Write a folder's weights: model.safetensors, or, where they exceed max_shard_bytes (0: no limit), model-0000i-of-0000n.safetensors
- * and the index file, written last. */
+ * and the index file, written last. Metadata is {"format": "pt"}, as transformers expects it. Weights of an earlier write that
+ * would shadow these are removed at the end; a process killed before that may leave old and new files side by side, so
+ * write into a commit (storage/commit.h) where that matters. */
 int ash_safetensors_write_folder(const char *dir, const struct ash_tensor_spec *specs, size_t count, size_t max_shard_bytes,
                                  ash_tensor_fill_fn fill, void *ctx, struct ash_err *err);
 

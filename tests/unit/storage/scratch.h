@@ -1,0 +1,50 @@
+/* scratch - a folder of its own for each test, and small files in it. */
+#ifndef TEST_STORAGE_SCRATCH_H
+#define TEST_STORAGE_SCRATCH_H
+
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+
+static char scratch_dir[PATH_MAX];
+
+/* cmocka setup and teardown: scratch_dir is new and empty, and goes with the test. */
+static inline int scratch_open(void **state)
+{
+    (void)state;
+    snprintf(scratch_dir, sizeof(scratch_dir), "/tmp/ashlar-storage-XXXXXX");
+    return mkdtemp(scratch_dir) != NULL ? 0 : -1;
+}
+
+static inline int scratch_close(void **state)
+{
+    (void)state;
+    return ash_dir_remove(scratch_dir, NULL);
+}
+
+/* scratch_dir/name; the last eight results stay valid. */
+static inline const char *scratch_path(const char *name)
+{
+    static char paths[8][PATH_MAX];
+    static unsigned turn;
+    char *path = paths[turn++ % 8];
+
+    assert_int_equal(ash_path_join(path, PATH_MAX, scratch_dir, name), 0);
+    return path;
+}
+
+static inline void scratch_write(const char *name, const void *data, size_t size_bytes)
+{
+    assert_int_equal(ash_file_replace(scratch_path(name), data, size_bytes, NULL), 0);
+}
+
+#endif
