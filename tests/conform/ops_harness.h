@@ -1,0 +1,176 @@
+/* What the conformance tests of the ops share: a scenario draws its shapes and inputs from a seed, runs ops on an exec
+ * and puts every output on a tape. The tapes of all backends and thread counts must carry the same bits as the
+ * reference's. */
+#ifndef TEST_OPS_HARNESS_H
+#define TEST_OPS_HARNESS_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+#include "base/assert.h"
+#include "base/bf16.h"
+#include "base/rng.h"
+#include "compute/ops.h"
+
+#define TAPE_BLOCKS_MAX 256
+
+/* Outputs in order, the memory that the scenario works in, and its source of random numbers. */
+struct tape {
+    uint32_t *words;
+    size_t count, capacity;
+    void *blocks[TAPE_BLOCKS_MAX];
+    size_t block_count;
+    uint64_t seed, drawn;
+};
+
+typedef void (*scenario_fn)(struct ash_exec *exec, struct tape *tape);
+
+static inline void tape_init(struct tape *tape, uint64_t seed)
+{
+    memset(tape, 0, sizeof(*tape));
+    tape->seed = seed;
+}
+
+static inline void tape_fini(struct tape *tape)
+{
+    for (size_t b = 0; b < tape->block_count; b++)
+        free(tape->blocks[b]);
+    free(tape->words);
+}
+
+/* Exactly size_bytes from malloc, so that a sanitizer sees a read past the end. Freed with the tape. */
+static inline void *tape_alloc(struct tape *tape, size_t size_bytes)
+{
+    void *block = malloc(size_bytes);
+
+    assert_non_null(block);
+    assert_true(tape->block_count < TAPE_BLOCKS_MAX);
+    tape->blocks[tape->block_count++] = block;
+    return block;
+}
+
+static inline void tape_words(struct tape *tape, const void *words, size_t count)
+{
+    if (tape->count + count > tape->capacity) {
+        tape->capacity = 2 * (tape->count + count);
+        tape->words = realloc(tape->words, tape->capacity * sizeof(*tape->words));
+        assert_non_null(tape->words);
+    }
+    if (count > 0) memcpy(tape->words + tape->count, words, count * sizeof(*tape->words));
+    tape->count += count;
+}
+
+static inline size_t draw_below(struct tape *tape, size_t bound)
+{
+    return (size_t)ash_rng_below(tape->seed, 1, tape->drawn++, bound);
+}
+
+static inline bool draw_bool(struct tape *tape)
+{
+    return draw_below(tape, 2) == 1;
+}
+
+/* One of the sizes at which tiles, vectors and blocks begin and end. */
+static inline size_t draw_size(struct tape *tape, size_t max)
+{
+    static const size_t sizes[] = {1,  2,  3,  4,  5,  7,  8,  9,  11, 12,  13,  15,  16,  17,  23,  24,  25,  31,
+                                   32, 33, 47, 48, 49, 63, 64, 65, 96, 100, 127, 128, 129, 193, 256, 257, 300, 400};
+    size_t size;
+
+    do {
+        size = sizes[draw_below(tape, ASH_COUNT(sizes))];
+    } while (size > max);
+    return size;
+}
+
+static inline float *draw_floats(struct tape *tape, size_t count, float scale)
+{
+    float *x = tape_alloc(tape, count * sizeof(*x));
+
+    for (size_t i = 0; i < count; i++)
+        x[i] = scale * (float)ash_rng_normal(tape->seed, 2, tape->drawn++);
+    return x;
+}
+
+/* Normal numbers stored as dtype (F32, BF16 or F16). */
+static inline void *draw_dtype(struct tape *tape, enum ash_dtype dtype, size_t count, float scale)
+{
+    float *x = draw_floats(tape, count, scale);
+    uint16_t *narrow;
+
+    if (dtype == ASH_F32) return x;
+    narrow = tape_alloc(tape, count * sizeof(*narrow));
+    for (size_t i = 0; i < count; i++)
+        narrow[i] = dtype == ASH_BF16 ? ash_f32_to_bf16(x[i]) : ash_f32_to_f16(x[i]);
+    return narrow;
+}
+
+static inline int32_t *draw_ids(struct tape *tape, size_t count, size_t bound)
+{
+    int32_t *ids = tape_alloc(tape, count * sizeof(*ids));
+
+    for (size_t i = 0; i < count; i++)
+        ids[i] = (int32_t)draw_below(tape, bound);
+    return ids;
+}
+
+static inline bool is_nan_word(uint32_t word)
+{
+    return (word & 0x7fffffffu) > 0x7f800000u;
+}
+
+/* Fail at the first word that differs. Any NaN equals any NaN: machines differ in the sign of the one they make. */
+static inline void compare_tapes(const struct tape *got, const struct tape *want, const char *name, int threads)
+{
+    assert_int_equal(got->count, want->count);
+    for (size_t i = 0; i < got->count; i++) {
+        float a, b;
+
+        if (got->words[i] == want->words[i] || (is_nan_word(got->words[i]) && is_nan_word(want->words[i]))) continue;
+        memcpy(&a, &got->words[i], sizeof(a));
+        memcpy(&b, &want->words[i], sizeof(b));
+        fail_msg("%s with %d threads, seed %llu: word %zu of %zu is %08x (%.9g), the reference has %08x (%.9g)", name,
+                 threads, (unsigned long long)want->seed, i, got->count, got->words[i], (double)a, want->words[i],
+                 (double)b);
+    }
+}
+
+static inline void exec_init(struct ash_exec *exec, const char *backend, int threads)
+{
+    struct ash_err err = {0};
+
+    if (ash_exec_init(exec, backend, threads, &err) != 0) fail_msg("%s", err.text);
+}
+
+/* Every backend of this machine, with 1 to 5 threads, against the reference with one, for seeds [0, seeds). */
+static inline void check_scenario(scenario_fn scenario, uint64_t seeds)
+{
+    static const int threads[] = {1, 2, 3, 5};
+    struct ash_exec ref, exec;
+
+    exec_init(&ref, "ref", 1);
+    for (const char *const *name = ash_exec_backends(); *name != NULL; name++)
+        for (size_t t = 0; t < ASH_COUNT(threads); t++) {
+            exec_init(&exec, *name, threads[t]);
+            for (uint64_t seed = t; seed < seeds; seed += ASH_COUNT(threads)) {
+                struct tape want, got;
+
+                tape_init(&want, seed);
+                tape_init(&got, seed);
+                scenario(&ref, &want);
+                scenario(&exec, &got);
+                compare_tapes(&got, &want, *name, threads[t]);
+                tape_fini(&want);
+                tape_fini(&got);
+            }
+            ash_exec_fini(&exec);
+        }
+    ash_exec_fini(&ref);
+}
+
+#endif

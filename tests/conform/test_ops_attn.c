@@ -1,0 +1,200 @@
+/* Attention on every backend: the reference's bits for packed documents, windows, grouped heads, narrow caches and
+ * positions; and a row that does not change however the queries are cut into calls. */
+#include "conform/ops_harness.h"
+
+#define DOCS_MAX 4
+
+/* Packed documents with everything that attention reads and writes. */
+struct docs {
+    struct ash_attn_args args;
+    struct ash_attn_seq seqs[DOCS_MAX];
+    size_t rows, keys[DOCS_MAX], k_count, v_count;
+    float *q, *out, *lse;
+    void *k, *v;
+};
+
+static void draw_heads(struct tape *tape, struct ash_attn_args *args)
+{
+    size_t group = 1 + draw_below(tape, 3);
+
+    args->kv_heads = 1 + draw_below(tape, 3);
+    args->heads = args->kv_heads * group;
+    args->dim_k = draw_size(tape, 65);
+    args->dim_v = draw_bool(tape) ? args->dim_k : draw_size(tape, 65);
+    args->scale = 0.3f;
+    args->window = draw_bool(tape) ? 0 : 1 + draw_below(tape, 100);
+    args->q_stride = args->heads * args->dim_k + draw_below(tape, 3);
+    args->k_stride = args->kv_heads * args->dim_k + draw_below(tape, 3);
+    args->v_stride = args->kv_heads * args->dim_v + draw_below(tape, 3);
+    args->out_stride = args->heads * args->dim_v + draw_below(tape, 3);
+}
+
+/* backward: every document starts at position 0 and keys are float32. */
+static void draw_docs(struct tape *tape, struct docs *docs, bool backward)
+{
+    struct ash_attn_args *args = &docs->args;
+    size_t key = 0, width;
+
+    memset(docs, 0, sizeof(*docs));
+    draw_heads(tape, args);
+    args->kv_dtype = backward || draw_bool(tape) ? ASH_F32 : ASH_BF16;
+    width = args->kv_dtype == ASH_F32 ? sizeof(float) : sizeof(uint16_t);
+    args->seq_count = 1 + draw_below(tape, DOCS_MAX);
+    args->seqs = docs->seqs;
+    for (size_t s = 0; s < args->seq_count; s++) {
+        struct ash_attn_seq *seq = &docs->seqs[s];
+
+        seq->q_row = docs->rows;
+        seq->q_count = draw_size(tape, s == 0 ? 193 : 65);
+        seq->pos = backward || draw_bool(tape) ? 0 : draw_below(tape, 150);
+        docs->rows += seq->q_count;
+        docs->keys[s] = key;
+        key += seq->pos + seq->q_count;
+    }
+    docs->k_count = key * args->k_stride;
+    docs->v_count = key * args->v_stride;
+    docs->k = draw_dtype(tape, args->kv_dtype, docs->k_count, 1.0f);
+    docs->v = draw_dtype(tape, args->kv_dtype, docs->v_count, 1.0f);
+    args->q = docs->q = draw_floats(tape, docs->rows * args->q_stride, 1.0f);
+    args->out = docs->out = draw_floats(tape, docs->rows * args->out_stride, 1.0f);
+    args->lse = docs->lse = draw_floats(tape, docs->rows * args->heads, 1.0f);
+    for (size_t s = 0; s < args->seq_count; s++) {
+        docs->seqs[s].k = (char *)docs->k + docs->keys[s] * args->k_stride * width;
+        docs->seqs[s].v = (char *)docs->v + docs->keys[s] * args->v_stride * width;
+    }
+}
+
+static void scenario_forward(struct ash_exec *exec, struct tape *tape)
+{
+    struct docs docs;
+
+    draw_docs(tape, &docs, false);
+    exec->ops->attn->forward(exec, &docs.args);
+    tape_words(tape, docs.out, docs.rows * docs.args.out_stride);
+    tape_words(tape, docs.lse, docs.rows * docs.args.heads);
+}
+
+static void scenario_backward(struct ash_exec *exec, struct tape *tape)
+{
+    struct docs docs;
+    float *dk, *dv, *dq;
+
+    draw_docs(tape, &docs, true);
+    dk = draw_floats(tape, docs.k_count, 1.0f);
+    dv = draw_floats(tape, docs.v_count, 1.0f);
+    docs.args.dq = dq = draw_floats(tape, docs.rows * docs.args.q_stride, 1.0f);
+    docs.args.dout = draw_floats(tape, docs.rows * docs.args.out_stride, 1.0f);
+    for (size_t s = 0; s < docs.args.seq_count; s++) {
+        docs.seqs[s].dk = dk + docs.keys[s] * docs.args.k_stride;
+        docs.seqs[s].dv = dv + docs.keys[s] * docs.args.v_stride;
+    }
+    exec->ops->attn->forward(exec, &docs.args);
+    exec->ops->attn->backward(exec, &docs.args);
+    tape_words(tape, dq, docs.rows * docs.args.q_stride);
+    tape_words(tape, dk, docs.k_count);
+    tape_words(tape, dv, docs.v_count);
+}
+
+static void test_forward(void **state)
+{
+    (void)state;
+    check_scenario(scenario_forward, 80);
+}
+
+static void test_backward(void **state)
+{
+    (void)state;
+    check_scenario(scenario_backward, 60);
+}
+
+/* One document in calls of step rows (1: decoding token by token) gives the bits of one call. */
+static void check_split(struct ash_exec *exec, uint64_t seed)
+{
+    struct tape tape;
+    struct docs docs;
+    struct ash_attn_seq whole;
+    float *out, *lse;
+    size_t out_bytes, lse_bytes;
+
+    tape_init(&tape, seed);
+    draw_docs(&tape, &docs, false);
+    docs.args.seq_count = 1;
+    whole = docs.seqs[0];
+    out_bytes = whole.q_count * docs.args.out_stride * sizeof(float);
+    lse_bytes = whole.q_count * docs.args.heads * sizeof(float);
+    out = tape_alloc(&tape, out_bytes);
+    lse = tape_alloc(&tape, lse_bytes);
+    exec->ops->attn->forward(exec, &docs.args);
+    memcpy(out, docs.out, out_bytes);
+    memcpy(lse, docs.lse, lse_bytes);
+    for (size_t step = 1; step < whole.q_count; step += 1 + step / 2) {
+        for (size_t i = 0; i < whole.q_count; i += step) {
+            docs.seqs[0] = whole;
+            docs.seqs[0].q_row += i;
+            docs.seqs[0].pos += i;
+            docs.seqs[0].q_count = i + step < whole.q_count ? step : whole.q_count - i;
+            exec->ops->attn->forward(exec, &docs.args);
+        }
+        assert_memory_equal(out, docs.out, out_bytes);
+        assert_memory_equal(lse, docs.lse, lse_bytes);
+    }
+    tape_fini(&tape);
+}
+
+static void test_split(void **state)
+{
+    (void)state;
+    for (const char *const *name = ash_exec_backends(); *name != NULL; name++) {
+        struct ash_exec exec;
+
+        exec_init(&exec, *name, 2);
+        for (uint64_t seed = 100; seed < 112; seed++)
+            check_split(&exec, seed);
+        ash_exec_fini(&exec);
+    }
+}
+
+/* A document's rows do not depend on the documents packed beside it, nor on their order. */
+static void test_packing(void **state)
+{
+    (void)state;
+    for (const char *const *name = ash_exec_backends(); *name != NULL; name++) {
+        struct ash_exec exec;
+        struct tape tape;
+        struct docs docs;
+        float *out;
+        size_t bytes;
+
+        tape_init(&tape, 200);
+        exec_init(&exec, *name, 3);
+        do {
+            draw_docs(&tape, &docs, true);
+        } while (docs.args.seq_count < 3);
+        exec.ops->attn->forward(&exec, &docs.args);
+        bytes = docs.rows * docs.args.out_stride * sizeof(float);
+        out = tape_alloc(&tape, bytes);
+        memcpy(out, docs.out, bytes);
+        for (size_t s = docs.args.seq_count; s-- > 0;) {
+            struct ash_attn_args alone = docs.args;
+
+            alone.seqs = &docs.seqs[s];
+            alone.seq_count = 1;
+            exec.ops->attn->forward(&exec, &alone);
+        }
+        assert_memory_equal(out, docs.out, bytes);
+        ash_exec_fini(&exec);
+        tape_fini(&tape);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_forward),
+        cmocka_unit_test(test_backward),
+        cmocka_unit_test(test_split),
+        cmocka_unit_test(test_packing),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,210 @@
+/* Matrix products on every backend: the reference's bits for every layout, dtype and awkward size, and the promises
+ * that training and serving build on: a row does not depend on M, k may be cut, threads do not matter. */
+#include "conform/ops_harness.h"
+
+/* Where element (r, c) of a rows x cols matrix lies: row by row, column by column, or with gaps both ways. */
+static struct ash_mat draw_mat(struct tape *tape, size_t rows, size_t cols)
+{
+    struct ash_mat mat = {.dtype = (enum ash_dtype)draw_below(tape, 3)};
+    size_t gap = draw_bool(tape) ? 0 : draw_below(tape, 9), span;
+
+    mat.row_stride = cols + gap;
+    mat.col_stride = 1;
+    if (draw_bool(tape)) {
+        mat.row_stride = 1;
+        mat.col_stride = rows + gap;
+    } else if (draw_below(tape, 6) == 0) {
+        mat.row_stride = 2 * cols + gap;
+        mat.col_stride = 2;
+    }
+    span = (rows - 1) * mat.row_stride + (cols - 1) * mat.col_stride + 1;
+    mat.data = draw_dtype(tape, mat.dtype, span, 1.0f);
+    return mat;
+}
+
+static void run_gemm(struct ash_exec *exec, struct tape *tape, size_t M, size_t N, size_t K)
+{
+    struct ash_gemm_args args = {.M = M, .N = N, .K = K};
+    size_t mode = draw_below(tape, 3);
+    float *c;
+
+    args.a = draw_mat(tape, M, K == 0 ? 1 : K);
+    args.b = draw_mat(tape, K == 0 ? 1 : K, N);
+    args.c_stride = N + (draw_bool(tape) ? 0 : draw_below(tape, 7));
+    args.round_bf16 = draw_below(tape, 3) == 0;
+    args.accumulate = mode == 1;
+    args.bias = mode == 2 ? draw_floats(tape, N, 1.0f) : NULL;
+    args.c = c = draw_floats(tape, M * args.c_stride, 1.0f);
+    exec->ops->matrix->gemm(exec, &args);
+    tape_words(tape, c, M * args.c_stride); /* the gaps too: nobody may write there */
+}
+
+static void scenario_small(struct ash_exec *exec, struct tape *tape)
+{
+    size_t M = draw_size(tape, 17), N = draw_size(tape, 33), K = draw_size(tape, 65);
+
+    run_gemm(exec, tape, M, N, K);
+}
+
+static void scenario_middle(struct ash_exec *exec, struct tape *tape)
+{
+    size_t M = draw_size(tape, 129), N = draw_size(tape, 129), K = draw_size(tape, 129);
+
+    run_gemm(exec, tape, M, N, K);
+}
+
+static void scenario_one_row(struct ash_exec *exec, struct tape *tape)
+{
+    size_t M = 1 + draw_below(tape, 3), N = draw_size(tape, 400), K = draw_size(tape, 400);
+
+    run_gemm(exec, tape, M, N, K);
+}
+
+/* Beyond one cache block in each direction. */
+static void scenario_long(struct ash_exec *exec, struct tape *tape)
+{
+    size_t sizes[3] = {draw_size(tape, 33), draw_size(tape, 33), draw_size(tape, 33)};
+
+    sizes[draw_below(tape, 3)] = 700 + draw_below(tape, 900);
+    run_gemm(exec, tape, sizes[0], sizes[1], sizes[2]);
+}
+
+static void scenario_column_sum(struct ash_exec *exec, struct tape *tape)
+{
+    size_t rows = draw_size(tape, 129), cols = draw_size(tape, 400), stride = cols + draw_below(tape, 5);
+    float *x = draw_floats(tape, rows * stride, 1.0f), *sum = draw_floats(tape, cols, 1.0f);
+
+    exec->ops->matrix->column_sum(exec, x, stride, rows, cols, sum);
+    tape_words(tape, sum, cols);
+}
+
+static void test_gemm(void **state)
+{
+    (void)state;
+    check_scenario(scenario_small, 400);
+    check_scenario(scenario_middle, 80);
+    check_scenario(scenario_one_row, 60);
+    check_scenario(scenario_long, 40);
+}
+
+static void test_column_sum(void **state)
+{
+    (void)state;
+    check_scenario(scenario_column_sum, 60);
+}
+
+/* K = 0 leaves zeros, the bias or the old value. */
+static void test_empty(void **state)
+{
+    (void)state;
+    for (const char *const *name = ash_exec_backends(); *name != NULL; name++) {
+        float c[3] = {1.0f, 2.0f, 3.0f}, bias[3] = {4.0f, 5.0f, 6.0f}, none = 0.0f;
+        struct ash_gemm_args args = {.M = 1,
+                                     .N = 3,
+                                     .a = {&none, ASH_F32, 1, 1},
+                                     .b = {&none, ASH_F32, 1, 1},
+                                     .c = c,
+                                     .c_stride = 3,
+                                     .accumulate = true};
+        struct ash_exec exec;
+
+        exec_init(&exec, *name, 2);
+        exec.ops->matrix->gemm(&exec, &args);
+        assert_true(c[0] == 1.0f && c[2] == 3.0f);
+        args.accumulate = false;
+        args.bias = bias;
+        exec.ops->matrix->gemm(&exec, &args);
+        assert_true(c[0] == 4.0f && c[2] == 6.0f);
+        args.bias = NULL;
+        exec.ops->matrix->gemm(&exec, &args);
+        assert_true(c[0] == 0.0f && c[2] == 0.0f);
+        args.M = 0;
+        exec.ops->matrix->gemm(&exec, &args);
+        args.M = 1;
+        args.N = 0;
+        exec.ops->matrix->gemm(&exec, &args);
+        ash_exec_fini(&exec);
+    }
+}
+
+/* x[M,K] w[N,K]^T, the shape of a layer. */
+static void layer_gemm(struct ash_exec *exec, size_t M, size_t N, size_t K, const float *x, const float *w, float *c,
+                       size_t ld, bool accumulate)
+{
+    struct ash_gemm_args args = {.M = M,
+                                 .N = N,
+                                 .K = K,
+                                 .a = {x, ASH_F32, ld, 1},
+                                 .b = {w, ASH_F32, 1, ld},
+                                 .c = c,
+                                 .c_stride = N,
+                                 .accumulate = accumulate};
+
+    exec->ops->matrix->gemm(exec, &args);
+}
+
+/* A row of a large batch is the row computed alone; and so is every group of rows. */
+static void test_rows_alone(void **state)
+{
+    enum { M = 131, N = 77, K = 203 };
+
+    (void)state;
+    for (const char *const *name = ash_exec_backends(); *name != NULL; name++) {
+        struct ash_exec exec;
+        struct tape tape;
+        float *x, *w, *all, *some;
+
+        tape_init(&tape, 7);
+        exec_init(&exec, *name, 2);
+        x = draw_floats(&tape, (size_t)M * K, 1.0f);
+        w = draw_floats(&tape, (size_t)N * K, 1.0f);
+        all = draw_floats(&tape, (size_t)M * N, 1.0f);
+        some = draw_floats(&tape, (size_t)M * N, 1.0f);
+        layer_gemm(&exec, M, N, K, x, w, all, K, false);
+        for (size_t step = 1; step <= M; step += 1 + step / 2) {
+            for (size_t m = 0; m < M; m += step)
+                layer_gemm(&exec, m + step < M ? step : M - m, N, K, x + m * K, w, some + m * N, K, false);
+            assert_memory_equal(all, some, (size_t)M * N * sizeof(*all));
+        }
+        ash_exec_fini(&exec);
+        tape_fini(&tape);
+    }
+}
+
+/* k may be cut anywhere into accumulating calls. */
+static void test_k_cut(void **state)
+{
+    enum { M = 19, N = 45, K = 700 };
+
+    (void)state;
+    for (const char *const *name = ash_exec_backends(); *name != NULL; name++) {
+        struct ash_exec exec;
+        struct tape tape;
+        float *x, *w, *whole, *parts;
+
+        tape_init(&tape, 8);
+        exec_init(&exec, *name, 2);
+        x = draw_floats(&tape, (size_t)M * K, 1.0f);
+        w = draw_floats(&tape, (size_t)N * K, 1.0f);
+        whole = draw_floats(&tape, (size_t)M * N, 1.0f);
+        parts = draw_floats(&tape, (size_t)M * N, 1.0f);
+        layer_gemm(&exec, M, N, K, x, w, whole, K, false);
+        for (size_t step = 1; step < K; step += 1 + 2 * step) {
+            for (size_t k = 0; k < K; k += step)
+                layer_gemm(&exec, M, N, k + step < K ? step : K - k, x + k, w + k, parts, K, k > 0);
+            assert_memory_equal(whole, parts, (size_t)M * N * sizeof(*whole));
+        }
+        ash_exec_fini(&exec);
+        tape_fini(&tape);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_gemm),       cmocka_unit_test(test_column_sum), cmocka_unit_test(test_empty),
+        cmocka_unit_test(test_rows_alone), cmocka_unit_test(test_k_cut),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,173 @@
+/* Activations, loss, expert routing and the optimizer on every backend: the reference's bits, also for infinities, NaN,
+ * denormals and ties. */
+#include "conform/ops_harness.h"
+
+#include <math.h>
+
+/* Put a few values that arithmetic handles specially into x. */
+static void salt(struct tape *tape, float *x, size_t count)
+{
+    static const float grains[] = {0.0f,    -0.0f,  INFINITY, -INFINITY, NAN,   0x1p-140f, -0x1p-140f, 3e38f,
+                                   -3e38f,  0.625f, 1.0f,     -1.0f,     4.0f,  88.7f,     89.1f,      -87.4f,
+                                   -103.5f, -104.f, 0.35f,    -0.347f,   1e-9f, 20.0f,     -20.0f,     5.5f};
+
+    for (size_t n = 0; n < ASH_COUNT(grains); n++)
+        x[draw_below(tape, count)] = grains[n];
+}
+
+static void scenario_act(struct ash_exec *exec, struct tape *tape)
+{
+    size_t count = draw_size(tape, 400) * (1 + draw_below(tape, 20));
+    const struct ash_act_ops *act = exec->ops->act;
+    float *gate = draw_floats(tape, count, 4.0f), *up = draw_floats(tape, count, 2.0f),
+          *dout = draw_floats(tape, count, 1.0f);
+    float *out = draw_floats(tape, count, 1.0f), *dup = draw_floats(tape, count, 1.0f);
+
+    if (draw_bool(tape)) salt(tape, gate, count);
+    act->swiglu_forward(exec, gate, up, count, out);
+    tape_words(tape, out, count);
+    act->swiglu_backward(exec, gate, up, dout, count, out, dup);
+    tape_words(tape, out, count);
+    tape_words(tape, dup, count);
+    for (int kind = ASH_GELU_TANH; kind <= ASH_GELU_ERF; kind++) {
+        act->gelu_forward(exec, (enum ash_gelu)kind, gate, count, out);
+        tape_words(tape, out, count);
+        act->gelu_backward(exec, (enum ash_gelu)kind, gate, dout, count, out);
+        tape_words(tape, out, count);
+    }
+    act->swiglu_backward(exec, gate, up, dout, count, gate, dout); /* in place */
+    tape_words(tape, gate, count);
+    tape_words(tape, dout, count);
+}
+
+static void scenario_loss(struct ash_exec *exec, struct tape *tape)
+{
+    size_t rows = draw_size(tape, 33), vocab = draw_size(tape, 400);
+    float *logits = draw_floats(tape, rows * vocab, 5.0f), *loss = draw_floats(tape, rows, 1.0f);
+    int32_t *targets = draw_ids(tape, rows, vocab);
+
+    for (size_t r = 0; r < rows; r++)
+        if (draw_below(tape, 5) == 0) targets[r] = -1;
+    if (draw_below(tape, 4) == 0) salt(tape, logits, rows * vocab);
+    exec->ops->loss->cross_entropy(exec, logits, rows, vocab, targets, 0.0f, loss);
+    tape_words(tape, loss, rows);
+    tape_words(tape, logits, rows * vocab);
+    exec->ops->loss->cross_entropy(exec, logits, rows, vocab, targets, 0.25f, loss);
+    tape_words(tape, loss, rows);
+    tape_words(tape, logits, rows * vocab);
+}
+
+static void scenario_route(struct ash_exec *exec, struct tape *tape)
+{
+    struct ash_route_args args = {.rows = draw_size(tape, 33), .groups = 1 + draw_below(tape, 4)};
+    size_t picks;
+    float *logits;
+
+    args.experts = args.groups * (1 + draw_below(tape, 20));
+    args.top_groups = 1 + draw_below(tape, args.groups);
+    args.choices = 1 + draw_below(tape, args.experts < 8 ? args.experts : 8);
+    args.sigmoid = draw_bool(tape);
+    args.normalize = draw_bool(tape);
+    args.choice_bias = draw_bool(tape) ? draw_floats(tape, args.experts, 0.3f) : NULL;
+    args.scale = 1.5f;
+    args.logits = logits = draw_floats(tape, args.rows * args.experts, 2.0f);
+    for (size_t n = 0; n < args.rows * args.experts; n++)
+        if (draw_below(tape, 4) == 0) logits[n] = 0.5f; /* ties */
+    picks = args.rows * args.choices;
+    args.index = draw_ids(tape, picks, 1);
+    args.weight = draw_floats(tape, picks, 1.0f);
+    args.dweight = draw_floats(tape, picks, 1.0f);
+    args.dlogits = draw_floats(tape, args.rows * args.experts, 1.0f);
+    exec->ops->route->forward(exec, &args);
+    tape_words(tape, args.index, picks);
+    tape_words(tape, args.weight, picks);
+    exec->ops->route->backward(exec, &args);
+    tape_words(tape, args.dlogits, args.rows * args.experts);
+}
+
+static void scenario_optim(struct ash_exec *exec, struct tape *tape)
+{
+    size_t count = draw_size(tape, 400) * draw_size(tape, 65), blocks = (count + ASH_SUMSQ_BLOCK - 1) / ASH_SUMSQ_BLOCK;
+    struct ash_adamw_args args = {.count = count,
+                                  .grad_scale = 0.8f,
+                                  .lr = 1e-2f,
+                                  .beta1 = 0.9f,
+                                  .beta2 = 0.95f,
+                                  .eps = 1e-8f,
+                                  .weight_decay = 0.1f,
+                                  .correction1 = 0.19f,
+                                  .correction2 = 0.0975f};
+    double *sums = tape_alloc(tape, blocks * sizeof(*sums));
+
+    args.param = draw_floats(tape, count, 1.0f);
+    args.m = draw_floats(tape, count, 0.1f);
+    args.v = draw_floats(tape, count, 0.1f);
+    for (size_t i = 0; i < count; i++)
+        args.v[i] = args.v[i] * args.v[i];
+    args.grad = draw_floats(tape, count, 1.0f);
+    args.param_bf16 = draw_bool(tape) ? tape_alloc(tape, count * sizeof(uint16_t)) : NULL;
+    exec->ops->optim->adamw(exec, &args);
+    tape_words(tape, args.param, count);
+    tape_words(tape, args.m, count);
+    tape_words(tape, args.v, count);
+    for (size_t i = 0; i < count && args.param_bf16 != NULL; i++) {
+        uint32_t word = args.param_bf16[i];
+        tape_words(tape, &word, 1);
+    }
+    exec->ops->optim->sum_squares(exec, args.grad, count, sums);
+    tape_words(tape, sums, 2 * blocks);
+}
+
+static void test_act(void **state)
+{
+    (void)state;
+    check_scenario(scenario_act, 80);
+}
+
+static void test_loss(void **state)
+{
+    (void)state;
+    check_scenario(scenario_loss, 80);
+}
+
+static void test_route(void **state)
+{
+    (void)state;
+    check_scenario(scenario_route, 120);
+}
+
+static void test_optim(void **state)
+{
+    (void)state;
+    check_scenario(scenario_optim, 40);
+}
+
+/* An unknown backend is refused with the list of those that work. */
+static void test_unknown_backend(void **state)
+{
+    struct ash_exec exec;
+    struct ash_err err = {0};
+
+    (void)state;
+    assert_int_equal(ash_exec_init(&exec, "abacus", 1, &err), -22);
+    assert_non_null(strstr(err.text, "abacus"));
+    assert_non_null(strstr(err.text, "ref"));
+    exec_init(&exec, "cpu", 1);
+    assert_string_equal(exec.ops->name, ash_exec_backends()[0]);
+    ash_exec_fini(&exec);
+    exec_init(&exec, NULL, 0);
+    ash_exec_fini(&exec);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_act),
+        cmocka_unit_test(test_loss),
+        cmocka_unit_test(test_route),
+        cmocka_unit_test(test_optim),
+        cmocka_unit_test(test_unknown_backend),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,180 @@
+/* Norms, rotary positions, embedding and row arithmetic on every backend: the reference's bits at every awkward size.
+ */
+#include "conform/ops_harness.h"
+
+/* ---- norms ------------------------------------------------------------------------------------------------------- */
+
+static void run_norm(struct ash_exec *exec, struct tape *tape, bool layer)
+{
+    struct ash_norm_args args = {
+        .rows = draw_size(tape, 49), .groups = 1 + draw_below(tape, 3), .cols = draw_size(tape, 300)};
+    size_t units = args.rows * args.groups, width = args.groups * args.cols;
+    const struct ash_norm_ops *ops = exec->ops->norm;
+    bool in_place = draw_bool(tape);
+    float *y, *dx;
+
+    args.x_stride = width + draw_below(tape, 4);
+    args.y_stride = in_place ? args.x_stride : width + draw_below(tape, 4);
+    args.eps = 1e-5f;
+    args.x = draw_floats(tape, args.rows * args.x_stride, 2.0f);
+    args.weight = draw_floats(tape, args.cols, 1.0f);
+    args.bias = layer && draw_bool(tape) ? draw_floats(tape, args.cols, 1.0f) : NULL;
+    args.y = y = draw_floats(tape, args.rows * args.y_stride, 1.0f);
+    args.rstd = draw_floats(tape, units, 1.0f);
+    args.mean = draw_floats(tape, units, 1.0f);
+    (layer ? ops->layer_forward : ops->rms_forward)(exec, &args);
+    tape_words(tape, y, args.rows * args.y_stride);
+    tape_words(tape, args.rstd, units);
+    dx = draw_floats(tape, args.rows * args.x_stride, 1.0f);
+    args.dx = dx;
+    args.dx_add = draw_bool(tape);
+    args.dy = in_place ? dx : draw_floats(tape, args.rows * args.y_stride, 1.0f);
+    args.dweight = draw_bool(tape) ? draw_floats(tape, args.cols, 1.0f) : NULL;
+    args.dbias = layer && draw_bool(tape) ? draw_floats(tape, args.cols, 1.0f) : NULL;
+    (layer ? ops->layer_backward : ops->rms_backward)(exec, &args);
+    tape_words(tape, dx, args.rows * args.x_stride);
+    if (args.dweight != NULL) tape_words(tape, args.dweight, args.cols);
+    if (args.dbias != NULL) tape_words(tape, args.dbias, args.cols);
+}
+
+static void scenario_rms(struct ash_exec *exec, struct tape *tape)
+{
+    run_norm(exec, tape, false);
+}
+
+static void scenario_layer(struct ash_exec *exec, struct tape *tape)
+{
+    run_norm(exec, tape, true);
+}
+
+/* Inference asks for no statistics. */
+static void scenario_norm_bare(struct ash_exec *exec, struct tape *tape)
+{
+    struct ash_norm_args args = {.rows = draw_size(tape, 17), .groups = 1, .cols = draw_size(tape, 129), .eps = 1e-6f};
+    float *y;
+
+    args.x_stride = args.y_stride = args.cols;
+    args.x = draw_floats(tape, args.rows * args.cols, 1.0f);
+    args.weight = draw_floats(tape, args.cols, 1.0f);
+    args.y = y = draw_floats(tape, args.rows * args.cols, 1.0f);
+    exec->ops->norm->rms_forward(exec, &args);
+    tape_words(tape, y, args.rows * args.cols);
+    exec->ops->norm->layer_forward(exec, &args);
+    tape_words(tape, y, args.rows * args.cols);
+}
+
+/* ---- rotary positions -------------------------------------------------------------------------------------------- */
+
+static void scenario_rope(struct ash_exec *exec, struct tape *tape)
+{
+    struct ash_rope_args args = {.rows = draw_size(tape, 33), .heads = 1 + draw_below(tape, 4)};
+    size_t count, half = draw_size(tape, 65), positions = 50;
+    float *x;
+
+    args.dims = 2 * half;
+    args.head_stride = args.dims + draw_below(tape, 5);
+    args.row_stride = args.heads * args.head_stride + draw_below(tape, 5);
+    args.interleaved_in = draw_bool(tape);
+    args.inverse = draw_bool(tape);
+    args.positions = draw_ids(tape, args.rows, positions);
+    args.cos = draw_floats(tape, positions * half, 1.0f);
+    args.sin = draw_floats(tape, positions * half, 1.0f);
+    count = args.rows * args.row_stride;
+    args.x = x = draw_floats(tape, count, 1.0f);
+    exec->ops->rope->apply(exec, &args);
+    tape_words(tape, x, count);
+}
+
+/* ---- embedding --------------------------------------------------------------------------------------------------- */
+
+static void scenario_embed(struct ash_exec *exec, struct tape *tape)
+{
+    size_t vocab = draw_size(tape, 65), cols = draw_size(tape, 300), rows = draw_size(tape, 129);
+    enum ash_dtype dtype = (enum ash_dtype)draw_below(tape, 3);
+    void *table = draw_dtype(tape, dtype, vocab * cols, 1.0f);
+    const int32_t *ids = draw_ids(tape, rows, vocab);
+    float *out = draw_floats(tape, rows * cols, 1.0f), *dtable = draw_floats(tape, vocab * cols, 1.0f);
+
+    exec->ops->embed->gather(exec, table, dtype, cols, ids, rows, draw_bool(tape), out);
+    tape_words(tape, out, rows * cols);
+    exec->ops->embed->scatter_add(exec, dtable, cols, ids, rows, out);
+    tape_words(tape, dtable, vocab * cols);
+}
+
+/* ---- row arithmetic ---------------------------------------------------------------------------------------------- */
+
+static void scenario_elements(struct ash_exec *exec, struct tape *tape)
+{
+    size_t count = draw_size(tape, 400) * draw_size(tape, 65);
+    float *a = draw_floats(tape, count, 1.0f), *b = draw_floats(tape, count, 1.0f),
+          *out = draw_floats(tape, count, 1.0f);
+
+    a[draw_below(tape, count)] = 0x1p-140f;
+    a[draw_below(tape, count)] = 1.0f / 0.0f;
+    a[draw_below(tape, count)] = 3.4e38f;
+    a[draw_below(tape, count)] = -0.0f;
+    exec->ops->row->add(exec, a, b, count, out);
+    tape_words(tape, out, count);
+    exec->ops->row->round_bf16(exec, a, count, out);
+    tape_words(tape, out, count);
+    exec->ops->row->scale(exec, a, 0.37f, count);
+    tape_words(tape, a, count);
+    exec->ops->row->add(exec, a, b, count, a);
+    tape_words(tape, a, count);
+}
+
+static void scenario_experts(struct ash_exec *exec, struct tape *tape)
+{
+    size_t from = draw_size(tape, 65), rows = draw_size(tape, 49), cols = draw_size(tape, 300),
+           slots = 1 + draw_below(tape, 5);
+    float *y = draw_floats(tape, from * cols, 1.0f), *x = draw_floats(tape, rows * cols, 1.0f);
+    float *out = draw_floats(tape, rows * cols, 1.0f), *dots = draw_floats(tape, rows * slots, 1.0f);
+    const int32_t *index = draw_ids(tape, rows, from), *where = draw_ids(tape, rows * slots, from);
+    const float *weight = draw_bool(tape) ? draw_floats(tape, rows * slots, 1.0f) : NULL;
+
+    exec->ops->row->gather(exec, y, cols, index, rows, out);
+    tape_words(tape, out, rows * cols);
+    exec->ops->row->combine(exec, y, cols, where, weight, slots, rows, draw_bool(tape), out);
+    tape_words(tape, out, rows * cols);
+    exec->ops->row->slot_dot(exec, x, y, cols, where, slots, rows, dots);
+    tape_words(tape, dots, rows * slots);
+}
+
+static void test_norms(void **state)
+{
+    (void)state;
+    check_scenario(scenario_rms, 120);
+    check_scenario(scenario_layer, 120);
+    check_scenario(scenario_norm_bare, 40);
+}
+
+static void test_rope(void **state)
+{
+    (void)state;
+    check_scenario(scenario_rope, 80);
+}
+
+static void test_embed(void **state)
+{
+    (void)state;
+    check_scenario(scenario_embed, 60);
+}
+
+static void test_rows(void **state)
+{
+    (void)state;
+    check_scenario(scenario_elements, 60);
+    check_scenario(scenario_experts, 80);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_norms),
+        cmocka_unit_test(test_rope),
+        cmocka_unit_test(test_embed),
+        cmocka_unit_test(test_rows),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

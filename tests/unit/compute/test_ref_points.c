@@ -1,0 +1,249 @@
+/* The reference products, activations, loss, row arithmetic and optimizer against formulas in double. */
+#include "unit/compute/ref_check.h"
+
+#include "base/bf16.h"
+
+enum { COUNT = 41 };
+
+/* ---- products ---------------------------------------------------------------------------------------------------- */
+
+static void test_gemm(void **state)
+{
+    enum { M = 3, N = 4, K = 50 };
+    float a[M * K], b[N * K], bias[N], c[M * N];
+    struct ash_gemm_args args = {
+        .M = M, .N = N, .K = K, .a = {a, ASH_F32, K, 1}, .b = {b, ASH_F32, 1, K}, .c = c, .c_stride = N, .bias = bias};
+    struct ash_exec exec;
+
+    (void)state;
+    ref_init(&exec);
+    fill(a, M * K, 1, 1.0f);
+    fill(b, N * K, 2, 1.0f);
+    fill(bias, N, 3, 1.0f);
+    for (int round = 0; round < 2; round++) {
+        args.round_bf16 = round == 1;
+        exec.ops->matrix->gemm(&exec, &args);
+        for (size_t n = 0; n < M * N; n++) {
+            double want = (double)bias[n % N];
+
+            for (size_t k = 0; k < K; k++) {
+                float x = a[n / N * K + k], y = b[n % N * K + k];
+                want += round ? (double)ash_bf16_round(x) * (double)ash_bf16_round(y) : (double)x * (double)y;
+            }
+            check_close((double)c[n], want, 1e-5, "c", n);
+        }
+    }
+    ash_exec_fini(&exec);
+}
+
+/* ---- activations ------------------------------------------------------------------------------------------------- */
+
+static double silu(double x)
+{
+    return x / (1.0 + exp(-x));
+}
+
+static double gelu(int kind, double x)
+{
+    if (kind == ASH_GELU_ERF) return 0.5 * x * (1.0 + erf(x / sqrt(2.0)));
+    return 0.5 * x * (1.0 + tanh(sqrt(2.0 / acos(-1.0)) * (x + 0.044715 * x * x * x)));
+}
+
+struct act {
+    int kind; /* -1: SwiGLU of gate and up, one after the other */
+    float dout[COUNT];
+};
+
+static double act_scalar(const void *ctx, const double *in)
+{
+    const struct act *op = ctx;
+    double sum = 0.0;
+
+    for (size_t i = 0; i < COUNT; i++)
+        sum += (double)op->dout[i] * (op->kind < 0 ? silu(in[i]) * in[COUNT + i] : gelu(op->kind, in[i]));
+    return sum;
+}
+
+static void test_swiglu(void **state)
+{
+    struct act op = {.kind = -1};
+    float in[2 * COUNT], out[COUNT], grad[2 * COUNT];
+    struct ash_exec exec;
+
+    (void)state;
+    ref_init(&exec);
+    fill(in, 2 * COUNT, 1, 3.0f);
+    fill(op.dout, COUNT, 2, 1.0f);
+    exec.ops->act->swiglu_forward(&exec, in, in + COUNT, COUNT, out);
+    for (size_t i = 0; i < COUNT; i++)
+        check_close((double)out[i], silu((double)in[i]) * (double)in[COUNT + i], 1e-6, "swiglu", i);
+    exec.ops->act->swiglu_backward(&exec, in, in + COUNT, op.dout, COUNT, grad, grad + COUNT);
+    check_gradient(act_scalar, &op, in, 2 * COUNT, grad, "gradient");
+    ash_exec_fini(&exec);
+}
+
+static void test_gelu(void **state)
+{
+    struct ash_exec exec;
+
+    (void)state;
+    ref_init(&exec);
+    for (int kind = ASH_GELU_TANH; kind <= ASH_GELU_ERF; kind++) {
+        struct act op = {.kind = kind};
+        float x[COUNT], out[COUNT], grad[COUNT];
+
+        fill(x, COUNT, 1, 2.0f);
+        fill(op.dout, COUNT, 2, 1.0f);
+        exec.ops->act->gelu_forward(&exec, (enum ash_gelu)kind, x, COUNT, out);
+        for (size_t i = 0; i < COUNT; i++)
+            check_close((double)out[i], gelu(kind, (double)x[i]), 1e-6, "gelu", i);
+        exec.ops->act->gelu_backward(&exec, (enum ash_gelu)kind, x, op.dout, COUNT, grad);
+        check_gradient(act_scalar, &op, x, COUNT, grad, "gradient");
+    }
+    ash_exec_fini(&exec);
+}
+
+/* ---- loss -------------------------------------------------------------------------------------------------------- */
+
+struct entropy {
+    int32_t target;
+    double scale;
+};
+
+static double entropy_scalar(const void *ctx, const double *x)
+{
+    const struct entropy *op = ctx;
+    double sum = 0.0;
+
+    for (size_t v = 0; v < COUNT; v++)
+        sum += exp(x[v]);
+    return op->scale * (log(sum) - x[op->target]);
+}
+
+static void test_cross_entropy(void **state)
+{
+    struct entropy op = {.target = 17, .scale = 0.25};
+    float x[3 * COUNT], kept[3 * COUNT], loss[3];
+    double wide[COUNT];
+    int32_t targets[3] = {op.target, -1, op.target};
+    struct ash_exec exec;
+
+    (void)state;
+    ref_init(&exec);
+    fill(x, 2 * COUNT, 1, 3.0f);
+    for (size_t v = 0; v < COUNT; v++)
+        x[2 * COUNT + v] = x[v] + 1000.0f; /* a shift changes nothing but the rounding of the input */
+    memcpy(kept, x, sizeof(x));
+    exec.ops->loss->cross_entropy(&exec, x, 3, COUNT, targets, 0.0f, loss);
+    assert_memory_equal(kept, x, sizeof(x));
+    widen(kept, COUNT, wide);
+    check_close((double)loss[0], entropy_scalar(&op, wide) / op.scale, 1e-6, "loss", 0);
+    check_close((double)loss[2], entropy_scalar(&op, wide) / op.scale, 1e-4, "loss", 2);
+    assert_true(loss[1] == 0.0f);
+    exec.ops->loss->cross_entropy(&exec, x, 3, COUNT, targets, (float)op.scale, loss);
+    check_gradient(entropy_scalar, &op, kept, COUNT, x, "gradient");
+    for (size_t v = 0; v < COUNT; v++)
+        assert_true(x[COUNT + v] == 0.0f);
+    ash_exec_fini(&exec);
+}
+
+/* ---- rows -------------------------------------------------------------------------------------------------------- */
+
+static void test_rows(void **state)
+{
+    enum { ROWS = 3, COLS = 19, SLOTS = 2 };
+    static const int32_t where[ROWS * SLOTS] = {4, 0, 1, 1, 2, 3};
+    float y[5 * COLS], x[ROWS * COLS], out[ROWS * COLS], weight[ROWS * SLOTS], dots[ROWS * SLOTS],
+        table[5 * COLS] = {0};
+    float sum[COLS] = {0};
+    struct ash_exec exec;
+
+    (void)state;
+    ref_init(&exec);
+    fill(y, 5 * COLS, 1, 1.0f);
+    fill(x, ROWS * COLS, 2, 1.0f);
+    fill(weight, ROWS * SLOTS, 3, 1.0f);
+    exec.ops->row->combine(&exec, y, COLS, where, weight, SLOTS, ROWS, false, out);
+    exec.ops->row->slot_dot(&exec, x, y, COLS, where, SLOTS, ROWS, dots);
+    for (size_t t = 0; t < ROWS; t++)
+        for (size_t s = 0; s < SLOTS; s++) {
+            double dot = 0.0;
+
+            for (size_t c = 0; c < COLS; c++)
+                dot += (double)x[t * COLS + c] * (double)y[(size_t)where[t * SLOTS + s] * COLS + c];
+            check_close((double)dots[t * SLOTS + s], dot, 1e-5, "slot_dot", s);
+        }
+    for (size_t n = 0; n < ROWS * COLS; n++) {
+        size_t t = n / COLS, c = n % COLS;
+        double want = 0.0;
+
+        for (size_t s = 0; s < SLOTS; s++)
+            want += (double)weight[t * SLOTS + s] * (double)y[(size_t)where[t * SLOTS + s] * COLS + c];
+        check_close((double)out[n], want, 1e-6, "combine", n);
+    }
+    exec.ops->embed->scatter_add(&exec, table, COLS, where, ROWS, x);
+    exec.ops->embed->scatter_add(&exec, table, COLS, where + 3, ROWS, x);
+    check_close((double)table[1 * COLS + 2], (double)x[2 * COLS + 2] + (double)x[2], 1e-6, "scatter", 2);
+    exec.ops->matrix->column_sum(&exec, x, COLS, ROWS, COLS, sum);
+    check_close((double)sum[5], (double)x[5] + (double)x[COLS + 5] + (double)x[2 * COLS + 5], 1e-6, "column", 5);
+    ash_exec_fini(&exec);
+}
+
+/* ---- optimizer --------------------------------------------------------------------------------------------------- */
+
+/* torch.optim.AdamW in double, several steps. */
+static void test_adamw(void **state)
+{
+    float p[COUNT], m[COUNT] = {0}, v[COUNT] = {0}, grad[COUNT];
+    double dp[COUNT], dm[COUNT] = {0}, dv[COUNT] = {0}, sum;
+    uint16_t narrow[COUNT];
+    struct ash_adamw_args args = {.count = COUNT,
+                                  .param = p,
+                                  .m = m,
+                                  .v = v,
+                                  .grad = grad,
+                                  .grad_scale = 0.5f,
+                                  .lr = 1e-2f,
+                                  .beta1 = 0.9f,
+                                  .beta2 = 0.95f,
+                                  .eps = 1e-8f,
+                                  .weight_decay = 0.1f,
+                                  .param_bf16 = narrow};
+    struct ash_exec exec;
+
+    (void)state;
+    ref_init(&exec);
+    fill(p, COUNT, 1, 1.0f);
+    widen(p, COUNT, dp);
+    for (int step = 1; step <= 5; step++) {
+        fill(grad, COUNT, (uint64_t)(10 + step), 1.0f);
+        args.correction1 = (float)(1.0 - pow(0.9, step));
+        args.correction2 = (float)(1.0 - pow(0.95, step));
+        exec.ops->optim->adamw(&exec, &args);
+        for (size_t i = 0; i < COUNT; i++) {
+            double g = 0.5 * (double)grad[i];
+
+            dp[i] *= 1.0 - 1e-2 * 0.1;
+            dm[i] = 0.9 * dm[i] + 0.1 * g;
+            dv[i] = 0.95 * dv[i] + 0.05 * g * g;
+            dp[i] -= 1e-2 / (1.0 - pow(0.9, step)) * dm[i] / (sqrt(dv[i]) / sqrt(1.0 - pow(0.95, step)) + 1e-8);
+            check_close((double)p[i], dp[i], 1e-6, "param", i);
+            assert_int_equal(narrow[i], ash_f32_to_bf16(p[i]));
+        }
+    }
+    exec.ops->optim->sum_squares(&exec, grad, COUNT, &sum);
+    for (size_t i = 0; i < COUNT; i++)
+        sum -= (double)grad[i] * (double)grad[i];
+    assert_true(fabs(sum) < 1e-12);
+    ash_exec_fini(&exec);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_gemm),          cmocka_unit_test(test_swiglu), cmocka_unit_test(test_gelu),
+        cmocka_unit_test(test_cross_entropy), cmocka_unit_test(test_rows),   cmocka_unit_test(test_adamw),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
