@@ -1,0 +1,235 @@
+/* Reading token shards. Bounds are few and are checked at open; ids are many and are checked when they are copied out, where it
+ * costs nothing next to the copy, so that opening terabytes takes no time. */
+#include "train/shard.h"
+#include "train/shard_priv.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "storage/safetensors.h"
+
+#define READ_IDS 4096 /* ids per piece of a verifying pass */
+
+struct ash_shard {
+    struct ash_safetensors *set;
+    char *name;
+    const void *tokens; /* [info.tokens] uint16_t or uint32_t */
+    bool wide;
+    const int64_t *ends; /* [info.documents] */
+    struct ash_shard_info info;
+};
+
+static int parse_number(const char *text, int base, uint64_t max, uint64_t *value_out)
+{
+    char *end = NULL;
+    unsigned long long value;
+
+    if (text == NULL || text[0] == '\0' || text[0] == '-' || text[0] == '+' || text[0] == ' ') return -EINVAL;
+    errno = 0;
+    value = strtoull(text, &end, base);
+    if (errno != 0 || *end != '\0' || value > max) return -EINVAL;
+    *value_out = value;
+    return 0;
+}
+
+static int read_metadata(struct ash_shard *shard, struct ash_err *err)
+{
+    const char *format = ash_safetensors_metadata(shard->set, "format");
+    uint64_t vocab_size = 0;
+
+    if (format == NULL || strcmp(format, ASH_SHARD_FORMAT) != 0)
+        return ash_err_set(err, -EBADMSG, "%s: not a token shard: its metadata has no format \"%s\"", shard->name,
+                           ASH_SHARD_FORMAT);
+    if (parse_number(ash_safetensors_metadata(shard->set, "vocab_size"), 10, ASH_SHARD_VOCAB_MAX, &vocab_size) < 0 ||
+        vocab_size == 0)
+        return ash_err_set(err, -EBADMSG, "%s: the metadata's vocab_size is missing or no number from 1 to %zu", shard->name,
+                           ASH_SHARD_VOCAB_MAX);
+    shard->info.vocab_size = (size_t)vocab_size;
+    if (parse_number(ash_safetensors_metadata(shard->set, "tokenizer_hash"), 16, UINT64_MAX, &shard->info.tokenizer_hash) < 0)
+        return ash_err_set(err, -EBADMSG, "%s: the metadata's tokenizer_hash is missing or not hexadecimal", shard->name);
+    if (parse_number(ash_safetensors_metadata(shard->set, "hash"), 16, UINT64_MAX, &shard->info.hash) < 0)
+        return ash_err_set(err, -EBADMSG, "%s: the metadata's hash is missing or not hexadecimal", shard->name);
+    return 0;
+}
+
+static int find_tensors(struct ash_shard *shard, struct ash_err *err)
+{
+    const struct ash_tensor_view *tokens = ash_safetensors_find(shard->set, "tokens");
+    const struct ash_tensor_view *ends = ash_safetensors_find(shard->set, "doc_ends");
+
+    if (tokens == NULL || ends == NULL)
+        return ash_err_set(err, -EBADMSG, "%s: a token shard needs the tensors 'tokens' and 'doc_ends'", shard->name);
+    if (tokens->dim_count != 1 || (tokens->dtype != ASH_U16 && tokens->dtype != ASH_U32))
+        return ash_err_set(err, -EBADMSG, "%s: 'tokens' must be one-dimensional U16 or U32", shard->name);
+    if (ends->dim_count != 1 || ends->dtype != ASH_I64)
+        return ash_err_set(err, -EBADMSG, "%s: 'doc_ends' must be one-dimensional I64", shard->name);
+    shard->tokens = tokens->data;
+    shard->wide = tokens->dtype == ASH_U32;
+    shard->info.tokens = tokens->dims[0];
+    shard->ends = ends->data;
+    shard->info.documents = ends->dims[0];
+    return 0;
+}
+
+static int check_bounds(const struct ash_shard *shard, struct ash_err *err)
+{
+    int64_t last = 0;
+
+    if (shard->info.tokens == 0 || shard->info.documents == 0)
+        return ash_err_set(err, -EBADMSG, "%s: the shard holds no document", shard->name);
+    for (size_t d = 0; d < shard->info.documents; d++) {
+        if (shard->ends[d] <= last)
+            return ash_err_set(err, -EBADMSG, "%s: doc_ends[%zu] is %" PRId64 ", not above %" PRId64 " before it", shard->name, d,
+                               shard->ends[d], last);
+        last = shard->ends[d];
+    }
+    if ((uint64_t)last != shard->info.tokens)
+        return ash_err_set(err, -EBADMSG, "%s: the last document ends at %" PRId64 ", but there are %zu tokens", shard->name, last,
+                           shard->info.tokens);
+    return 0;
+}
+
+/* Takes over set, also on failure. */
+static int open_set(struct ash_safetensors *set, const char *name, struct ash_shard **shard_out, struct ash_err *err)
+{
+    struct ash_shard *shard = calloc(1, sizeof(*shard));
+    int rc;
+
+    if (shard == NULL) {
+        ash_safetensors_close(set);
+        return ash_err_set(err, -ENOMEM, "%s: out of memory", name);
+    }
+    shard->set = set;
+    shard->name = strdup(name);
+    if (shard->name == NULL) {
+        rc = ash_err_set(err, -ENOMEM, "%s: out of memory", name);
+        goto fail;
+    }
+    rc = read_metadata(shard, err);
+    if (rc < 0) goto fail;
+    rc = find_tensors(shard, err);
+    if (rc < 0) goto fail;
+    rc = check_bounds(shard, err);
+    if (rc < 0) goto fail;
+    *shard_out = shard;
+    return 0;
+
+fail:
+    ash_shard_close(shard);
+    return rc;
+}
+
+int ash_shard_open(const char *path, struct ash_shard **shard_out, struct ash_err *err)
+{
+    struct ash_safetensors *set = NULL;
+    int rc = ash_safetensors_open(path, &set, err);
+
+    if (rc < 0) return rc;
+    return open_set(set, path, shard_out, err);
+}
+
+int ash_shard_parse(const void *data, size_t size_bytes, const char *name, struct ash_shard **shard_out, struct ash_err *err)
+{
+    struct ash_safetensors *set = NULL;
+    int rc = ash_safetensors_parse(data, size_bytes, name, &set, err);
+
+    if (rc < 0) return rc;
+    return open_set(set, name, shard_out, err);
+}
+
+void ash_shard_close(struct ash_shard *shard)
+{
+    if (shard == NULL) return;
+    ash_safetensors_close(shard->set);
+    free(shard->name);
+    free(shard);
+}
+
+const struct ash_shard_info *ash_shard_info(const struct ash_shard *shard)
+{
+    return &shard->info;
+}
+
+const char *ash_shard_description(const struct ash_shard *shard)
+{
+    return ash_safetensors_metadata(shard->set, "description");
+}
+
+size_t ash_shard_doc_at(const struct ash_shard *shard, size_t token)
+{
+    size_t low = 0, high = shard->info.documents - 1; /* the answer lies in [low, high] */
+
+    ash_assert(token < shard->info.tokens);
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+
+        if ((uint64_t)shard->ends[middle] > token)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    return low;
+}
+
+size_t ash_shard_doc_end(const struct ash_shard *shard, size_t document)
+{
+    ash_assert(document < shard->info.documents);
+    return (size_t)shard->ends[document];
+}
+
+/* The largest of the ids, read as unsigned: one comparison at the end stands for all. */
+static uint32_t copy_ids(const struct ash_shard *shard, size_t first, size_t count, int32_t *ids_out)
+{
+    uint32_t largest = 0;
+
+    if (shard->wide) {
+        const uint32_t *ids = (const uint32_t *)shard->tokens + first;
+
+        for (size_t i = 0; i < count; i++) {
+            largest = ids[i] > largest ? ids[i] : largest;
+            ids_out[i] = (int32_t)ids[i];
+        }
+    } else {
+        const uint16_t *ids = (const uint16_t *)shard->tokens + first;
+
+        for (size_t i = 0; i < count; i++) {
+            largest = ids[i] > largest ? ids[i] : largest;
+            ids_out[i] = ids[i];
+        }
+    }
+    return largest;
+}
+
+int ash_shard_read(const struct ash_shard *shard, size_t first, size_t count, int32_t *ids_out, struct ash_err *err)
+{
+    size_t bad = 0;
+
+    ash_assert(first <= shard->info.tokens && count <= shard->info.tokens - first);
+    if (copy_ids(shard, first, count, ids_out) < shard->info.vocab_size || count == 0) return 0;
+    while ((uint32_t)ids_out[bad] < shard->info.vocab_size) bad++;
+    return ash_err_set(err, -EBADMSG, "%s: token %zu has the id %" PRIu32 ", outside the vocabulary of %zu: the file is damaged",
+                       shard->name, first + bad, (uint32_t)ids_out[bad], shard->info.vocab_size);
+}
+
+int ash_shard_verify(const struct ash_shard *shard, struct ash_err *err)
+{
+    int32_t ids[READ_IDS];
+    uint64_t hash = ash_shard_hash_ends(shard->ends, shard->info.documents, 0);
+
+    for (size_t first = 0; first < shard->info.tokens; first += READ_IDS) {
+        size_t left = shard->info.tokens - first;
+        size_t count = left < READ_IDS ? left : READ_IDS;
+        int rc = ash_shard_read(shard, first, count, ids, err);
+
+        if (rc < 0) return rc;
+        hash += ash_shard_hash_ids(ids, count, first);
+    }
+    if (hash != shard->info.hash)
+        return ash_err_set(err, -EBADMSG, "%s: the contents have the hash %016" PRIx64 ", the file says %016" PRIx64
+                           ": it is damaged", shard->name, hash, shard->info.hash);
+    return 0;
+}
