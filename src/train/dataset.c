@@ -1,0 +1,248 @@
+/* Token shards as windows in a random order. Nothing is shuffled in memory: window numbers go through a permutation that is a pure
+ * function, and a window is cut out of the mapped shards when it is asked for. */
+#include "train/dataset.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/assert.h"
+#include "base/file.h"
+#include "base/hash.h"
+#include "base/rng.h"
+#include "train/dataset_folder.h"
+#include "train/shard.h"
+
+struct ash_dataset {
+    struct ash_shard **shards;
+    size_t *starts; /* [shard_count + 1]: the first token of each shard in the whole sequence */
+    size_t shard_count;
+    size_t seq_tokens, windows, vocab_size;
+    uint64_t seed, hash;
+    int32_t eos_id;
+};
+
+static int alloc_shards(struct ash_dataset *dataset, size_t count, struct ash_err *err)
+{
+    dataset->shards = calloc(count, sizeof(struct ash_shard *));
+    dataset->starts = calloc(count + 1, sizeof(*dataset->starts));
+    if (dataset->shards == NULL || dataset->starts == NULL) return ash_err_set(err, -ENOMEM, "out of memory for %zu shards", count);
+    return 0;
+}
+
+/* Put an open shard behind the ones already there. */
+static void append_shard(struct ash_dataset *dataset, struct ash_shard *shard)
+{
+    const struct ash_shard_info *info = ash_shard_info(shard);
+    size_t s = dataset->shard_count++;
+
+    dataset->shards[s] = shard;
+    dataset->starts[s + 1] = dataset->starts[s] + info->tokens;
+    dataset->hash = ash_hash_mix(dataset->hash ^ info->hash) + info->tokens;
+}
+
+static void set_vocabulary(struct ash_dataset *dataset, size_t vocab_size, uint64_t tokenizer_hash, int32_t eos_id)
+{
+    dataset->vocab_size = vocab_size;
+    dataset->eos_id = eos_id;
+    dataset->hash = ash_hash_mix(tokenizer_hash + vocab_size);
+}
+
+static int open_file(struct ash_dataset *dataset, const char *path, struct ash_err *err)
+{
+    struct ash_shard *shard = NULL;
+    int rc = alloc_shards(dataset, 1, err);
+
+    if (rc < 0) return rc;
+    rc = ash_shard_open(path, &shard, err);
+    if (rc < 0) return rc;
+    set_vocabulary(dataset, ash_shard_info(shard)->vocab_size, ash_shard_info(shard)->tokenizer_hash, -1);
+    append_shard(dataset, shard);
+    return 0;
+}
+
+/* The manifest and the shard were written by the same run, or the folder is a mixture of two. */
+static int check_listed(const struct ash_manifest *manifest, const struct ash_folder_shard *listed, const struct ash_shard *shard,
+                        const char *path, struct ash_err *err)
+{
+    const struct ash_shard_info *info = ash_shard_info(shard);
+
+    if (info->tokens != listed->tokens || info->documents != listed->documents || info->hash != listed->hash)
+        return ash_err_set(err, -EINVAL, "%s: it is not the file that %s describes; make the data again", path,
+                           ASH_FOLDER_MANIFEST);
+    if (info->vocab_size != manifest->vocab_size || info->tokenizer_hash != manifest->tokenizer_hash)
+        return ash_err_set(err, -EINVAL, "%s: it was made with another tokenizer than %s says; make the data again", path,
+                           ASH_FOLDER_MANIFEST);
+    return 0;
+}
+
+static int open_listed(struct ash_dataset *dataset, const char *dir, const struct ash_manifest *manifest, struct ash_err *err)
+{
+    int rc = alloc_shards(dataset, manifest->shard_count, err);
+
+    if (rc < 0) return rc;
+    set_vocabulary(dataset, manifest->vocab_size, manifest->tokenizer_hash, manifest->eos_id);
+    for (size_t i = 0; i < manifest->shard_count; i++) {
+        struct ash_shard *shard = NULL;
+        char path[PATH_MAX];
+
+        if (ash_path_join(path, sizeof(path), dir, manifest->shards[i].file) < 0)
+            return ash_err_set(err, -ENAMETOOLONG, "%s: the path is too long", dir);
+        rc = ash_shard_open(path, &shard, err);
+        if (rc < 0) return rc;
+        append_shard(dataset, shard);
+        rc = check_listed(manifest, &manifest->shards[i], shard, path, err);
+        if (rc < 0) return rc;
+    }
+    return 0;
+}
+
+static int open_folder(struct ash_dataset *dataset, const char *dir, struct ash_err *err)
+{
+    struct ash_manifest manifest = {0};
+    int rc = ash_manifest_load(dir, &manifest, err);
+
+    if (rc < 0) return rc;
+    rc = open_listed(dataset, dir, &manifest, err);
+    ash_manifest_fini(&manifest);
+    return rc;
+}
+
+int ash_dataset_open(const char *path, size_t seq_tokens, uint64_t seed, struct ash_dataset **dataset_out, struct ash_err *err)
+{
+    struct ash_dataset *dataset = NULL;
+    struct stat st;
+    int rc;
+
+    if (seq_tokens == 0) return ash_err_set(err, -EINVAL, "%s: a sequence needs at least one token", path);
+    if (stat(path, &st) < 0) return ash_err_set(err, -errno, "%s: %s", path, strerror(errno));
+    dataset = calloc(1, sizeof(*dataset));
+    if (dataset == NULL) return ash_err_set(err, -ENOMEM, "%s: out of memory", path);
+    rc = S_ISDIR(st.st_mode) ? open_folder(dataset, path, err) : open_file(dataset, path, err);
+    if (rc < 0) goto fail;
+    dataset->seq_tokens = seq_tokens;
+    dataset->seed = seed;
+    dataset->windows = ash_dataset_tokens(dataset) / seq_tokens;
+    if (dataset->windows == 0) {
+        rc = ash_err_set(err, -EINVAL, "%s: %zu tokens are fewer than one sequence of %zu; give more data or shorter sequences", path,
+                         ash_dataset_tokens(dataset), seq_tokens);
+        goto fail;
+    }
+    *dataset_out = dataset;
+    return 0;
+
+fail:
+    ash_dataset_close(dataset);
+    return rc;
+}
+
+void ash_dataset_close(struct ash_dataset *dataset)
+{
+    if (dataset == NULL) return;
+    for (size_t i = 0; i < dataset->shard_count; i++)
+        ash_shard_close(dataset->shards[i]);
+    free(dataset->shards);
+    free(dataset->starts);
+    free(dataset);
+}
+
+size_t ash_dataset_tokens(const struct ash_dataset *dataset)
+{
+    return dataset->starts[dataset->shard_count];
+}
+
+size_t ash_dataset_windows(const struct ash_dataset *dataset)
+{
+    return dataset->windows;
+}
+
+size_t ash_dataset_vocab_size(const struct ash_dataset *dataset)
+{
+    return dataset->vocab_size;
+}
+
+uint64_t ash_dataset_hash(const struct ash_dataset *dataset)
+{
+    return dataset->hash;
+}
+
+int32_t ash_dataset_eos_id(const struct ash_dataset *dataset)
+{
+    return dataset->eos_id;
+}
+
+/* The shard that holds token (< all tokens). */
+static size_t shard_at(const struct ash_dataset *dataset, size_t token)
+{
+    size_t low = 0, high = dataset->shard_count - 1;
+
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+
+        if (dataset->starts[middle + 1] > token)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    return low;
+}
+
+/* Rows [row, row + count) of sample are tokens [first, first + count) of shard: note the documents that they belong to. Returns the
+ * shard's end of the last one. */
+static size_t cut_docs(const struct ash_shard *shard, size_t first, size_t row, size_t count, struct ash_sample *sample)
+{
+    size_t doc = ash_shard_doc_at(shard, first), last = first + count;
+    size_t end = ash_shard_doc_end(shard, doc);
+
+    for (;;) {
+        size_t stop = end < last ? end : last;
+
+        sample->docs[sample->doc_count++] = (struct ash_doc){.row = row, .count = stop - first};
+        row += stop - first;
+        first = stop;
+        if (first == last) return end;
+        end = ash_shard_doc_end(shard, ++doc);
+    }
+}
+
+/* Each target is the id one row on, except at a document's end, where next (the id behind the window, or -1) or nothing follows. */
+static void set_targets(struct ash_sample *sample, size_t rows, int32_t next)
+{
+    memcpy(sample->targets, sample->ids + 1, (rows - 1) * sizeof(*sample->targets));
+    for (size_t d = 0; d + 1 < sample->doc_count; d++)
+        sample->targets[sample->docs[d].row + sample->docs[d].count - 1] = -1;
+    sample->targets[rows - 1] = next;
+}
+
+int ash_dataset_read(const struct ash_dataset *dataset, uint64_t step, uint64_t slot, uint64_t slots_per_step,
+                     struct ash_sample *sample, struct ash_err *err)
+{
+    uint64_t number = step * slots_per_step + slot;
+    uint64_t epoch = number / dataset->windows, index = number % dataset->windows;
+    size_t token = ash_rng_permute(dataset->seed, epoch, index, dataset->windows) * dataset->seq_tokens;
+    size_t s = shard_at(dataset, token), first = 0, end = 0;
+    int32_t next = -1;
+    int rc;
+
+    ash_assert(slot < slots_per_step);
+    sample->doc_count = 0;
+    for (size_t row = 0, count; row < dataset->seq_tokens; row += count, s++) {
+        size_t left = dataset->starts[s + 1] - token;
+
+        first = token - dataset->starts[s];
+        count = dataset->seq_tokens - row < left ? dataset->seq_tokens - row : left;
+        rc = ash_shard_read(dataset->shards[s], first, count, sample->ids + row, err);
+        if (rc < 0) return rc;
+        end = cut_docs(dataset->shards[s], first, row, count, sample);
+        token += count;
+        first += count;
+    }
+    if (first < end) { /* the last document goes on behind the window */
+        rc = ash_shard_read(dataset->shards[s - 1], first, 1, &next, err);
+        if (rc < 0) return rc;
+    }
+    set_targets(sample, dataset->seq_tokens, next);
+    return 0;
+}
