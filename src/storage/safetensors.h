@@ -10,7 +10,7 @@
 #include "base/dtype.h"
 
 #define ASH_TENSOR_DIMS_MAX 8
-#define ASH_SAFETENSORS_HEADER_MAX ((size_t)100 << 20)
+#define ASH_SAFETENSORS_HEADER_MAX ((size_t)100000000) /* the format's own limit */
 
 /* A tensor in a mapped file; borrowed from the reader. */
 struct ash_tensor_view {

@@ -74,6 +74,7 @@ static int read_metadata(struct ash_safetensors *set, const char *file, json_t *
     const char *key;
     json_t *value;
 
+    if (json_is_null(metadata)) return 0;
     if (!json_is_object(metadata))
         return ash_err_set(err, -EINVAL, "%s: " ASH_SAFETENSORS_METADATA " is not an object", file);
     json_object_foreach(metadata, key, value)

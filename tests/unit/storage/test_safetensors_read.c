@@ -156,7 +156,7 @@ static void test_bad_metadata(void **state)
 {
     (void)state;
     expect_refused(sample_of("{\"__metadata__\":[]}", 0), "__metadata__ is not an object");
-    expect_refused(sample_of("{\"__metadata__\":null}", 0), "__metadata__ is not an object");
+    expect_refused(sample_of("{\"__metadata__\":\"pt\"}", 0), "__metadata__ is not an object");
     expect_refused(sample_of("{\"__metadata__\":{\"n\":1}}", 0), "'n' is not a string");
     expect_refused(sample_of("{\"__metadata__\":{\"n\":{}}}", 0), "'n' is not a string");
 }
