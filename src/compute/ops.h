@@ -156,7 +156,20 @@ struct ash_act_ops {
                           float *dx);
 };
 
+/* Blocks of cols elements moved between strided places: element (r, b, c) from src[r * src_row + b * src_block + c] to
+ * dst[r * dst_row + b * dst_block + c]. A src_block of 0 repeats a block; with add, a dst_block of 0 sums blocks, b ascending. */
+struct ash_copy_args {
+    size_t rows, blocks, cols;
+    const float *src;
+    size_t src_row, src_block;
+    void *dst;
+    enum ash_dtype dst_dtype; /* F32, or BF16 (rounded; not with add) */
+    size_t dst_row, dst_block;
+    bool add;
+};
+
 struct ash_row_ops {
+    void (*copy)(struct ash_exec *exec, const struct ash_copy_args *args);
     void (*add)(struct ash_exec *exec, const float *a, const float *b, size_t count, float *out); /* out = a + b */
     void (*scale)(struct ash_exec *exec, float *x, float factor, size_t count);
     void (*round_bf16)(struct ash_exec *exec, const float *x, size_t count, float *out);
@@ -199,6 +212,11 @@ struct ash_route_args {
 struct ash_route_ops {
     void (*forward)(struct ash_exec *exec, const struct ash_route_args *args);
     void (*backward)(struct ash_exec *exec, const struct ash_route_args *args); /* choices are constants */
+    /* Sort the chosen pairs (token, slot) by expert, tokens ascending within one. Pair p of the result is token order[p] with
+     * flat[p] = token * choices + slot, and where[flat[p]] = p. Expert e has pairs offsets[e] ... offsets[e + 1] - 1; offsets
+     * (experts + 1 of them) is host memory, because the host sizes the products by it. */
+    void (*group)(struct ash_exec *exec, const int32_t *index, size_t rows, size_t choices, size_t experts, int32_t *order,
+                  int32_t *flat, int32_t *where, size_t *offsets);
 };
 
 /* ---- optimizer --------------------------------------------------------------------------------------------------- */

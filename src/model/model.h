@@ -40,6 +40,9 @@ float *ash_model_values(struct ash_model *model);
 /* From now on the forward pass reads bf16 weights at values (ash_model_size elements, same offsets; borrowed) and rounds matrix
  * operands to bf16; sums stay float32. NULL: back to float32. */
 void ash_model_use_bf16(struct ash_model *model, const uint16_t *values);
+/* Round matrix operands (and every weight that is not bf16 already) to bf16 when they are read: the arithmetic of a model trained
+ * in bf16, on weights as they are mapped. */
+void ash_model_round_bf16(struct ash_model *model, bool on);
 /* Small tensors (norms, biases) are kept as float32 copies; call after values changed under an owned model. */
 void ash_model_refresh(struct ash_model *model);
 

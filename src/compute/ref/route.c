@@ -171,4 +171,26 @@ static void backward(struct ash_exec *exec, const struct ash_route_args *args)
     ash_workers_run(exec->workers, args->rows, ROUTE_MIN_ROWS, backward_rows, (void *)args);
 }
 
-const struct ash_route_ops ash_ref_route = {.forward = forward, .backward = backward};
+/* A counting sort: pairs are few, and one thread keeps the order plain to see. */
+static void group(struct ash_exec *exec, const int32_t *index, size_t rows, size_t choices, size_t experts, int32_t *order,
+                  int32_t *flat, int32_t *where, size_t *offsets)
+{
+    size_t next[ASH_ROUTE_EXPERTS_MAX], pairs = rows * choices;
+
+    (void)exec;
+    memset(offsets, 0, (experts + 1) * sizeof(*offsets));
+    for (size_t i = 0; i < pairs; i++)
+        offsets[index[i] + 1]++;
+    for (size_t e = 0; e < experts; e++) {
+        offsets[e + 1] += offsets[e];
+        next[e] = offsets[e];
+    }
+    for (size_t i = 0; i < pairs; i++) {
+        size_t at = next[index[i]]++;
+        order[at] = (int32_t)(i / choices);
+        flat[at] = (int32_t)i;
+        where[i] = (int32_t)at;
+    }
+}
+
+const struct ash_route_ops ash_ref_route = {.forward = forward, .backward = backward, .group = group};

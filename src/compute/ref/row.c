@@ -132,7 +132,31 @@ static void slot_dot(struct ash_exec *exec, const float *x, const float *y, size
     ash_workers_run(exec->workers, rows * slots, ROW_MIN_ROWS, slot_dot_rows, &op);
 }
 
+static void copy_rows(void *ctx, size_t begin, size_t end, int worker)
+{
+    const struct ash_copy_args *args = ctx;
+
+    (void)worker;
+    for (size_t r = begin; r < end; r++) {
+        for (size_t b = 0; b < args->blocks; b++) {
+            const float *src = args->src + r * args->src_row + b * args->src_block;
+            size_t to = r * args->dst_row + b * args->dst_block;
+            for (size_t c = 0; c < args->cols; c++) {
+                if (args->dst_dtype == ASH_BF16) ((uint16_t *)args->dst)[to + c] = ash_f32_to_bf16(src[c]);
+                else if (args->add) ((float *)args->dst)[to + c] += src[c];
+                else ((float *)args->dst)[to + c] = src[c];
+            }
+        }
+    }
+}
+
+static void copy(struct ash_exec *exec, const struct ash_copy_args *args)
+{
+    ash_workers_run(exec->workers, args->rows, ROW_MIN_ROWS, copy_rows, (void *)args);
+}
+
 const struct ash_row_ops ash_ref_row = {
+    .copy = copy,
     .add = add,
     .scale = scale,
     .round_bf16 = round_bf16,

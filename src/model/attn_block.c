@@ -1,0 +1,138 @@
+/* The attention block: norm, q k v of either kind, attention over documents or the cache, output projection, residual. */
+#include "model/pass_priv.h"
+
+#include "base/assert.h"
+
+/* ---- norms ------------------------------------------------------------------------------------------------------- */
+
+void ash_norm_block_forward(struct ash_pass *pass, int32_t weight, int32_t bias, const float *x, struct ash_norm_acts *acts)
+{
+    const struct ash_model_config *c = &pass->model->config;
+    struct ash_norm_args args = {.rows = pass->rows, .groups = 1, .cols = c->hidden, .x_stride = c->hidden,
+                                 .y_stride = c->hidden, .x = x, .weight = ash_model_vector(pass->model, weight),
+                                 .bias = ash_model_vector(pass->model, bias), .eps = (float)c->norm_eps, .y = acts->out,
+                                 .rstd = acts->rstd, .mean = acts->mean};
+
+    if (c->norm == ASH_NORM_RMS) pass->exec->ops->norm->rms_forward(pass->exec, &args);
+    else pass->exec->ops->norm->layer_forward(pass->exec, &args);
+}
+
+static float *grad_of(const struct ash_pass *pass, int32_t param, float *grads)
+{
+    return grads == NULL || param == ASH_NO_PARAM ? NULL : grads + pass->model->params[param].offset;
+}
+
+void ash_norm_block_backward(struct ash_pass *pass, int32_t weight, int32_t bias, const float *x, const struct ash_norm_acts *acts,
+                             const float *dnorm, bool add, float *dx, float *grads)
+{
+    const struct ash_model_config *c = &pass->model->config;
+    struct ash_norm_args args = {.rows = pass->rows, .groups = 1, .cols = c->hidden, .x_stride = c->hidden,
+                                 .y_stride = c->hidden, .x = x, .weight = ash_model_vector(pass->model, weight),
+                                 .bias = ash_model_vector(pass->model, bias), .eps = (float)c->norm_eps,
+                                 .rstd = acts->rstd, .mean = acts->mean, .dy = dnorm, .dx = dx, .dx_add = add,
+                                 .dweight = grad_of(pass, weight, grads), .dbias = grad_of(pass, bias, grads)};
+
+    if (c->norm == ASH_NORM_RMS) pass->exec->ops->norm->rms_backward(pass->exec, &args);
+    else pass->exec->ops->norm->layer_backward(pass->exec, &args);
+}
+
+/* ---- attention proper -------------------------------------------------------------------------------------------- */
+
+static struct ash_attn_args attention_args(struct ash_pass *pass, size_t layer)
+{
+    const struct ash_model_config *c = &pass->model->config;
+    const struct ash_attn_acts *acts = &pass->layers[layer].attn;
+
+    return (struct ash_attn_args){
+        .heads = c->heads, .kv_heads = c->kv_heads, .dim_k = c->head_dim, .dim_v = pass->v_dim,
+        .scale = (float)(c->attn_scale / (c->scale_by_layer ? (double)(layer + 1) : 1)), .window = c->window[layer],
+        .kv_dtype = ASH_F32, .q_stride = pass->q_stride, .k_stride = pass->k_stride, .v_stride = pass->v_stride,
+        .out_stride = c->heads * pass->v_dim, .q = acts->q, .out = acts->out, .lse = acts->lse,
+        .seqs = pass->seqs, .seq_count = pass->batch->doc_count};
+}
+
+/* Point every document at its own rows of k and v (and their gradients). */
+static void point_at_batch(struct ash_pass *pass, size_t layer)
+{
+    const struct ash_attn_acts *acts = &pass->layers[layer].attn;
+    const struct ash_scratch *s = &pass->scratch;
+
+    for (size_t i = 0; i < pass->batch->doc_count; i++) {
+        const struct ash_doc *doc = &pass->batch->docs[i];
+        pass->seqs[i] = (struct ash_attn_seq){.q_row = doc->row, .q_count = doc->count, .pos = doc->pos,
+                                              .k = acts->k + doc->row * pass->k_stride, .v = acts->v + doc->row * pass->v_stride};
+        if (s->dk == NULL) continue;
+        pass->seqs[i].dk = s->dk + doc->row * pass->k_stride;
+        pass->seqs[i].dv = s->dv + doc->row * pass->v_stride;
+    }
+}
+
+static void attend(struct ash_pass *pass, size_t layer)
+{
+    struct ash_attn_args args = attention_args(pass, layer);
+
+    point_at_batch(pass, layer);
+    if (pass->cache != NULL) {
+        ash_cache_write(pass, layer);
+        args.kv_dtype = ash_cache_dtype(pass->cache);
+        args.k_stride = ash_cache_k_stride(pass->cache);
+        args.v_stride = ash_cache_v_stride(pass->cache);
+    }
+    pass->exec->ops->attn->forward(pass->exec, &args);
+}
+
+/* ---- the block --------------------------------------------------------------------------------------------------- */
+
+static void norm_forward(struct ash_pass *pass, size_t layer, const float *in)
+{
+    const struct ash_layer *params = &pass->model->layers[layer];
+
+    ash_norm_block_forward(pass, params->param[ASH_ROLE_NORM1], params->param[ASH_ROLE_NORM1_BIAS], in,
+                           &pass->layers[layer].attn.norm);
+}
+
+void ash_attn_block_forward(struct ash_pass *pass, size_t layer, const float *in, float *mid)
+{
+    const struct ash_model_config *c = &pass->model->config;
+    const struct ash_layer *params = &pass->model->layers[layer];
+    struct ash_attn_acts *acts = &pass->layers[layer].attn;
+    size_t width = c->heads * pass->v_dim;
+
+    norm_forward(pass, layer, in);
+    if (c->attn == ASH_ATTN_LATENT) ash_attn_latent_forward(pass, layer);
+    else ash_attn_grouped_forward(pass, layer);
+    attend(pass, layer);
+    ash_linear_forward(pass->model, pass->exec, params->param[ASH_ROLE_OUT], params->param[ASH_ROLE_OUT_BIAS],
+                       &(struct ash_linear_io){.rows = pass->rows, .x = acts->out, .x_stride = width,
+                                               .y = pass->scratch.residual, .y_stride = c->hidden});
+    pass->exec->ops->row->add(pass->exec, in, pass->scratch.residual, pass->rows * c->hidden, mid);
+}
+
+void ash_attn_block_backward(struct ash_pass *pass, size_t layer, float *grads)
+{
+    const struct ash_model_config *c = &pass->model->config;
+    const struct ash_layer *params = &pass->model->layers[layer];
+    struct ash_layer_acts *acts = &pass->layers[layer];
+    struct ash_scratch *s = &pass->scratch;
+    size_t width = c->heads * pass->v_dim;
+
+    if (pass->opts.recompute == ASH_RECOMPUTE_SELECTIVE) norm_forward(pass, layer, acts->in);
+    ash_linear_backward(pass->model, pass->exec, params->param[ASH_ROLE_OUT], params->param[ASH_ROLE_OUT_BIAS],
+                        &(struct ash_linear_io){.rows = pass->rows, .x = acts->attn.out, .x_stride = width, .dy = s->dx,
+                                                .dy_stride = c->hidden, .dx = s->dattn, .dx_stride = width}, grads);
+    struct ash_attn_args args = attention_args(pass, layer);
+    point_at_batch(pass, layer);
+    args.dout = s->dattn;
+    args.dq = s->dq;
+    /* dk and dv are sums; in grouped attention they are columns of dq's rows, so all of it starts at zero */
+    pass->exec->memory->zero(s->dq, pass->rows * pass->q_stride * sizeof(float));
+    if (c->attn == ASH_ATTN_LATENT) {
+        pass->exec->memory->zero(s->dk, pass->rows * pass->k_stride * sizeof(float));
+        pass->exec->memory->zero(s->dv, pass->rows * pass->v_stride * sizeof(float));
+    }
+    pass->exec->ops->attn->backward(pass->exec, &args);
+    if (c->attn == ASH_ATTN_LATENT) ash_attn_latent_backward(pass, layer, grads);
+    else ash_attn_grouped_backward(pass, layer, grads);
+    ash_norm_block_backward(pass, params->param[ASH_ROLE_NORM1], params->param[ASH_ROLE_NORM1_BIAS], acts->in, &acts->attn.norm,
+                            s->dnorm, true, s->dx, grads);
+}

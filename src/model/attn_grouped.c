@@ -1,0 +1,92 @@
+/* Grouped-query attention's projections: q, k, v as columns of one row, optional per-head norms, rotary positions. */
+#include "model/pass_priv.h"
+
+/* The three projections: their parameters, the column where each starts, and where per-head norms put the raw values. */
+struct projection {
+    int32_t weight, bias;
+    size_t column, width;
+};
+
+static size_t list_projections(const struct ash_pass *pass, size_t layer, struct projection out[3])
+{
+    const struct ash_model_config *c = &pass->model->config;
+    const int32_t *p = pass->model->layers[layer].param;
+    size_t q = c->heads * c->head_dim, kv = c->kv_heads * c->head_dim;
+
+    if (p[ASH_ROLE_QKV] != ASH_NO_PARAM) {
+        out[0] = (struct projection){p[ASH_ROLE_QKV], p[ASH_ROLE_QKV_BIAS], 0, q + 2 * kv};
+        return 1;
+    }
+    out[0] = (struct projection){p[ASH_ROLE_Q], p[ASH_ROLE_Q_BIAS], 0, q};
+    out[1] = (struct projection){p[ASH_ROLE_K], p[ASH_ROLE_K_BIAS], q, kv};
+    out[2] = (struct projection){p[ASH_ROLE_V], p[ASH_ROLE_V_BIAS], q + kv, kv};
+    return 3;
+}
+
+/* Per-head norm of q (key false) or k (key true), from qk_raw into the row that attention reads. */
+static struct ash_norm_args head_norm_args(struct ash_pass *pass, size_t layer, bool key)
+{
+    const struct ash_model_config *c = &pass->model->config;
+    const int32_t *p = pass->model->layers[layer].param;
+    struct ash_attn_acts *acts = &pass->layers[layer].attn;
+    size_t column = key ? c->heads * c->head_dim : 0;
+
+    return (struct ash_norm_args){.rows = pass->rows, .groups = key ? c->kv_heads : c->heads, .cols = c->head_dim,
+                                  .x_stride = (c->heads + c->kv_heads) * c->head_dim, .y_stride = pass->q_stride,
+                                  .x = acts->qk_raw + column,
+                                  .weight = ash_model_vector(pass->model, p[key ? ASH_ROLE_K_NORM : ASH_ROLE_Q_NORM]),
+                                  .eps = (float)c->norm_eps, .y = acts->q + column, .rstd = key ? acts->k_rstd : acts->q_rstd};
+}
+
+void ash_attn_grouped_forward(struct ash_pass *pass, size_t layer)
+{
+    const struct ash_model_config *c = &pass->model->config;
+    struct ash_attn_acts *acts = &pass->layers[layer].attn;
+    struct projection projections[3];
+    size_t count = list_projections(pass, layer, projections), raw_stride = (c->heads + c->kv_heads) * c->head_dim;
+
+    for (size_t i = 0; i < count; i++) {
+        bool raw = c->qk_norm && i < 2;
+        ash_linear_forward(pass->model, pass->exec, projections[i].weight, projections[i].bias,
+                           &(struct ash_linear_io){.rows = pass->rows, .x = acts->norm.out, .x_stride = c->hidden,
+                                                   .y = (raw ? acts->qk_raw : acts->q) + projections[i].column,
+                                                   .y_stride = raw ? raw_stride : pass->q_stride});
+    }
+    for (int key = 0; c->qk_norm && key < 2; key++) {
+        struct ash_norm_args args = head_norm_args(pass, layer, key);
+        pass->exec->ops->norm->rms_forward(pass->exec, &args);
+    }
+    /* k's heads follow q's in the row, so one call rotates both */
+    ash_pass_rope(pass, acts->q, c->heads + c->kv_heads, c->head_dim, pass->q_stride, false);
+    if (pass->model->round_bf16)
+        pass->exec->ops->row->round_bf16(pass->exec, acts->q, pass->rows * pass->q_stride, acts->q);
+}
+
+void ash_attn_grouped_backward(struct ash_pass *pass, size_t layer, float *grads)
+{
+    const struct ash_model_config *c = &pass->model->config;
+    const int32_t *p = pass->model->layers[layer].param;
+    struct ash_attn_acts *acts = &pass->layers[layer].attn;
+    struct ash_scratch *s = &pass->scratch;
+    struct projection projections[3];
+    size_t count = list_projections(pass, layer, projections), raw_stride = (c->heads + c->kv_heads) * c->head_dim;
+
+    ash_pass_rope(pass, s->dq, c->heads + c->kv_heads, c->head_dim, pass->q_stride, true);
+    for (int key = 0; c->qk_norm && key < 2; key++) {
+        struct ash_norm_args args = head_norm_args(pass, layer, key);
+        size_t column = key ? c->heads * c->head_dim : 0;
+        args.dy = s->dq + column;
+        args.dx = s->dqk_raw + column;
+        args.dweight = grads + pass->model->params[p[key ? ASH_ROLE_K_NORM : ASH_ROLE_Q_NORM]].offset;
+        pass->exec->ops->norm->rms_backward(pass->exec, &args);
+    }
+    for (size_t i = 0; i < count; i++) {
+        bool raw = c->qk_norm && i < 2;
+        ash_linear_backward(pass->model, pass->exec, projections[i].weight, projections[i].bias,
+                            &(struct ash_linear_io){.rows = pass->rows, .x = acts->norm.out, .x_stride = c->hidden,
+                                                    .dy = (raw ? s->dqk_raw : s->dq) + projections[i].column,
+                                                    .dy_stride = raw ? raw_stride : pass->q_stride, .dx = s->dnorm,
+                                                    .dx_stride = c->hidden, .dx_add = i > 0},
+                            grads);
+    }
+}

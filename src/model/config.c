@@ -1,0 +1,214 @@
+/* Reads a config.json into the normalised description: the fields all families share, under any of the names they go by,
+ * then what the family adds, then a check that the whole makes sense. */
+#include "model/config.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "model/family.h"
+
+int ash_config_size(const json_t *json, const char *key, size_t min, size_t max, size_t *value, struct ash_err *err)
+{
+    int64_t number = 0;
+    int rc = ash_json_int(json, key, (int64_t)min, (int64_t)max, &number, err);
+
+    if (rc == 1) *value = (size_t)number;
+    return rc;
+}
+
+/* The first of two names that is present; for families that renamed a field. */
+static int read_size(const json_t *json, const char *key, const char *other, size_t max, size_t *value, struct ash_err *err)
+{
+    int rc = ash_config_size(json, key, 1, max, value, err);
+
+    return rc != 0 || other == NULL ? rc : ash_config_size(json, other, 1, max, value, err);
+}
+
+static int require_size(const json_t *json, const char *key, const char *other, size_t max, size_t *value, struct ash_err *err)
+{
+    int rc = read_size(json, key, other, max, value, err);
+
+    if (rc == 0) return ash_err_set(err, -EINVAL, "'%s' is missing", key);
+    return rc < 0 ? rc : 0;
+}
+
+int ash_config_act(const json_t *json, const char *key, const char *fallback, enum ash_mlp_kind *kind_out, struct ash_err *err)
+{
+    const char *name = fallback;
+    int rc = ash_json_string(json, key, &name, err);
+
+    if (rc < 0) return rc;
+    if (strcmp(name, "silu") == 0 || strcmp(name, "swish") == 0) *kind_out = ASH_MLP_GATED;
+    else if (strcmp(name, "gelu_new") == 0 || strcmp(name, "gelu_pytorch_tanh") == 0) *kind_out = ASH_MLP_GELU_TANH;
+    else if (strcmp(name, "gelu") == 0) *kind_out = ASH_MLP_GELU_ERF;
+    else return ash_err_set(err, -ENOTSUP, "%s '%s' is not supported (silu, gelu, gelu_new are)", key, name);
+    return 0;
+}
+
+static int read_rope_kind(const char *name, enum ash_rope_kind *kind_out, struct ash_err *err)
+{
+    /* dynamic scaling changes nothing up to max_position_embeddings, and beyond that Ashlar does not go */
+    if (strcmp(name, "default") == 0 || strcmp(name, "dynamic") == 0) *kind_out = ASH_ROPE_DEFAULT;
+    else if (strcmp(name, "linear") == 0) *kind_out = ASH_ROPE_LINEAR;
+    else if (strcmp(name, "llama3") == 0) *kind_out = ASH_ROPE_LLAMA3;
+    else if (strcmp(name, "yarn") == 0) *kind_out = ASH_ROPE_YARN;
+    else
+        return ash_err_set(err, -ENOTSUP, "rope type '%s' is not supported (default, linear, dynamic, llama3, yarn are)", name);
+    return 0;
+}
+
+/* Newer files hold all of it in rope_parameters; older ones have rope_theta beside an optional rope_scaling. */
+static int read_rope(const json_t *json, struct ash_model_config *config, struct ash_err *err)
+{
+    struct ash_rope_config *rope = &config->rope;
+    const json_t *scaling = NULL;
+    const char *kind = "default";
+    double partial = 1;
+    int rc;
+
+    *rope = (struct ash_rope_config){.kind = ASH_ROPE_DEFAULT, .theta = 10000, .factor = 1, .low_freq_factor = 1,
+                                     .high_freq_factor = 4, .original_positions = (double)config->max_positions,
+                                     .beta_fast = 32, .beta_slow = 1, .truncate = true};
+    if ((rc = ash_json_double(json, "rope_theta", 1e-3, 1e15, &rope->theta, err)) < 0) return rc;
+    if ((rc = ash_json_object(json, "rope_scaling", &scaling, err)) < 0) return rc;
+    if ((rc = ash_json_object(json, "rope_parameters", &scaling, err)) < 0) return rc;
+    if (scaling == NULL) return 0;
+    if ((rc = ash_json_string(scaling, "type", &kind, err)) < 0) return rc;
+    if ((rc = ash_json_string(scaling, "rope_type", &kind, err)) < 0) return rc;
+    if ((rc = read_rope_kind(kind, &rope->kind, err)) < 0) return rc;
+    const struct {
+        const char *key;
+        double *value, min, max;
+    } fields[] = {
+        {"rope_theta", &rope->theta, 1e-3, 1e15},
+        {"factor", &rope->factor, 1e-3, 1e6},
+        {"low_freq_factor", &rope->low_freq_factor, 1e-6, 1e6},
+        {"high_freq_factor", &rope->high_freq_factor, 1e-6, 1e6},
+        {"original_max_position_embeddings", &rope->original_positions, 1, 1e9},
+        {"beta_fast", &rope->beta_fast, 1e-6, 1e6},
+        {"beta_slow", &rope->beta_slow, 1e-6, 1e6},
+        {"mscale", &rope->mscale, 0, 1e3},
+        {"mscale_all_dim", &rope->mscale_all_dim, 0, 1e3},
+        {"attention_factor", &rope->attention_factor, 1e-6, 1e3},
+        {"partial_rotary_factor", &partial, 0, 1},
+    };
+    for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++) {
+        rc = ash_json_double(scaling, fields[i].key, fields[i].min, fields[i].max, fields[i].value, err);
+        if (rc < 0) return rc;
+    }
+    if (partial != 1) return ash_err_set(err, -ENOTSUP, "partial_rotary_factor %g is not supported", partial);
+    return ash_json_bool(scaling, "truncate", &rope->truncate, err);
+}
+
+/* eos_token_id is a number, a list of numbers, or absent. */
+static int read_token_ids(const json_t *json, struct ash_model_config *config, struct ash_err *err)
+{
+    const json_t *eos = json_object_get(json, "eos_token_id");
+    int64_t bos = -1;
+    int rc = ash_json_int(json, "bos_token_id", -1, INT32_MAX, &bos, err);
+    size_t limit = sizeof(config->eos) / sizeof(config->eos[0]);
+
+    if (rc < 0) return rc;
+    config->bos = (int32_t)bos;
+    config->eos_count = 0;
+    if (json_is_integer(eos) && json_integer_value(eos) >= 0) {
+        config->eos[config->eos_count++] = (int32_t)json_integer_value(eos);
+    } else if (json_is_array(eos)) {
+        for (size_t i = 0; i < json_array_size(eos) && config->eos_count < limit; i++)
+            config->eos[config->eos_count++] = (int32_t)json_integer_value(json_array_get(eos, i));
+    }
+    return 0;
+}
+
+static int read_common(const json_t *json, struct ash_model_config *config, struct ash_err *err)
+{
+    int rc;
+
+    if ((rc = require_size(json, "vocab_size", NULL, (size_t)1 << 22, &config->vocab, err)) < 0) return rc;
+    if ((rc = require_size(json, "hidden_size", "n_embd", (size_t)1 << 17, &config->hidden, err)) < 0) return rc;
+    if ((rc = require_size(json, "num_hidden_layers", "n_layer", ASH_MODEL_LAYERS_MAX, &config->layers, err)) < 0) return rc;
+    if ((rc = require_size(json, "num_attention_heads", "n_head", 1024, &config->heads, err)) < 0) return rc;
+    config->kv_heads = config->heads;
+    config->ffn = 4 * config->hidden;
+    config->max_positions = 2048;
+    if ((rc = read_size(json, "num_key_value_heads", NULL, 1024, &config->kv_heads, err)) < 0) return rc;
+    if ((rc = read_size(json, "intermediate_size", "n_inner", (size_t)1 << 20, &config->ffn, err)) < 0) return rc;
+    if ((rc = read_size(json, "max_position_embeddings", "n_positions", (size_t)1 << 27, &config->max_positions, err)) < 0)
+        return rc;
+    config->head_dim = config->hidden / config->heads;
+    if ((rc = read_size(json, "head_dim", NULL, ASH_ATTN_HEAD_MAX, &config->head_dim, err)) < 0) return rc;
+    config->norm_eps = 1e-6;
+    config->init_std = 0.02;
+    config->attn_scale = 0; /* set below unless the family does */
+    if ((rc = ash_json_double(json, "rms_norm_eps", 1e-12, 1, &config->norm_eps, err)) < 0) return rc;
+    if ((rc = ash_json_double(json, "initializer_range", 0, 10, &config->init_std, err)) < 0) return rc;
+    if ((rc = read_rope(json, config, err)) < 0) return rc;
+    return read_token_ids(json, config, err);
+}
+
+static int check(const struct ash_model_config *config, struct ash_err *err)
+{
+    if (config->attn == ASH_ATTN_GROUPED && config->heads % config->kv_heads != 0)
+        return ash_err_set(err, -EINVAL, "%zu attention heads cannot share %zu key-value heads", config->heads, config->kv_heads);
+    if (config->head_dim == 0 || config->head_dim > ASH_ATTN_HEAD_MAX)
+        return ash_err_set(err, -EINVAL, "a head of %zu dimensions is not supported (1 to %d are)", config->head_dim,
+                           ASH_ATTN_HEAD_MAX);
+    if (config->rope.kind != ASH_ROPE_NONE && (config->attn == ASH_ATTN_LATENT ? config->rope_dim : config->head_dim) % 2 != 0)
+        return ash_err_set(err, -EINVAL, "rotary positions need an even head dimension, not %zu", config->head_dim);
+    for (size_t i = 0; i < config->eos_count; i++)
+        if (config->eos[i] < 0) return ash_err_set(err, -EINVAL, "eos_token_id %d is no token", config->eos[i]);
+    return 0;
+}
+
+int ash_model_config_parse(const json_t *json, struct ash_model_config *config_out, struct ash_err *err)
+{
+    struct ash_model_config config = {0};
+    const char *type = NULL;
+    bool tied;
+    int rc;
+
+    if (!json_is_object(json)) return ash_err_set(err, -EINVAL, "the configuration is not a JSON object");
+    if ((rc = ash_json_string(json, "model_type", &type, err)) < 0) return rc;
+    if (type == NULL) return ash_err_set(err, -EINVAL, "'model_type' is missing");
+    config.family = ash_family_find(type);
+    if (config.family == NULL)
+        return ash_err_set(err, -ENOTSUP, "model type '%.60s' is not known; these are: %s", type, ash_model_families());
+    if ((rc = read_common(json, &config, err)) < 0) return rc;
+    tied = strcmp(type, "gpt2") == 0;
+    if ((rc = ash_json_bool(json, "tie_word_embeddings", &tied, err)) < 0) return rc;
+    config.tied = tied;
+    if (json_object_get(json, "hidden_act") != NULL &&
+        (rc = ash_config_act(json, "hidden_act", "silu", &config.mlp, err)) < 0)
+        return rc;
+    if ((rc = config.family->read(json, &config, err)) < 0) return rc;
+    if (config.family->names[ASH_ROLE_EXPERT_GATE] != NULL && config.mlp != ASH_MLP_GATED)
+        return ash_err_set(err, -ENOTSUP, "a gated feed-forward with this hidden_act is not supported (silu is)");
+    if (config.attn_scale == 0) config.attn_scale = 1 / sqrt((double)config.head_dim);
+    if ((rc = check(&config, err)) < 0) return rc;
+    config.source = json_deep_copy(json);
+    if (config.source == NULL) return ash_err_set(err, -ENOMEM, "out of memory");
+    *config_out = config;
+    return 0;
+}
+
+int ash_model_config_load(const char *dir, struct ash_model_config *config_out, struct ash_err *err)
+{
+    char path[4096];
+    json_t *json = NULL;
+    int rc = ash_path_join(path, sizeof(path), dir, "config.json");
+
+    if (rc < 0) return ash_err_set(err, rc, "%s: the path is too long", dir);
+    if ((rc = ash_json_load(path, &json, err)) < 0) return rc;
+    rc = ash_model_config_parse(json, config_out, err);
+    json_decref(json);
+    return rc < 0 ? ash_err_prefix(err, rc, "%s", path) : 0;
+}
+
+void ash_model_config_fini(struct ash_model_config *config)
+{
+    json_decref(config->source);
+    *config = (struct ash_model_config){0};
+}

@@ -1,0 +1,239 @@
+/* Where a pass's activations live: one block of memory, laid out once for the largest batch.
+ * What backward needs is placed per layer; what it can recompute, and everything in a pass without backward, is placed
+ * once and shared by all layers. */
+#include "model/pass_priv.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#define ALIGN_BYTES ((size_t)64)
+#define HEAD_LOGITS_BYTES ((size_t)16 << 20) /* aim for the logits of a few rows */
+#define HEAD_ROWS_MIN 16
+
+/* Places things one behind the other. With base NULL it only measures. */
+struct placer {
+    char *base;
+    size_t used_bytes;
+};
+
+struct layout {
+    struct ash_pass *pass;
+    struct placer kept, shared;
+    size_t shared_peak;
+    size_t rows;
+};
+
+static void *place(struct placer *placer, size_t size_bytes)
+{
+    char *at = placer->base == NULL ? NULL : placer->base + placer->used_bytes;
+
+    placer->used_bytes += (size_bytes + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
+    return at;
+}
+
+static bool is_kept(const struct ash_pass *pass, enum ash_keep keep)
+{
+    if (!pass->opts.backward) return false;
+    switch (pass->opts.recompute) {
+    case ASH_RECOMPUTE_NONE: return true;
+    case ASH_RECOMPUTE_SELECTIVE: return keep != ASH_KEEP_CHEAP;
+    default: return keep == ASH_KEEP_INPUT;
+    }
+}
+
+static float *take(struct layout *layout, enum ash_keep keep, size_t count)
+{
+    struct placer *placer = is_kept(layout->pass, keep) ? &layout->kept : &layout->shared;
+
+    return place(placer, count * sizeof(float));
+}
+
+/* A column further right in the same rows. */
+static float *columns_on(float *base, size_t columns)
+{
+    return base == NULL ? NULL : base + columns;
+}
+
+static void lay_norm(struct layout *l, struct ash_norm_acts *norm)
+{
+    const struct ash_model_config *c = &l->pass->model->config;
+
+    norm->out = take(l, ASH_KEEP_CHEAP, l->rows * c->hidden);
+    norm->rstd = take(l, ASH_KEEP_COSTLY, l->rows);
+    norm->mean = c->norm == ASH_NORM_LAYER ? take(l, ASH_KEEP_COSTLY, l->rows) : NULL;
+}
+
+static void lay_grouped(struct layout *l, struct ash_attn_acts *a)
+{
+    const struct ash_model_config *c = &l->pass->model->config;
+    size_t q = c->heads * c->head_dim, kv = c->kv_heads * c->head_dim;
+
+    a->q = take(l, ASH_KEEP_COSTLY, l->rows * (q + 2 * kv));
+    a->k = columns_on(a->q, q);
+    a->v = columns_on(a->k, kv);
+    if (!c->qk_norm) return;
+    a->qk_raw = take(l, ASH_KEEP_COSTLY, l->rows * (q + kv));
+    a->q_rstd = take(l, ASH_KEEP_COSTLY, l->rows * c->heads);
+    a->k_rstd = take(l, ASH_KEEP_COSTLY, l->rows * c->kv_heads);
+}
+
+static void lay_latent(struct layout *l, struct ash_attn_acts *a)
+{
+    const struct ash_model_config *c = &l->pass->model->config;
+
+    a->q = take(l, ASH_KEEP_COSTLY, l->rows * l->pass->q_stride);
+    a->k = take(l, ASH_KEEP_COSTLY, l->rows * l->pass->k_stride);
+    a->v = take(l, ASH_KEEP_COSTLY, l->rows * l->pass->v_stride);
+    if (c->q_rank != 0) {
+        a->q_low = take(l, ASH_KEEP_COSTLY, l->rows * c->q_rank);
+        a->q_low_norm = take(l, ASH_KEEP_COSTLY, l->rows * c->q_rank);
+        a->q_low_rstd = take(l, ASH_KEEP_COSTLY, l->rows);
+    }
+    a->kv_low = take(l, ASH_KEEP_COSTLY, l->rows * (c->kv_rank + c->rope_dim));
+    a->kv_low_norm = take(l, ASH_KEEP_COSTLY, l->rows * c->kv_rank);
+    a->kv_low_rstd = take(l, ASH_KEEP_COSTLY, l->rows);
+    a->kv_up = place(&l->shared, l->rows * c->heads * (c->nope_dim + c->v_dim) * sizeof(float)); /* copied into k and v */
+}
+
+static void lay_ffn(struct layout *l, struct ash_ffn_acts *ffn, size_t rows, size_t width)
+{
+    ffn->gate = l->pass->model->config.mlp == ASH_MLP_GATED ? take(l, ASH_KEEP_COSTLY, rows * width) : NULL;
+    ffn->up = take(l, ASH_KEEP_COSTLY, rows * width);
+    ffn->hidden = take(l, ASH_KEEP_CHEAP, rows * width);
+}
+
+static void lay_moe(struct layout *l, struct ash_moe_acts *moe)
+{
+    const struct ash_model_config *c = &l->pass->model->config;
+    size_t pairs = l->rows * c->expert.choices;
+
+    moe->logits = take(l, ASH_KEEP_COSTLY, l->rows * c->expert.experts);
+    moe->index = (int32_t *)take(l, ASH_KEEP_COSTLY, pairs);
+    moe->weight = take(l, ASH_KEEP_COSTLY, pairs);
+    moe->order = (int32_t *)take(l, ASH_KEEP_COSTLY, pairs);
+    moe->flat = (int32_t *)take(l, ASH_KEEP_COSTLY, pairs);
+    moe->where = (int32_t *)take(l, ASH_KEEP_COSTLY, pairs);
+    moe->x = take(l, ASH_KEEP_CHEAP, pairs * c->hidden);
+    moe->y = take(l, ASH_KEEP_COSTLY, pairs * c->hidden);
+    lay_ffn(l, &moe->expert, pairs, c->expert.ffn);
+    if (c->expert.shared_ffn != 0) lay_ffn(l, &moe->shared, l->rows, c->expert.shared_ffn);
+}
+
+static void lay_layer(struct layout *l, size_t index)
+{
+    struct ash_pass *pass = l->pass;
+    const struct ash_model_config *c = &pass->model->config;
+    struct ash_layer_acts *acts = &pass->layers[index];
+    size_t shared_start = l->shared.used_bytes;
+
+    acts->in = take(l, ASH_KEEP_INPUT, l->rows * c->hidden);
+    acts->mid = pass->opts.backward ? take(l, ASH_KEEP_COSTLY, l->rows * c->hidden) : acts->in;
+    lay_norm(l, &acts->attn.norm);
+    if (c->attn == ASH_ATTN_LATENT) lay_latent(l, &acts->attn);
+    else lay_grouped(l, &acts->attn);
+    acts->attn.out = take(l, ASH_KEEP_COSTLY, l->rows * c->heads * pass->v_dim);
+    acts->attn.lse = pass->opts.backward ? take(l, ASH_KEEP_COSTLY, l->rows * c->heads) : NULL;
+    lay_norm(l, &acts->ffn_norm);
+    if (c->sparse[index]) lay_moe(l, &acts->moe);
+    else lay_ffn(l, &acts->ffn, l->rows, c->ffn);
+    if (l->shared.used_bytes > l->shared_peak) l->shared_peak = l->shared.used_bytes;
+    l->shared.used_bytes = shared_start;
+}
+
+static size_t max_size(size_t a, size_t b)
+{
+    return a > b ? a : b;
+}
+
+static void lay_backward_scratch(struct layout *l)
+{
+    struct ash_pass *pass = l->pass;
+    const struct ash_model_config *c = &pass->model->config;
+    struct ash_scratch *s = &pass->scratch;
+    size_t pairs = l->rows * c->expert.choices, wide = max_size(c->ffn, c->expert.shared_ffn);
+    struct placer *p = &l->kept;
+
+    s->dx = place(p, l->rows * c->hidden * sizeof(float));
+    s->dnorm = place(p, l->rows * c->hidden * sizeof(float));
+    s->dattn = place(p, l->rows * c->heads * pass->v_dim * sizeof(float));
+    if (c->attn == ASH_ATTN_GROUPED) {
+        s->dq = place(p, l->rows * pass->q_stride * sizeof(float));
+        s->dk = columns_on(s->dq, c->heads * c->head_dim);
+        s->dv = columns_on(s->dk, c->kv_heads * c->head_dim);
+        if (c->qk_norm) s->dqk_raw = place(p, l->rows * (c->heads + c->kv_heads) * c->head_dim * sizeof(float));
+    } else {
+        s->dq = place(p, l->rows * pass->q_stride * sizeof(float));
+        s->dk = place(p, l->rows * pass->k_stride * sizeof(float));
+        s->dv = place(p, l->rows * pass->v_stride * sizeof(float));
+        s->dq_low = place(p, l->rows * c->q_rank * sizeof(float));
+        s->dq_low_norm = place(p, l->rows * c->q_rank * sizeof(float));
+        s->dkv_low = place(p, l->rows * (c->kv_rank + c->rope_dim) * sizeof(float));
+        s->dkv_low_norm = place(p, l->rows * c->kv_rank * sizeof(float));
+        s->dkv_up = place(p, l->rows * c->heads * (c->nope_dim + c->v_dim) * sizeof(float));
+    }
+    s->dffn.gate = c->mlp == ASH_MLP_GATED ? place(p, l->rows * wide * sizeof(float)) : NULL;
+    s->dffn.up = place(p, l->rows * wide * sizeof(float));
+    s->dffn.hidden = place(p, l->rows * wide * sizeof(float));
+    if (c->expert.experts == 0) return;
+    s->dexpert.gate = place(p, pairs * c->expert.ffn * sizeof(float));
+    s->dexpert.up = place(p, pairs * c->expert.ffn * sizeof(float));
+    s->dexpert.hidden = place(p, pairs * c->expert.ffn * sizeof(float));
+    s->dpair = place(p, pairs * c->hidden * sizeof(float));
+    s->pair_weight = place(p, pairs * sizeof(float));
+    s->dweight = place(p, pairs * sizeof(float));
+    s->dlogits = place(p, l->rows * c->expert.experts * sizeof(float));
+}
+
+static void lay_all(struct layout *l)
+{
+    struct ash_pass *pass = l->pass;
+    const struct ash_model_config *c = &pass->model->config;
+    struct placer *p = &l->kept;
+
+    pass->ids = place(p, l->rows * sizeof(int32_t));
+    pass->targets = place(p, l->rows * sizeof(int32_t));
+    pass->positions = place(p, l->rows * sizeof(int32_t));
+    pass->losses = place(p, l->rows * sizeof(float));
+    pass->scratch.residual = place(p, l->rows * c->hidden * sizeof(float));
+    pass->scratch.logits = place(p, pass->head_rows * c->vocab * sizeof(float));
+    for (size_t i = 0; i < c->layers; i++)
+        lay_layer(l, i);
+    /* without a backward pass the stream is one buffer that every layer updates in place */
+    pass->final_in = pass->opts.backward ? place(p, l->rows * c->hidden * sizeof(float)) : pass->layers[0].in;
+    pass->final_norm.out = place(p, l->rows * c->hidden * sizeof(float));
+    pass->final_norm.rstd = place(p, l->rows * sizeof(float));
+    pass->final_norm.mean = place(p, l->rows * sizeof(float));
+    if (pass->opts.backward) lay_backward_scratch(l);
+}
+
+static void set_strides(struct ash_pass *pass)
+{
+    const struct ash_model_config *c = &pass->model->config;
+    size_t rows = HEAD_LOGITS_BYTES / (c->vocab * sizeof(float));
+
+    if (c->attn == ASH_ATTN_GROUPED) {
+        pass->v_dim = c->head_dim;
+        pass->q_stride = pass->k_stride = pass->v_stride = (c->heads + 2 * c->kv_heads) * c->head_dim;
+    } else {
+        pass->v_dim = c->v_dim;
+        pass->q_stride = pass->k_stride = c->heads * c->head_dim;
+        pass->v_stride = c->heads * c->v_dim;
+    }
+    pass->head_rows = rows < HEAD_ROWS_MIN ? HEAD_ROWS_MIN : rows;
+    if (pass->head_rows > pass->opts.max_rows) pass->head_rows = pass->opts.max_rows;
+}
+
+int ash_pass_layout(struct ash_pass *pass, struct ash_err *err)
+{
+    struct layout measure = {.pass = pass, .rows = pass->opts.max_rows};
+    int rc;
+
+    set_strides(pass);
+    lay_all(&measure);
+    rc = ash_buffer_init(&pass->memory, pass->exec->memory, measure.kept.used_bytes + measure.shared_peak, "activations", err);
+    if (rc < 0) return rc;
+    struct layout real = {.pass = pass, .rows = pass->opts.max_rows, .kept.base = pass->memory.data,
+                          .shared.base = (char *)pass->memory.data + measure.kept.used_bytes};
+    lay_all(&real);
+    return 0;
+}

@@ -1,0 +1,255 @@
+/* A model's life: from a folder or from a seed, mapped or owned, and the views its passes read. */
+#include "model/model_priv.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/bf16.h"
+#include "base/hash.h"
+#include "base/rng.h"
+#include "model/folder_priv.h"
+
+/* ---- views ------------------------------------------------------------------------------------------------------- */
+
+void ash_model_refresh(struct ash_model *model)
+{
+    float *copies = model->vectors.data;
+
+    for (size_t i = 0; i < model->param_count; i++) {
+        const struct ash_param *param = &model->params[i];
+        if (param->matrix) continue;
+        float *copy = copies + model->vector_offset[i];
+        ash_weights_to_f32(param->data, param->dtype, 0, param->count, copy);
+        for (size_t j = 0; model->round_bf16 && j < param->count; j++)
+            copy[j] = ash_bf16_round(copy[j]);
+    }
+}
+
+const float *ash_model_vector(const struct ash_model *model, int32_t param)
+{
+    return param == ASH_NO_PARAM ? NULL : (const float *)model->vectors.data + model->vector_offset[param];
+}
+
+void ash_model_use_bf16(struct ash_model *model, const uint16_t *values)
+{
+    const float *owned = model->values.data;
+
+    ash_assert(owned != NULL);
+    for (size_t i = 0; i < model->param_count; i++) {
+        struct ash_param *param = &model->params[i];
+        param->data = values != NULL ? (const void *)(values + param->offset) : (const void *)(owned + param->offset);
+        param->dtype = values != NULL ? ASH_BF16 : ASH_F32;
+    }
+    model->round_bf16 = values != NULL;
+    ash_model_refresh(model);
+}
+
+void ash_model_round_bf16(struct ash_model *model, bool on)
+{
+    model->round_bf16 = on;
+    ash_model_refresh(model);
+}
+
+/* ---- life -------------------------------------------------------------------------------------------------------- */
+
+static int open_vectors(struct ash_model *model, struct ash_err *err)
+{
+    size_t total = 0;
+
+    model->vector_offset = calloc(model->param_count, sizeof(*model->vector_offset));
+    if (model->vector_offset == NULL) return ash_err_set(err, -ENOMEM, "out of memory for the list of parameters");
+    for (size_t i = 0; i < model->param_count; i++) {
+        model->vector_offset[i] = total;
+        if (!model->params[i].matrix) total += (model->params[i].count + ASH_PARAM_ALIGN - 1) / ASH_PARAM_ALIGN * ASH_PARAM_ALIGN;
+    }
+    return ash_buffer_init(&model->vectors, &ash_memory_host, total * sizeof(float), "norms and biases", err);
+}
+
+/* Everything but the weights. Takes over config's reference, on failure too. */
+static int model_alloc(const struct ash_model_config *config, struct ash_model **model_out, struct ash_err *err)
+{
+    struct ash_model *model = calloc(1, sizeof(*model));
+    int rc;
+
+    if (model == NULL) {
+        json_decref(config->source);
+        return ash_err_set(err, -ENOMEM, "out of memory for a model");
+    }
+    model->config = *config;
+    if ((rc = ash_model_list_params(model, err)) < 0) goto fail;
+    if ((rc = open_vectors(model, err)) < 0) goto fail;
+    *model_out = model;
+    return 0;
+
+fail:
+    ash_model_close(model);
+    return rc;
+}
+
+int ash_model_open(const char *dir, struct ash_model **model_out, struct ash_err *err)
+{
+    struct ash_model_config config;
+    struct ash_model *model = NULL;
+    int rc;
+
+    if ((rc = ash_model_config_load(dir, &config, err)) < 0) return rc;
+    if ((rc = model_alloc(&config, &model, err)) < 0) return rc;
+    if ((rc = ash_folder_map(model, dir, err)) < 0) goto fail;
+    ash_model_refresh(model);
+    *model_out = model;
+    return 0;
+
+fail:
+    ash_model_close(model);
+    return rc;
+}
+
+static void bind_owned(struct ash_model *model)
+{
+    const float *values = model->values.data;
+
+    for (size_t i = 0; i < model->param_count; i++) {
+        model->params[i].data = values + model->params[i].offset;
+        model->params[i].dtype = ASH_F32;
+    }
+}
+
+static bool role_is_residual_output(const struct ash_model *model, int32_t index)
+{
+    const struct ash_param *param = &model->params[index];
+    const struct ash_layer *layer = param->layer < 0 ? NULL : &model->layers[param->layer];
+
+    if (layer == NULL) return false;
+    if (index == layer->param[ASH_ROLE_OUT] || index == layer->param[ASH_ROLE_DOWN]) return true;
+    if (index == layer->param[ASH_ROLE_SHARED_DOWN]) return true;
+    int32_t first = layer->param[ASH_ROLE_EXPERT_DOWN];
+    return first != ASH_NO_PARAM && index >= first && (index - first) % 3 == 0 &&
+           (size_t)(index - first) / 3 < model->config.expert.experts;
+}
+
+/* Norms start at 1, biases at 0, matrices normal; what feeds the residual stream is scaled down by its depth. */
+static void init_param(struct ash_model *model, int32_t index, uint64_t seed)
+{
+    const struct ash_param *param = &model->params[index];
+    float *values = (float *)model->values.data + param->offset;
+    uint64_t stream = ash_hash_str(param->name);
+    double std = model->config.init_std;
+    bool is_bias = strstr(param->name, "bias") != NULL;
+
+    if (role_is_residual_output(model, index)) std /= sqrt(2.0 * (double)model->config.layers);
+    for (size_t i = 0; i < param->count; i++)
+        values[i] = param->matrix ? (float)(std * ash_rng_normal(seed, stream, i)) : is_bias ? 0 : 1;
+}
+
+int ash_model_create(const struct ash_model_config *config, uint64_t seed, struct ash_model **model_out, struct ash_err *err)
+{
+    struct ash_model *model = NULL;
+    struct ash_model_config copy = *config;
+    int rc;
+
+    json_incref(copy.source); /* on failure the caller still owns config */
+    if ((rc = model_alloc(&copy, &model, err)) < 0) return rc;
+    if ((rc = ash_buffer_init(&model->values, &ash_memory_host, model->size * sizeof(float), "weights", err)) < 0) goto fail;
+    bind_owned(model);
+    for (size_t i = 0; i < model->param_count; i++)
+        init_param(model, (int32_t)i, seed);
+    ash_model_refresh(model);
+    json_decref(config->source);
+    *model_out = model;
+    return 0;
+
+fail:
+    ash_model_close(model);
+    return rc;
+}
+
+int ash_model_own(struct ash_model *model, struct ash_err *err)
+{
+    int rc;
+
+    if (model->values.data != NULL) return 0;
+    rc = ash_buffer_init(&model->values, &ash_memory_host, model->size * sizeof(float), "weights", err);
+    if (rc < 0) return rc;
+    for (size_t i = 0; i < model->param_count; i++) {
+        const struct ash_param *param = &model->params[i];
+        ash_weights_to_f32(param->data, param->dtype, 0, param->count, (float *)model->values.data + param->offset);
+    }
+    bind_owned(model);
+    ash_safetensors_close(model->files);
+    model->files = NULL;
+    return 0;
+}
+
+void ash_model_close(struct ash_model *model)
+{
+    if (model == NULL) return;
+    ash_buffer_fini(&model->values);
+    ash_buffer_fini(&model->vectors);
+    ash_safetensors_close(model->files);
+    json_decref(model->generation);
+    ash_model_config_fini(&model->config);
+    free(model->vector_offset);
+    free(model->layers);
+    free(model->params);
+    free(model);
+}
+
+/* ---- look-ups ---------------------------------------------------------------------------------------------------- */
+
+float *ash_model_values(struct ash_model *model)
+{
+    return model->values.data;
+}
+
+const struct ash_model_config *ash_model_config(const struct ash_model *model)
+{
+    return &model->config;
+}
+
+size_t ash_model_param_count(const struct ash_model *model)
+{
+    return model->param_count;
+}
+
+const struct ash_param *ash_model_param(const struct ash_model *model, size_t index)
+{
+    ash_assert(index < model->param_count);
+    return &model->params[index];
+}
+
+const struct ash_param *ash_model_find(const struct ash_model *model, const char *name)
+{
+    for (size_t i = 0; i < model->param_count; i++)
+        if (strcmp(model->params[i].name, name) == 0) return &model->params[i];
+    return NULL;
+}
+
+size_t ash_model_size(const struct ash_model *model)
+{
+    return model->size;
+}
+
+size_t ash_model_weight_count(const struct ash_model *model)
+{
+    return model->weight_count;
+}
+
+/* ---- gradients --------------------------------------------------------------------------------------------------- */
+
+size_t ash_model_grad_size(const struct ash_model *model)
+{
+    return model->size + (model->config.tied ? model->config.vocab * model->config.hidden : 0);
+}
+
+void ash_model_grad_fold(const struct ash_model *model, struct ash_exec *exec, float *grads)
+{
+    if (!model->config.tied) return;
+    float *embed = grads + model->params[model->top.param[ASH_ROLE_EMBED]].offset, *head = grads + model->size;
+    size_t count = model->config.vocab * model->config.hidden;
+
+    exec->ops->row->add(exec, embed, head, count, embed);
+    exec->memory->zero(head, count * sizeof(float));
+}

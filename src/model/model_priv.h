@@ -1,0 +1,77 @@
+/* The inside of a model: its parameters by role, and the matrix products that read and train them. */
+#ifndef ASH_MODEL_MODEL_PRIV_H
+#define ASH_MODEL_MODEL_PRIV_H
+
+#include "model/family.h"
+#include "model/model.h"
+#include "storage/safetensors.h"
+
+#define ASH_PARAM_ALIGN 16 /* elements; each parameter starts on a cache line of the flat buffers */
+#define ASH_NO_PARAM (-1)
+
+/* Index of a parameter by role, or ASH_NO_PARAM. Expert roles give expert 0's; see ash_layer_expert. */
+struct ash_layer {
+    int32_t param[ASH_ROLE_COUNT];
+};
+
+struct ash_model {
+    struct ash_model_config config;
+    struct ash_param *params;
+    size_t param_count, param_capacity;
+    size_t size, weight_count;
+    struct ash_layer top;     /* roles that exist once */
+    struct ash_layer *layers; /* [config.layers] */
+    struct ash_safetensors *files; /* what the weights are mapped from; NULL once owned */
+    json_t *generation;            /* generation_config.json, or NULL */
+    struct ash_buffer values;      /* owned float32 weights; empty while mapped */
+    struct ash_buffer vectors;     /* float32 copies of 1-D parameters whose values are narrower */
+    size_t *vector_offset;         /* [param_count] element offset in vectors */
+    bool round_bf16;
+};
+
+/* params.c: fill model's parameter list from its config. */
+int ash_model_list_params(struct ash_model *model, struct ash_err *err);
+
+static inline bool ash_layer_has(const struct ash_layer *layer, enum ash_role role)
+{
+    return layer->param[role] != ASH_NO_PARAM;
+}
+
+/* Index of an expert's matrix: the three matrices of an expert follow each other. */
+static inline int32_t ash_layer_expert(const struct ash_layer *layer, enum ash_role role, size_t expert)
+{
+    return layer->param[role] + 3 * (int32_t)expert;
+}
+
+/* A 1-D parameter as float32, or NULL for ASH_NO_PARAM. */
+const float *ash_model_vector(const struct ash_model *model, int32_t param);
+
+/* ---- linear.c: y = x W^T + b and its gradients ------------------------------------------------------------------- */
+
+/* Where a matrix product reads and writes. Rows of x have x_stride elements between them, and so on. */
+struct ash_linear_io {
+    size_t rows;
+    const float *x;
+    size_t x_stride;
+    float *y; /* forward: out; backward: not used */
+    size_t y_stride;
+    bool y_add; /* y += (only without bias) */
+    /* backward: */
+    const float *dy;
+    size_t dy_stride;
+    float *dx; /* NULL: not wanted */
+    size_t dx_stride;
+    bool dx_add;
+};
+
+/* weight and bias are parameter indices (bias may be ASH_NO_PARAM). */
+void ash_linear_forward(const struct ash_model *model, struct ash_exec *exec, int32_t weight, int32_t bias,
+                        const struct ash_linear_io *io);
+/* dx from dy; grads (NULL: none wanted) gets the weight's and bias's gradients added at their offsets. */
+void ash_linear_backward(const struct ash_model *model, struct ash_exec *exec, int32_t weight, int32_t bias,
+                         const struct ash_linear_io *io, float *grads);
+/* The same against a gradient that is not at the parameter's own offset (a tied head). */
+void ash_linear_weight_grad(const struct ash_model *model, struct ash_exec *exec, int32_t weight, const struct ash_linear_io *io,
+                            float *dweight);
+
+#endif

@@ -1,0 +1,256 @@
+/* One pass over a batch: embedding, layers, head; and the way back. The same forward serves training, evaluation and inference. */
+#include "model/pass_priv.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "base/assert.h"
+
+/* ---- life -------------------------------------------------------------------------------------------------------- */
+
+/* Offsets of each layer's experts live in host memory, apart from the activations. */
+static int open_offsets(struct ash_pass *pass, struct ash_err *err)
+{
+    const struct ash_model_config *c = &pass->model->config;
+
+    for (size_t i = 0; i < c->layers; i++) {
+        if (!c->sparse[i]) continue;
+        pass->layers[i].moe.offsets = calloc(c->expert.experts + 1, sizeof(size_t));
+        if (pass->layers[i].moe.offsets == NULL) return ash_err_set(err, -ENOMEM, "out of memory for expert offsets");
+    }
+    return 0;
+}
+
+int ash_pass_open(struct ash_model *model, struct ash_exec *exec, const struct ash_pass_opts *opts, struct ash_pass **pass_out,
+                  struct ash_err *err)
+{
+    struct ash_pass *pass;
+    int rc = -ENOMEM;
+
+    if (opts->max_rows == 0) return ash_err_set(err, -EINVAL, "a pass needs at least one row");
+    pass = calloc(1, sizeof(*pass));
+    if (pass == NULL) return ash_err_set(err, -ENOMEM, "out of memory for a pass");
+    pass->model = model;
+    pass->exec = exec;
+    pass->opts = *opts;
+    pass->layers = calloc(model->config.layers, sizeof(*pass->layers));
+    pass->seqs = calloc(opts->max_rows, sizeof(*pass->seqs));
+    pass->host_positions = calloc(opts->max_rows, sizeof(*pass->host_positions));
+    if (pass->layers == NULL || pass->seqs == NULL || pass->host_positions == NULL) {
+        ash_err_set(err, rc, "out of memory for a pass over %zu rows", opts->max_rows);
+        goto fail;
+    }
+    if ((rc = ash_pass_layout(pass, err)) < 0) goto fail;
+    if ((rc = open_offsets(pass, err)) < 0) goto fail;
+    *pass_out = pass;
+    return 0;
+
+fail:
+    ash_pass_close(pass);
+    return rc;
+}
+
+void ash_pass_close(struct ash_pass *pass)
+{
+    if (pass == NULL) return;
+    for (size_t i = 0; pass->layers != NULL && i < pass->model->config.layers; i++)
+        free(pass->layers[i].moe.offsets);
+    ash_buffer_fini(&pass->memory);
+    ash_buffer_fini(&pass->rope);
+    free(pass->host_positions);
+    free(pass->seqs);
+    free(pass->layers);
+    free(pass);
+}
+
+size_t ash_pass_bytes(const struct ash_pass *pass)
+{
+    return pass->memory.size_bytes;
+}
+
+/* ---- the batch --------------------------------------------------------------------------------------------------- */
+
+static int check_docs(const struct ash_pass *pass, const struct ash_batch *batch, bool cached, size_t *positions_out,
+                      struct ash_err *err)
+{
+    size_t row = 0, positions = 0;
+
+    for (size_t i = 0; i < batch->doc_count; i++) {
+        const struct ash_doc *doc = &batch->docs[i];
+        if (doc->row != row || doc->count == 0 || doc->count > batch->rows - row)
+            return ash_err_set(err, -EINVAL, "document %zu does not follow the one before it", i);
+        if (!cached && doc->pos != 0) return ash_err_set(err, -EINVAL, "document %zu starts at %zu without a cache", i, doc->pos);
+        if (doc->pos > pass->model->config.max_positions || doc->count > pass->model->config.max_positions - doc->pos)
+            return ash_err_set(err, -EOVERFLOW, "the model's context is %zu tokens; %zu are wanted",
+                               pass->model->config.max_positions, doc->pos + doc->count);
+        if (doc->pos + doc->count > positions) positions = doc->pos + doc->count;
+        row += doc->count;
+    }
+    if (row != batch->rows) return ash_err_set(err, -EINVAL, "documents cover %zu of %zu rows", row, batch->rows);
+    *positions_out = positions;
+    return 0;
+}
+
+static int check_batch(const struct ash_pass *pass, const struct ash_batch *batch, bool cached, size_t *positions_out,
+                       struct ash_err *err)
+{
+    int32_t vocab = (int32_t)pass->model->config.vocab;
+
+    if (batch->rows == 0 || batch->rows > pass->opts.max_rows)
+        return ash_err_set(err, -EINVAL, "a batch of %zu rows does not fit a pass of %zu", batch->rows, pass->opts.max_rows);
+    for (size_t i = 0; i < batch->rows; i++) {
+        if (batch->ids[i] < 0 || batch->ids[i] >= vocab)
+            return ash_err_set(err, -EINVAL, "token %d is outside the vocabulary of %d", batch->ids[i], vocab);
+        if (batch->targets != NULL && batch->targets[i] >= vocab)
+            return ash_err_set(err, -EINVAL, "target %d is outside the vocabulary of %d", batch->targets[i], vocab);
+    }
+    return check_docs(pass, batch, cached, positions_out, err);
+}
+
+static int begin(struct ash_pass *pass, const struct ash_batch *batch, struct ash_cache *cache, struct ash_err *err)
+{
+    const struct ash_memory_ops *memory = pass->exec->memory;
+    size_t positions = 0, bytes = batch->rows * sizeof(int32_t);
+    int rc;
+
+    if ((rc = check_batch(pass, batch, cache != NULL, &positions, err)) < 0) return rc;
+    if (cache != NULL && (rc = ash_cache_check(cache, pass, batch, err)) < 0) return rc;
+    if ((rc = ash_pass_rope_reserve(pass, positions, err)) < 0) return rc;
+    pass->batch = batch;
+    pass->rows = batch->rows;
+    pass->cache = cache;
+    for (size_t i = 0; i < batch->doc_count; i++)
+        for (size_t j = 0; j < batch->docs[i].count; j++)
+            pass->host_positions[batch->docs[i].row + j] = (int32_t)(batch->docs[i].pos + j);
+    rc = memory->copy(pass->ids, batch->ids, bytes);
+    if (rc == 0) rc = memory->copy(pass->positions, pass->host_positions, bytes);
+    if (rc == 0 && batch->targets != NULL) rc = memory->copy(pass->targets, batch->targets, bytes);
+    return rc < 0 ? ash_err_set(err, rc, "cannot copy the batch") : 0;
+}
+
+/* ---- forward ----------------------------------------------------------------------------------------------------- */
+
+static void embed(struct ash_pass *pass)
+{
+    const struct ash_model *model = pass->model;
+    const struct ash_ops *ops = pass->exec->ops;
+    const struct ash_param *table = &model->params[model->top.param[ASH_ROLE_EMBED]];
+    float *x = pass->layers[0].in;
+    size_t hidden = model->config.hidden;
+    bool round = model->round_bf16;
+
+    ops->embed->gather(pass->exec, table->data, table->dtype, hidden, pass->ids, pass->rows, false, x);
+    if (round && table->dtype != ASH_BF16) ops->row->round_bf16(pass->exec, x, pass->rows * hidden, x);
+    if (!ash_layer_has(&model->top, ASH_ROLE_POSITION)) return;
+    const struct ash_param *places = &model->params[model->top.param[ASH_ROLE_POSITION]];
+    float *place = pass->scratch.residual;
+    ops->embed->gather(pass->exec, places->data, places->dtype, hidden, pass->positions, pass->rows, false, place);
+    if (round && places->dtype != ASH_BF16) ops->row->round_bf16(pass->exec, place, pass->rows * hidden, place);
+    ops->row->add(pass->exec, x, place, pass->rows * hidden, x);
+}
+
+/* The stream behind a layer is the stream before the next. */
+static float *layer_output(struct ash_pass *pass, size_t layer)
+{
+    return layer + 1 < pass->model->config.layers ? pass->layers[layer + 1].in : pass->final_in;
+}
+
+static void layer_forward(struct ash_pass *pass, size_t layer, float *out)
+{
+    struct ash_layer_acts *acts = &pass->layers[layer];
+
+    ash_attn_block_forward(pass, layer, acts->in, acts->mid);
+    ash_ffn_block_forward(pass, layer, acts->mid, out);
+}
+
+static void forward(struct ash_pass *pass)
+{
+    embed(pass);
+    for (size_t i = 0; i < pass->model->config.layers; i++)
+        layer_forward(pass, i, layer_output(pass, i));
+}
+
+static void final_norm(struct ash_pass *pass, const float *x)
+{
+    const struct ash_layer *top = &pass->model->top;
+
+    ash_norm_block_forward(pass, top->param[ASH_ROLE_FINAL_NORM], top->param[ASH_ROLE_FINAL_NORM_BIAS], x, &pass->final_norm);
+}
+
+/* ---- backward ---------------------------------------------------------------------------------------------------- */
+
+/* Full recomputation runs the layer's forward again; its last product is not needed, so it goes to a buffer nobody reads. */
+static void layer_backward(struct ash_pass *pass, size_t layer, float *grads)
+{
+    if (pass->opts.recompute == ASH_RECOMPUTE_FULL) layer_forward(pass, layer, pass->scratch.residual);
+    ash_ffn_block_backward(pass, layer, grads);
+    ash_attn_block_backward(pass, layer, grads);
+}
+
+static void backward(struct ash_pass *pass, float *grads)
+{
+    const struct ash_model *model = pass->model;
+    const struct ash_layer *top = &model->top;
+    const struct ash_embed_ops *embed_ops = pass->exec->ops->embed;
+    struct ash_scratch *s = &pass->scratch;
+    size_t hidden = model->config.hidden;
+
+    ash_norm_block_backward(pass, top->param[ASH_ROLE_FINAL_NORM], top->param[ASH_ROLE_FINAL_NORM_BIAS], pass->final_in,
+                            &pass->final_norm, s->dnorm, false, s->dx, grads);
+    for (size_t i = model->config.layers; i-- > 0;)
+        layer_backward(pass, i, grads);
+    embed_ops->scatter_add(pass->exec, grads + model->params[top->param[ASH_ROLE_EMBED]].offset, hidden, pass->ids, pass->rows, s->dx);
+    if (ash_layer_has(top, ASH_ROLE_POSITION))
+        embed_ops->scatter_add(pass->exec, grads + model->params[top->param[ASH_ROLE_POSITION]].offset, hidden, pass->positions,
+                               pass->rows, s->dx);
+}
+
+/* ---- the calls --------------------------------------------------------------------------------------------------- */
+
+static int run_loss(struct ash_pass *pass, const struct ash_batch *batch, float scale, float *grads, float *losses,
+                    struct ash_err *err)
+{
+    int rc = begin(pass, batch, NULL, err);
+
+    if (rc < 0) return rc;
+    ash_assert(batch->targets != NULL);
+    forward(pass);
+    final_norm(pass, pass->final_in);
+    ash_head_loss(pass, scale, grads);
+    if (grads != NULL) backward(pass, grads);
+    rc = pass->exec->memory->copy(losses, pass->losses, pass->rows * sizeof(float));
+    return rc < 0 ? ash_err_set(err, rc, "cannot copy the losses") : 0;
+}
+
+int ash_pass_eval(struct ash_pass *pass, const struct ash_batch *batch, float *losses, struct ash_err *err)
+{
+    return run_loss(pass, batch, 0, NULL, losses, err);
+}
+
+int ash_pass_train(struct ash_pass *pass, const struct ash_batch *batch, float scale, float *grads, float *losses,
+                   struct ash_err *err)
+{
+    ash_assert(pass->opts.backward);
+    return run_loss(pass, batch, scale, grads, losses, err);
+}
+
+int ash_pass_infer(struct ash_pass *pass, const struct ash_batch *batch, struct ash_cache *cache, const size_t *wanted,
+                   size_t wanted_count, float *logits_out, struct ash_err *err)
+{
+    size_t hidden = pass->model->config.hidden;
+    int rc = begin(pass, batch, cache, err);
+
+    if (rc < 0) return rc;
+    forward(pass);
+    /* only the wanted rows go through the norm and the head; one row's result does not depend on the others */
+    for (size_t i = 0; i < wanted_count; i++) {
+        ash_assert(wanted[i] < batch->rows && (i == 0 || wanted[i] > wanted[i - 1]));
+        rc = pass->exec->memory->copy(pass->scratch.residual + i * hidden, pass->final_in + wanted[i] * hidden, hidden * sizeof(float));
+        if (rc < 0) return ash_err_set(err, rc, "cannot copy the wanted rows");
+    }
+    if (wanted_count == 0) return 0;
+    pass->rows = wanted_count;
+    final_norm(pass, pass->scratch.residual);
+    ash_head_logits(pass, pass->final_norm.out, wanted_count, logits_out);
+    return 0;
+}
