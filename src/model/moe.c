@@ -15,35 +15,6 @@ static struct ash_route_args route_args(struct ash_pass *pass, size_t layer)
                                    .logits = moe->logits, .index = moe->index, .weight = moe->weight};
 }
 
-/* The router stays in float32 in every precision: a rounding there would change which experts a token meets. */
-static void router_forward(struct ash_pass *pass, size_t layer, const float *x)
-{
-    const struct ash_model_config *c = &pass->model->config;
-    const struct ash_param *w = &pass->model->params[pass->model->layers[layer].param[ASH_ROLE_ROUTER]];
-    struct ash_gemm_args args = {.M = pass->rows, .N = c->expert.experts, .K = c->hidden, .a = {x, ASH_F32, c->hidden, 1},
-                                 .b = {w->data, w->dtype, 1, c->hidden}, .c = pass->layers[layer].moe.logits,
-                                 .c_stride = c->expert.experts};
-
-    pass->exec->ops->matrix->gemm(pass->exec, &args);
-}
-
-/* dx += dlogits W, dW += dlogits^T x. */
-static void router_backward(struct ash_pass *pass, size_t layer, const float *x, float *dx, float *grads)
-{
-    const struct ash_model_config *c = &pass->model->config;
-    const struct ash_param *w = &pass->model->params[pass->model->layers[layer].param[ASH_ROLE_ROUTER]];
-    size_t experts = c->expert.experts;
-    const float *dlogits = pass->scratch.dlogits;
-    struct ash_gemm_args weight = {.M = experts, .N = c->hidden, .K = pass->rows, .a = {dlogits, ASH_F32, 1, experts},
-                                   .b = {x, ASH_F32, c->hidden, 1}, .c = grads + w->offset, .c_stride = c->hidden,
-                                   .accumulate = true};
-    struct ash_gemm_args input = {.M = pass->rows, .N = c->hidden, .K = experts, .a = {dlogits, ASH_F32, experts, 1},
-                                  .b = {w->data, w->dtype, c->hidden, 1}, .c = dx, .c_stride = c->hidden, .accumulate = true};
-
-    pass->exec->ops->matrix->gemm(pass->exec, &weight);
-    pass->exec->ops->matrix->gemm(pass->exec, &input);
-}
-
 static struct ash_ffn_params expert_params(const struct ash_layer *layer, size_t expert)
 {
     return (struct ash_ffn_params){ash_layer_expert(layer, ASH_ROLE_EXPERT_GATE, expert), ASH_NO_PARAM,
@@ -85,7 +56,9 @@ void ash_moe_forward(struct ash_pass *pass, size_t layer, const float *x, float 
     struct ash_route_args route = route_args(pass, layer);
     bool shared = c->expert.shared_ffn != 0;
 
-    router_forward(pass, layer, x);
+    ash_linear_forward(pass->model, pass->exec, pass->model->layers[layer].param[ASH_ROLE_ROUTER], ASH_NO_PARAM,
+                       &(struct ash_linear_io){.rows = pass->rows, .x = x, .x_stride = c->hidden, .y = moe->logits,
+                                               .y_stride = c->expert.experts});
     ops->route->forward(pass->exec, &route);
     ops->route->group(pass->exec, moe->index, pass->rows, c->expert.choices, c->expert.experts, moe->order, moe->flat, moe->where,
                       moe->offsets);
@@ -151,5 +124,8 @@ void ash_moe_backward(struct ash_pass *pass, size_t layer, const float *x, const
         ash_ffn_backward(pass, &params, pass->rows, x, &moe->shared, &s->dffn, c->expert.shared_ffn, dy, dx, false, grads);
     }
     ops->row->combine(pass->exec, s->dpair, c->hidden, moe->where, NULL, choices, pass->rows, shared, dx);
-    router_backward(pass, layer, x, dx, grads);
+    ash_linear_backward(pass->model, pass->exec, pass->model->layers[layer].param[ASH_ROLE_ROUTER], ASH_NO_PARAM,
+                        &(struct ash_linear_io){.rows = pass->rows, .x = x, .x_stride = c->hidden, .dy = s->dlogits,
+                                                .dy_stride = c->expert.experts, .dx = dx, .dx_stride = c->hidden, .dx_add = true},
+                        grads);
 }
