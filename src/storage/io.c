@@ -17,13 +17,13 @@ static const char *advice(int code)
         return "your disk quota is used up: free some space or choose another place";
     case EACCES:
     case EPERM:
-        return "you have no permission to write there";
+        return "no permission: choose another place, or ask its owner";
     case EROFS:
         return "the file system is read-only";
     case EFBIG:
         return "the file would be larger than this system or its limits allow";
     case ENOENT:
-        return "the folder does not exist";
+        return "no such file or folder";
     case EIO:
         return "the disk reports an input/output error: it may be failing";
     default:

@@ -1,5 +1,6 @@
 /* safetensors - the tensor file of the field: read by mapping, written in one pass, replaced atomically.
- * A reader trusts nothing: the header's size, every offset, shape and dtype is checked before a pointer is handed out. */
+ * A reader trusts nothing: the header's size, every offset, shape and dtype is checked before a pointer is handed out.
+ */
 #ifndef ASH_STORAGE_SAFETENSORS_H
 #define ASH_STORAGE_SAFETENSORS_H
 
@@ -41,9 +42,9 @@ const struct ash_tensor_view *ash_safetensors_find(const struct ash_safetensors 
 /* A value of the first file's __metadata__, or NULL. */
 const char *ash_safetensors_metadata(const struct ash_safetensors *set, const char *key);
 
-/* One tensor to be written. fill(ctx, index, first_byte, buf, size) produces bytes [first_byte, first_byte + size) of tensor
- * `index`, so that a writer never needs the whole tensor in another copy; where fill is NULL, data is written as it is.
- * Pieces come in order and never cut an element. fill returns 0, or a negative errno that ends the write. */
+/* One tensor to be written. fill(ctx, index, first_byte, buf, size) produces bytes [first_byte, first_byte + size) of
+ * tensor `index`, so that a writer never needs the whole tensor in another copy; where fill is NULL, data is written as
+ * it is. Pieces come in order and never cut an element. fill returns 0, or a negative errno that ends the write. */
 struct ash_tensor_spec {
     const char *name;
     enum ash_dtype dtype;
@@ -61,13 +62,13 @@ struct ash_metadata {
  * which of "disk full", "no permission"... it was). Tensors are laid out in the order given, those with larger elements
  * first: the format allows no padding between tensors, and so each stays aligned. The header is padded to 8 bytes. */
 int ash_safetensors_write(const char *path, const struct ash_tensor_spec *specs, size_t count,
-                          const struct ash_metadata *metadata, size_t metadata_count, ash_tensor_fill_fn fill, void *ctx,
-                          struct ash_err *err);
-/* Write a folder's weights: model.safetensors, or, where they exceed max_shard_bytes (0: no limit), model-0000i-of-0000n.safetensors
- * and the index file, written last. Metadata is {"format": "pt"}, as transformers expects it. Weights of an earlier write that
- * would shadow these are removed at the end; a process killed before that may leave old and new files side by side, so
- * write into a commit (storage/commit.h) where that matters. */
-int ash_safetensors_write_folder(const char *dir, const struct ash_tensor_spec *specs, size_t count, size_t max_shard_bytes,
-                                 ash_tensor_fill_fn fill, void *ctx, struct ash_err *err);
+                          const struct ash_metadata *metadata, size_t metadata_count, ash_tensor_fill_fn fill,
+                          void *ctx, struct ash_err *err);
+/* Write a folder's weights: model.safetensors, or, where they exceed max_shard_bytes (0: no limit),
+ * model-0000i-of-0000n.safetensors and the index file, written last. Metadata is {"format": "pt"}, as transformers
+ * expects it. Weights of an earlier write that would shadow these are removed at the end; a process killed before that
+ * may leave old and new files side by side, so write into a commit (storage/commit.h) where that matters. */
+int ash_safetensors_write_folder(const char *dir, const struct ash_tensor_spec *specs, size_t count,
+                                 size_t max_shard_bytes, ash_tensor_fill_fn fill, void *ctx, struct ash_err *err);
 
 #endif

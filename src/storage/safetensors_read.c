@@ -178,7 +178,7 @@ static int check_tiling(const char *file, struct ash_safetensors_entry *entries,
     char label[ASH_LABEL_BYTES], other[ASH_LABEL_BYTES];
     size_t at = 0;
 
-    if (count > 0) qsort(entries, count, sizeof(*entries), compare_places);
+    qsort(entries, count, sizeof(*entries), compare_places);
     for (size_t i = 0; i < count; i++) {
         if (entries[i].begin < at)
             return ash_err_set(err, -EINVAL, "%s: tensors '%s' and '%s' overlap", file,
@@ -240,8 +240,7 @@ static int grow_entries(struct ash_safetensors *set, size_t more)
 {
     struct ash_safetensors_entry *entries;
 
-    if (more == 0) return 0;
-    entries = reallocarray(set->entries, set->entry_count + more, sizeof(*entries));
+    entries = reallocarray(set->entries, set->entry_count + more + 1, sizeof(*entries)); /* never of size 0 */
     if (entries == NULL) return -ENOMEM;
     set->entries = entries;
     return 0;
@@ -321,7 +320,7 @@ int ash_safetensors_sort(struct ash_safetensors *set, struct ash_err *err)
     const struct ash_safetensors_entry *e = set->entries;
     char label[ASH_LABEL_BYTES];
 
-    if (set->entry_count > 0) qsort(set->entries, set->entry_count, sizeof(*e), compare_names);
+    qsort(set->entries, set->entry_count, sizeof(*e), compare_names);
     for (size_t i = 1; i < set->entry_count; i++)
         if (compare_names(&e[i - 1], &e[i]) == 0)
             return ash_err_set(err, -EINVAL, "tensor '%s' is in both %s and %s",
@@ -362,9 +361,9 @@ const struct ash_tensor_view *ash_safetensors_at(const struct ash_safetensors *s
 const struct ash_tensor_view *ash_safetensors_find(const struct ash_safetensors *set, const char *name)
 {
     struct ash_safetensors_entry key = {.view.name = name};
-    const struct ash_safetensors_entry *found = NULL;
+    const struct ash_safetensors_entry *found =
+        bsearch(&key, set->entries, set->entry_count, sizeof(key), compare_names);
 
-    if (set->entry_count > 0) found = bsearch(&key, set->entries, set->entry_count, sizeof(key), compare_names);
     return found != NULL ? &found->view : NULL;
 }
 

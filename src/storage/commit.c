@@ -1,0 +1,148 @@
+/* Commits: a hidden folder beside the final one, renamed into place when it is whole and on disk. */
+#include "storage/commit_priv.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "storage/io_priv.h"
+
+#define TEMP_TRIES 100
+
+struct ash_commit {
+    char final[PATH_MAX];
+    char parent[PATH_MAX];
+    char temp[PATH_MAX];
+    char old[PATH_MAX]; /* where the replaced folder waits if the two cannot be exchanged */
+};
+
+/* dir_final without slashes at its end, its parent, and the name of old. */
+static int set_paths(struct ash_commit *commit, const char *dir_final)
+{
+    size_t length = strlen(dir_final);
+    const char *name;
+    int used;
+
+    while (length > 1 && dir_final[length - 1] == '/')
+        length--;
+    if (length >= sizeof(commit->final)) return -ENAMETOOLONG;
+    memcpy(commit->final, dir_final, length);
+    commit->final[length] = '\0';
+    name = strrchr(commit->final, '/');
+    name = name != NULL ? name + 1 : commit->final;
+    if (name[0] == '\0' || strcmp(name, ".") == 0 || strcmp(name, "..") == 0) return -EINVAL;
+    if (ash_io_parent(commit->parent, sizeof(commit->parent), commit->final) < 0) return -ENAMETOOLONG;
+    used = snprintf(commit->old, sizeof(commit->old), "%.*s.%s" ASH_COMMIT_OLD, (int)(name - commit->final),
+                    commit->final, name);
+    return used < 0 || (size_t)used >= sizeof(commit->old) ? -ENAMETOOLONG : 0;
+}
+
+/* A new folder .NAME.tmp-<process>-<serial>. */
+static int make_temp(struct ash_commit *commit)
+{
+    static atomic_uint serial;
+    size_t stem = strlen(commit->old) - strlen(ASH_COMMIT_OLD);
+
+    for (int i = 0; i < TEMP_TRIES; i++) {
+        int used = snprintf(commit->temp, sizeof(commit->temp), "%.*s" ASH_COMMIT_TEMP "%ld-%u", (int)stem, commit->old,
+                            (long)getpid(), atomic_fetch_add_explicit(&serial, 1, memory_order_relaxed));
+        if (used < 0 || (size_t)used >= sizeof(commit->temp)) return -ENAMETOOLONG;
+        if (mkdir(commit->temp, 0777) == 0) return 0;
+        if (errno != EEXIST) return -errno;
+    }
+    return -EEXIST;
+}
+
+int ash_commit_begin(const char *dir_final, struct ash_commit **commit_out, struct ash_err *err)
+{
+    struct ash_commit *commit = calloc(1, sizeof(*commit));
+    int rc;
+
+    if (commit == NULL) return ash_err_set(err, -ENOMEM, "%s: no memory to save it", dir_final);
+    rc = set_paths(commit, dir_final);
+    if (rc < 0) {
+        ash_err_set(err, rc, "%s: a folder of this name cannot be saved", dir_final);
+        goto fail;
+    }
+    rc = ash_dir_make(commit->parent, err);
+    if (rc < 0) goto fail;
+    /* An earlier save was killed between its two renames: the folder it meant to replace comes back first. */
+    if (!ash_path_exists(commit->final)) rename(commit->old, commit->final);
+    rc = make_temp(commit);
+    if (rc < 0) {
+        ash_io_fail(err, rc, commit->final, "make a folder beside");
+        goto fail;
+    }
+    *commit_out = commit;
+    return 0;
+
+fail:
+    free(commit);
+    return rc;
+}
+
+const char *ash_commit_dir(const struct ash_commit *commit)
+{
+    return commit->temp;
+}
+
+void ash_commit_abort(struct ash_commit *commit)
+{
+    if (commit == NULL) return;
+    ash_dir_remove(commit->temp, NULL);
+    free(commit);
+}
+
+/* Where names cannot be exchanged in one step: old aside, new in. A reader that comes between finds the old one aside.
+ */
+static int replace_in_two_steps(const struct ash_commit *commit)
+{
+    int rc;
+
+    rc = ash_dir_remove(commit->old, NULL);
+    if (rc < 0) return rc;
+    if (rename(commit->final, commit->old) != 0) return -errno;
+    if (rename(commit->temp, commit->final) == 0) return 0;
+    rc = -errno;
+    rename(commit->old, commit->final);
+    return rc;
+}
+
+static int put_in_place(const struct ash_commit *commit)
+{
+    if (rename(commit->temp, commit->final) == 0) return 0;
+    if (errno != ENOTEMPTY && errno != EEXIST) return -errno;
+    if (renameat2(AT_FDCWD, commit->temp, AT_FDCWD, commit->final, RENAME_EXCHANGE) == 0) return 0;
+    return replace_in_two_steps(commit);
+}
+
+int ash_commit_finish(struct ash_commit *commit, json_t *state, struct ash_err *err)
+{
+    int rc = ash_manifest_write(commit->temp, state, err);
+
+    if (rc < 0) goto fail;
+    rc = put_in_place(commit);
+    if (rc < 0) {
+        ash_io_fail(err, rc, commit->final, "put the save in place as");
+        goto fail;
+    }
+    rc = ash_dir_sync(commit->parent, err);
+    if (rc < 0) { /* the older folder stays beside it for as long as the new one may not be on disk */
+        free(commit);
+        return rc;
+    }
+    ash_dir_remove(commit->old, NULL);
+    ash_commit_abort(commit); /* the hidden name holds the older folder now */
+    return 0;
+
+fail:
+    ash_commit_abort(commit);
+    return rc;
+}

@@ -1,0 +1,54 @@
+/* commit - a folder that appears whole or not at all: files are written into a hidden sibling, a manifest with their
+ * sizes and checksums last, and a rename puts it in place. A killed process or a full disk leaves the folder as it was.
+ * One saver for a folder at a time; any number of readers. */
+#ifndef ASH_STORAGE_COMMIT_H
+#define ASH_STORAGE_COMMIT_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "ashlar/err.h"
+
+#define ASH_COMMIT_MANIFEST "manifest.json"
+
+struct ash_commit; /* a save that is under way */
+
+/* Make the hidden folder beside dir_final (and the folders above it). dir_final itself is untouched until finish.
+ * The caller owns *commit_out and ends it with finish or abort. */
+int ash_commit_begin(const char *dir_final, struct ash_commit **commit_out, struct ash_err *err);
+/* Where to write the files, and folders of files; borrowed until the commit ends. */
+const char *ash_commit_dir(const struct ash_commit *commit);
+/* Flush and checksum every file, write the manifest with state (an object, borrowed; NULL: empty) and move the folder
+ * into place, in exchange for an older one. Frees commit in every case. On error dir_final is as it was and the hidden
+ * folder is gone; only when the last flush fails may the new one be in place already. */
+int ash_commit_finish(struct ash_commit *commit, json_t *state, struct ash_err *err);
+/* Remove what was written and free commit. NULL is a no-op. */
+void ash_commit_abort(struct ash_commit *commit);
+
+/* Is dir complete: the manifest intact, every file there with its size and, with deep, its checksum? Files that the
+ * manifest does not list are ignored. Returns 0, -ENOENT (no folder or no manifest), -EBADMSG (damaged: err names the
+ * file) or what the system says. *manifest_out (may be NULL) is the caller's, to be json_decref'd:
+ * {"version", "files": [{"name", "size", "xxh3"}], "state": {...}, "manifest_xxh3"}. */
+int ash_commit_verify(const char *dir, bool deep, json_t **manifest_out, struct ash_err *err);
+
+struct ash_commit_found {
+    char *path;       /* the folder */
+    uint64_t number;  /* from its name */
+    json_t *manifest; /* as ash_commit_verify gives it */
+    char *skipped;    /* a sentence a line for each newer folder that was passed over; NULL when there was none */
+};
+
+/* The complete folder parent/<prefix><digits> with the highest number. Returns -ENOENT when there is none; err then
+ * says why the newest was no good, if there was one. End *found_out with ash_commit_found_fini. */
+int ash_commit_latest(const char *parent, const char *prefix, bool deep, struct ash_commit_found *found_out,
+                      struct ash_err *err);
+/* Free what it holds; a zeroed struct is a no-op. */
+void ash_commit_found_fini(struct ash_commit_found *found);
+
+/* Remove all folders parent/<prefix><digits> but the newest `keep` (at least 1) complete ones, and what killed saves
+ * left behind. Folders without a manifest, or that cannot be read now, stay; damaged ones stay while there is no
+ * complete one. No save below parent may be under way. A missing parent is success. */
+int ash_commit_prune(const char *parent, const char *prefix, size_t keep, struct ash_err *err);
+
+#endif
