@@ -1,5 +1,6 @@
-/* Arithmetic problems. Numbers are written as people write them, most significant digit first. Every draw is counter-based, so
- * problem i costs the same whichever came before; a draw that falls into the other split is drawn again. */
+/* Arithmetic problems. Numbers are written as people write them, most significant digit first. Every draw is
+ * counter-based, so problem i costs the same whichever came before; a draw that falls into the other split is drawn
+ * again. */
 #include "train/arithmetic.h"
 
 #include <errno.h>
@@ -14,30 +15,35 @@
 #define VALID_ONE_IN 10
 #define DRAWS_PER_TRY 8 /* counters set aside for one try; five are used */
 #define PROBE_TRIES 4000
-#define PROBE_HITS_MIN (PROBE_TRIES / 100) /* a split that is hit less often than one time in a hundred is called empty */
+/* A split that is hit less often than one time in a hundred is called empty. */
+#define PROBE_HITS_MIN (PROBE_TRIES / 100)
 
 static const char *const split_names[] = {"train", "valid", "all", NULL};
 static const char *const size_names[] = {"digits", "values", NULL};
 
 static const struct ash_opt opts_list[] = {
-    {"seed", ASH_OPT_INT, offsetof(struct ash_arithmetic_opts, seed), "1", "names the sequence of problems", 0, 0, NULL},
+    {"seed", ASH_OPT_INT, offsetof(struct ash_arithmetic_opts, seed), "1", "names the sequence of problems", 0, 0,
+     NULL},
     {"ops", ASH_OPT_LIST, offsetof(struct ash_arithmetic_opts, ops), "add,sub",
      "operators: add, sub, mul; one that is named twice comes up twice as often", 0, 0, NULL},
     {"min_digits", ASH_OPT_INT, offsetof(struct ash_arithmetic_opts, min_digits), "1",
      "digits of the shortest operand of + and -", 1, ASH_ARITHMETIC_DIGITS_MAX, NULL},
     {"max_digits", ASH_OPT_INT, offsetof(struct ash_arithmetic_opts, max_digits), "2",
      "digits of the longest operand of + and -", 1, ASH_ARITHMETIC_DIGITS_MAX, NULL},
-    {"mul_digits", ASH_OPT_INT, offsetof(struct ash_arithmetic_opts, mul_digits), "1", "digits of the longest factor of *", 1,
-     ASH_ARITHMETIC_DIGITS_MAX, NULL},
+    {"mul_digits", ASH_OPT_INT, offsetof(struct ash_arithmetic_opts, mul_digits), "1",
+     "digits of the longest factor of *", 1, ASH_ARITHMETIC_DIGITS_MAX, NULL},
     {"sizes", ASH_OPT_CHOICE, offsetof(struct ash_arithmetic_opts, sizes), "digits",
-     "what is drawn evenly: the number of digits (short operands come up often) or the values (they are rare)", 0, 0, size_names},
+     "what is drawn evenly: the number of digits (short operands come up often) or the values (they are rare)", 0, 0,
+     size_names},
     {"negative", ASH_OPT_BOOL, offsetof(struct ash_arithmetic_opts, negative), "true",
      "let differences be below zero; otherwise the larger operand comes first", 0, 0, NULL},
     {"split", ASH_OPT_CHOICE, offsetof(struct ash_arithmetic_opts, split), "train",
-     "train, or the tenth of all problems that is held out as valid: the two never meet, whatever the seeds", 0, 0, split_names},
+     "train, or the tenth of all problems that is held out as valid: the two never meet, whatever the seeds", 0, 0,
+     split_names},
 };
 
-const struct ash_opt_table ash_arithmetic_table = {"arithmetic", "arithmetic problems", opts_list, ASH_COUNT(opts_list)};
+const struct ash_opt_table ash_arithmetic_table = {"arithmetic", "arithmetic problems", opts_list,
+                                                   ASH_COUNT(opts_list)};
 
 struct draw {
     char op;
@@ -132,7 +138,8 @@ int ash_arithmetic_init(struct ash_arithmetic *arithmetic, const struct ash_arit
     if (!digits_valid(opts->min_digits) || !digits_valid(opts->max_digits) || !digits_valid(opts->mul_digits))
         return ash_err_set(err, -EINVAL, "operands have 1 to %d digits", ASH_ARITHMETIC_DIGITS_MAX);
     if (opts->min_digits > opts->max_digits)
-        return ash_err_set(err, -EINVAL, "min_digits %" PRId64 " is above max_digits %" PRId64, opts->min_digits, opts->max_digits);
+        return ash_err_set(err, -EINVAL, "min_digits %" PRId64 " is above max_digits %" PRId64, opts->min_digits,
+                           opts->max_digits);
     own.seed = (uint64_t)opts->seed;
     own.min_digits = (int)opts->min_digits;
     own.max_digits = (int)opts->max_digits;
@@ -161,7 +168,8 @@ void ash_arithmetic_problem(const struct ash_arithmetic *arithmetic, uint64_t in
     for (uint64_t number = 1; !in_split(&draw, arithmetic->split); number++)
         draw = draw_try(arithmetic, index, number);
     answer = draw.op == '+' ? draw.left + draw.right : draw.op == '-' ? draw.left - draw.right : draw.left * draw.right;
-    snprintf(problem_out->prompt, sizeof(problem_out->prompt), "%" PRId64 "%c%" PRId64 "=", draw.left, draw.op, draw.right);
+    snprintf(problem_out->prompt, sizeof(problem_out->prompt), "%" PRId64 "%c%" PRId64 "=", draw.left, draw.op,
+             draw.right);
     snprintf(problem_out->answer, sizeof(problem_out->answer), "%" PRId64, answer);
 }
 
@@ -181,7 +189,8 @@ bool ash_arithmetic_check(const struct ash_problem *problem, const char *text, s
     return size_bytes == strlen(problem->answer) && memcmp(text, problem->answer, size_bytes) == 0;
 }
 
-/* Special tokens are in the model's vocabulary too: the Hugging Face library gives an added token that is not a new id. */
+/* Special tokens are in the model's vocabulary too: the Hugging Face library gives an added token that is not a new id.
+ */
 const char *ash_arithmetic_tokenizer(void)
 {
     return "{\n"
@@ -191,7 +200,8 @@ const char *ash_arithmetic_tokenizer(void)
            "  \"added_tokens\": [\n"
            "    {\"id\": 0, \"content\": \"<pad>\", \"single_word\": false, \"lstrip\": false, \"rstrip\": false,"
            " \"normalized\": false, \"special\": true},\n"
-           "    {\"id\": 1, \"content\": \"" ASH_ARITHMETIC_EOS "\", \"single_word\": false, \"lstrip\": false, \"rstrip\": false,"
+           "    {\"id\": 1, \"content\": \"" ASH_ARITHMETIC_EOS
+           "\", \"single_word\": false, \"lstrip\": false, \"rstrip\": false,"
            " \"normalized\": false, \"special\": true}\n"
            "  ],\n"
            "  \"normalizer\": null,\n"

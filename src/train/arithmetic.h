@@ -1,5 +1,5 @@
-/* arithmetic - problems with checkable answers, each a pure function of (options, index): the quick-start corpus, a held-out
- * test set and a task for reinforcement learning. Plain structs and no state: any thread may call. */
+/* arithmetic - problems with checkable answers, each a pure function of (options, index): the quick-start corpus, a
+ * held-out test set and a task for reinforcement learning. Plain structs and no state: any thread may call. */
 #ifndef ASH_TRAIN_ARITHMETIC_H
 #define ASH_TRAIN_ARITHMETIC_H
 
@@ -19,15 +19,16 @@ enum ash_arithmetic_sizes { ASH_ARITHMETIC_DIGITS, ASH_ARITHMETIC_VALUES };
 /* The settings of ash_arithmetic_table. */
 struct ash_arithmetic_opts {
     int64_t seed;
-    struct ash_opt_list ops;       /* "add", "sub", "mul"; one that is named twice is drawn twice as often */
+    struct ash_opt_list ops;        /* "add", "sub", "mul"; one that is named twice is drawn twice as often */
     int64_t min_digits, max_digits; /* of the operands of + and - */
-    int64_t mul_digits;            /* of the factors, at most */
-    int sizes;                     /* enum ash_arithmetic_sizes */
-    bool negative;                 /* may a difference be below zero? */
-    int split;                     /* enum ash_arithmetic_split */
+    int64_t mul_digits;             /* of the factors, at most */
+    int sizes;                      /* enum ash_arithmetic_sizes */
+    bool negative;                  /* may a difference be below zero? */
+    int split;                      /* enum ash_arithmetic_split */
 };
 
-/* Section "arithmetic" over struct ash_arithmetic_opts. A command that wants plain flags makes a table of its own from its opts. */
+/* Section "arithmetic" over struct ash_arithmetic_opts. A command that wants plain flags makes a table of its own from
+ * its opts. */
 extern const struct ash_opt_table ash_arithmetic_table;
 
 /* The checked form of the options; copies what it needs. */
@@ -46,23 +47,26 @@ struct ash_problem {
     char answer[ASH_ARITHMETIC_TEXT_BYTES]; /* "95" */
 };
 
-/* Check opts. -EINVAL for an unknown operator, limits that contradict each other, or limits so narrow that the split is empty. */
+/* Check opts. -EINVAL for an unknown operator, limits that contradict each other, or limits so narrow that the split is
+ * empty. */
 int ash_arithmetic_init(struct ash_arithmetic *arithmetic, const struct ash_arithmetic_opts *opts, struct ash_err *err);
 
-/* Problem number index. A problem belongs to the held-out split for good, by a hash of itself (and of its mirror image: 3+5 goes
- * where 5+3 goes) that no option changes, about one in ten: problems of `train` and `valid` never meet, whatever their seeds. */
+/* Problem number index. A problem belongs to the held-out split for good, by a hash of itself (and of its mirror image:
+ * 3+5 goes where 5+3 goes) that no option changes, about one in ten: problems of `train` and `valid` never meet,
+ * whatever their seeds. */
 void ash_arithmetic_problem(const struct ash_arithmetic *arithmetic, uint64_t index, struct ash_problem *problem_out);
 
 /* Is text (not NUL-terminated) the answer? Blanks around it do not count; everything else does. */
 bool ash_arithmetic_check(const struct ash_problem *problem, const char *text, size_t size_bytes);
 
-/* The character-level tokenizer of these texts, as a tokenizer.json that the Hugging Face library reads: <pad>, <eos>, the ten
- * digits, "+-*=". Characters outside are dropped, so "37 + 58 =" works as a prompt. */
+/* The character-level tokenizer of these texts, as a tokenizer.json that the Hugging Face library reads: <pad>, <eos>,
+ * the ten digits, "+-*=". Characters outside are dropped, so "37 + 58 =" works as a prompt. */
 #define ASH_ARITHMETIC_EOS "<eos>"
 const char *ash_arithmetic_tokenizer(void);
 
-/* Write count problems as a data folder (token shards, tokenizer, manifest last), each problem one document that ends in <eos>.
- * A folder that already holds exactly this is left as it is (returns 1); other data in it is -EEXIST unless overwrite. */
+/* Write count problems as a data folder (token shards, tokenizer, manifest last), each problem one document that ends
+ * in <eos>. A folder that already holds exactly this is left as it is (returns 1); other data in it is -EEXIST unless
+ * overwrite. */
 int ash_arithmetic_write(const struct ash_arithmetic *arithmetic, const char *dir, uint64_t count, size_t shard_tokens,
                          bool overwrite, struct ash_err *err);
 

@@ -1,4 +1,5 @@
-/* Arithmetic problems as a data folder. It takes seconds, so an interrupted run starts anew; a finished one is recognised. */
+/* Arithmetic problems as a data folder. It takes seconds, so an interrupted run starts anew; a finished one is
+ * recognised. */
 #include "train/arithmetic.h"
 
 #include <errno.h>
@@ -9,7 +10,6 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "model/tokenizer.h"
-#include "train/dataset.h"
 #include "train/dataset_folder.h"
 
 static const char tokenizer_config[] = "{\n"
@@ -23,6 +23,8 @@ static const char tokenizer_config[] = "{\n"
 struct alphabet {
     int32_t ids[128];
     int32_t eos;
+    size_t vocab_size;
+    uint64_t tokenizer_hash;
 };
 
 static int write_file(const char *dir, const char *name, const char *text, struct ash_err *err)
@@ -34,7 +36,7 @@ static int write_file(const char *dir, const char *name, const char *text, struc
     return ash_file_replace(path, text, strlen(text), err);
 }
 
-static int read_alphabet(struct alphabet *alphabet, struct ash_manifest *manifest, struct ash_err *err)
+static int read_alphabet(struct alphabet *alphabet, struct ash_err *err)
 {
     const char *json = ash_arithmetic_tokenizer();
     struct ash_tokenizer *tokenizer = NULL;
@@ -44,9 +46,8 @@ static int read_alphabet(struct alphabet *alphabet, struct ash_manifest *manifes
     for (int c = 0; c < 128; c++)
         alphabet->ids[c] = ash_tokenizer_id(tokenizer, (char[]){(char)c, '\0'});
     alphabet->eos = ash_tokenizer_id(tokenizer, ASH_ARITHMETIC_EOS);
-    manifest->vocab_size = ash_tokenizer_vocab_size(tokenizer);
-    manifest->tokenizer_hash = ash_tokenizer_hash(tokenizer);
-    manifest->eos_id = alphabet->eos;
+    alphabet->vocab_size = ash_tokenizer_vocab_size(tokenizer);
+    alphabet->tokenizer_hash = ash_tokenizer_hash(tokenizer);
     ash_tokenizer_close(tokenizer);
     return 0;
 }
@@ -58,36 +59,15 @@ static json_t *describe(const struct ash_arithmetic *arithmetic, uint64_t count,
     char ops[ASH_ARITHMETIC_OPS_MAX + 1] = {0};
 
     memcpy(ops, arithmetic->ops, (size_t)arithmetic->op_count);
-    return json_pack("{s:s, s:I, s:I, s:s, s:i, s:i, s:i, s:s, s:b, s:s, s:I}", "kind", "arithmetic", "count", (json_int_t)count,
-                     "seed", (json_int_t)arithmetic->seed, "ops", ops, "min_digits", arithmetic->min_digits, "max_digits",
-                     arithmetic->max_digits, "mul_digits", arithmetic->mul_digits, "sizes", sizes[arithmetic->sizes], "negative",
-                     (int)arithmetic->negative, "split", splits[arithmetic->split], "shard_tokens", (json_int_t)shard_tokens);
+    return json_pack("{s:s, s:I, s:I, s:s, s:i, s:i, s:i, s:s, s:b, s:s, s:I}", "kind", "arithmetic", "count",
+                     (json_int_t)count, "seed", (json_int_t)arithmetic->seed, "ops", ops, "min_digits",
+                     arithmetic->min_digits, "max_digits", arithmetic->max_digits, "mul_digits", arithmetic->mul_digits,
+                     "sizes", sizes[arithmetic->sizes], "negative", (int)arithmetic->negative, "split",
+                     splits[arithmetic->split], "shard_tokens", (json_int_t)shard_tokens);
 }
 
-/* 1: dir holds exactly what source describes. 0: it holds no data, or none that counts. -EEXIST: it holds other data. */
-static int look(const char *dir, const json_t *source, bool overwrite, struct ash_err *err)
-{
-    struct ash_manifest manifest = {0};
-    struct ash_dataset *dataset = NULL;
-    char state[PATH_MAX];
-    bool same;
-    int rc = ash_path_join(state, sizeof(state), dir, ASH_FOLDER_STATE);
-
-    if (rc < 0) return ash_err_set(err, rc, "%s: the path is too long", dir);
-    if (overwrite) return 0;
-    rc = ash_manifest_load(dir, &manifest, NULL);
-    same = rc == 0 && json_equal(manifest.source, source);
-    ash_manifest_fini(&manifest);
-    if (same && ash_dataset_open(dir, 1, 0, &dataset, NULL) == 0) {
-        ash_dataset_close(dataset);
-        return 1;
-    }
-    if (same || (rc == -ENOENT && !ash_path_exists(state))) return 0;
-    return ash_err_set(err, -EEXIST, "%s: it holds other data; choose another folder, or replace it with --overwrite", dir);
-}
-
-static int add_problem(struct ash_folder *folder, const struct ash_arithmetic *arithmetic, const struct alphabet *alphabet,
-                       uint64_t index, struct ash_err *err)
+static int add_problem(struct ash_folder *folder, const struct ash_arithmetic *arithmetic,
+                       const struct alphabet *alphabet, uint64_t index, struct ash_err *err)
 {
     int32_t ids[2 * ASH_ARITHMETIC_TEXT_BYTES];
     struct ash_problem problem;
@@ -102,44 +82,67 @@ static int add_problem(struct ash_folder *folder, const struct ash_arithmetic *a
     return ash_folder_add(folder, ids, count, err);
 }
 
-static int fill(struct ash_folder *folder, const struct ash_arithmetic *arithmetic, const char *dir, uint64_t count,
-                size_t shard_tokens, json_t *source, struct ash_err *err)
-{
-    struct ash_manifest manifest = {0};
+/* What is being written, for the steps below. */
+struct job {
+    const struct ash_arithmetic *arithmetic;
+    const char *dir;
+    uint64_t count;
+    size_t shard_tokens;
     struct alphabet alphabet;
-    char *description = NULL;
-    int rc = read_alphabet(&alphabet, &manifest, err);
+    json_t *source; /* describes all of the above */
+    struct ash_folder *folder;
+};
 
-    if (rc < 0) return rc;
-    rc = ash_folder_clear(folder, err);
-    if (rc < 0) return rc;
-    description = json_dumps(source, JSON_COMPACT);
-    if (description == NULL) return ash_err_set(err, -ENOMEM, "%s: out of memory", dir);
-    rc = ash_folder_begin(folder, &manifest, shard_tokens, description, err);
+static int fill(const struct job *job, struct ash_err *err)
+{
+    const struct alphabet *alphabet = &job->alphabet;
+    char *description = json_dumps(job->source, JSON_COMPACT);
+    int rc;
+
+    if (description == NULL) return ash_err_set(err, -ENOMEM, "%s: out of memory", job->dir);
+    rc = ash_folder_begin(job->folder, alphabet->vocab_size, alphabet->tokenizer_hash, alphabet->eos, job->shard_tokens,
+                          description, err);
     free(description);
-    for (uint64_t i = 0; rc >= 0 && i < count; i++)
-        rc = add_problem(folder, arithmetic, &alphabet, i, err);
-    if (rc >= 0) rc = write_file(dir, "tokenizer.json", ash_arithmetic_tokenizer(), err);
-    if (rc >= 0) rc = write_file(dir, "tokenizer_config.json", tokenizer_config, err);
-    if (rc >= 0) rc = ash_folder_finish(folder, source, err);
+    for (uint64_t i = 0; rc >= 0 && i < job->count; i++)
+        rc = add_problem(job->folder, job->arithmetic, alphabet, i, err);
+    if (rc >= 0) rc = write_file(job->dir, "tokenizer.json", ash_arithmetic_tokenizer(), err);
+    if (rc >= 0) rc = write_file(job->dir, "tokenizer_config.json", tokenizer_config, err);
+    if (rc >= 0) rc = ash_folder_finish(job->folder, job->source, err);
     return rc;
+}
+
+/* 1: the folder holds exactly what is to be written. 0: it is empty now, and ours. */
+static int claim(const struct job *job, bool overwrite, struct ash_err *err)
+{
+    const struct ash_data_manifest *manifest = ash_folder_manifest(job->folder);
+    json_t *state = NULL;
+    int rc = ash_folder_claim(job->folder, job->source, overwrite, &state, err);
+
+    json_decref(state);
+    if (rc <= 0) return rc;
+    if (ash_folder_is_complete(job->folder) && manifest->tokenizer_hash == job->alphabet.tokenizer_hash &&
+        ash_data_manifest_check_all(manifest, job->dir, NULL) == 0)
+        return 1;
+    return ash_folder_claim(job->folder, job->source, true, &state, err);
 }
 
 int ash_arithmetic_write(const struct ash_arithmetic *arithmetic, const char *dir, uint64_t count, size_t shard_tokens,
                          bool overwrite, struct ash_err *err)
 {
-    struct ash_folder *folder = NULL;
-    json_t *source;
+    struct job job = {.arithmetic = arithmetic, .dir = dir, .count = count, .shard_tokens = shard_tokens};
     int rc;
 
     if (count == 0 || shard_tokens == 0)
-        return ash_err_set(err, -EINVAL, "%s: the number of problems and the tokens of a shard must be above zero", dir);
-    source = describe(arithmetic, count, shard_tokens);
-    if (source == NULL) return ash_err_set(err, -ENOMEM, "%s: out of memory", dir);
-    rc = ash_folder_open(dir, &folder, err);
-    if (rc == 0) rc = look(dir, source, overwrite, err);
-    if (rc == 0) rc = fill(folder, arithmetic, dir, count, shard_tokens, source, err);
-    ash_folder_close(folder);
-    json_decref(source);
+        return ash_err_set(err, -EINVAL, "%s: the number of problems and the tokens of a shard must be above zero",
+                           dir);
+    rc = read_alphabet(&job.alphabet, err);
+    if (rc < 0) return rc;
+    job.source = describe(arithmetic, count, shard_tokens);
+    if (job.source == NULL) return ash_err_set(err, -ENOMEM, "%s: out of memory", dir);
+    rc = ash_folder_open(dir, &job.folder, err);
+    if (rc == 0) rc = claim(&job, overwrite, err);
+    if (rc == 0) rc = fill(&job, err);
+    ash_folder_close(job.folder);
+    json_decref(job.source);
     return rc;
 }

@@ -1,5 +1,5 @@
-/* Token shards as windows in a random order. Nothing is shuffled in memory: window numbers go through a permutation that is a pure
- * function, and a window is cut out of the mapped shards when it is asked for. */
+/* Token shards as windows in a random order. Nothing is shuffled in memory: window numbers go through a permutation
+ * that is a pure function, and a window is cut out of the mapped shards when it is asked for. */
 #include "train/dataset.h"
 
 #include <errno.h>
@@ -28,7 +28,8 @@ static int alloc_shards(struct ash_dataset *dataset, size_t count, struct ash_er
 {
     dataset->shards = calloc(count, sizeof(struct ash_shard *));
     dataset->starts = calloc(count + 1, sizeof(*dataset->starts));
-    if (dataset->shards == NULL || dataset->starts == NULL) return ash_err_set(err, -ENOMEM, "out of memory for %zu shards", count);
+    if (dataset->shards == NULL || dataset->starts == NULL)
+        return ash_err_set(err, -ENOMEM, "out of memory for %zu shards", count);
     return 0;
 }
 
@@ -63,22 +64,8 @@ static int open_file(struct ash_dataset *dataset, const char *path, struct ash_e
     return 0;
 }
 
-/* The manifest and the shard were written by the same run, or the folder is a mixture of two. */
-static int check_listed(const struct ash_manifest *manifest, const struct ash_folder_shard *listed, const struct ash_shard *shard,
-                        const char *path, struct ash_err *err)
-{
-    const struct ash_shard_info *info = ash_shard_info(shard);
-
-    if (info->tokens != listed->tokens || info->documents != listed->documents || info->hash != listed->hash)
-        return ash_err_set(err, -EINVAL, "%s: it is not the file that %s describes; make the data again", path,
-                           ASH_FOLDER_MANIFEST);
-    if (info->vocab_size != manifest->vocab_size || info->tokenizer_hash != manifest->tokenizer_hash)
-        return ash_err_set(err, -EINVAL, "%s: it was made with another tokenizer than %s says; make the data again", path,
-                           ASH_FOLDER_MANIFEST);
-    return 0;
-}
-
-static int open_listed(struct ash_dataset *dataset, const char *dir, const struct ash_manifest *manifest, struct ash_err *err)
+static int open_listed(struct ash_dataset *dataset, const char *dir, const struct ash_data_manifest *manifest,
+                       struct ash_err *err)
 {
     int rc = alloc_shards(dataset, manifest->shard_count, err);
 
@@ -93,7 +80,7 @@ static int open_listed(struct ash_dataset *dataset, const char *dir, const struc
         rc = ash_shard_open(path, &shard, err);
         if (rc < 0) return rc;
         append_shard(dataset, shard);
-        rc = check_listed(manifest, &manifest->shards[i], shard, path, err);
+        rc = ash_data_manifest_check(manifest, i, shard, path, err);
         if (rc < 0) return rc;
     }
     return 0;
@@ -101,16 +88,17 @@ static int open_listed(struct ash_dataset *dataset, const char *dir, const struc
 
 static int open_folder(struct ash_dataset *dataset, const char *dir, struct ash_err *err)
 {
-    struct ash_manifest manifest = {0};
-    int rc = ash_manifest_load(dir, &manifest, err);
+    struct ash_data_manifest manifest = {0};
+    int rc = ash_data_manifest_load(dir, &manifest, err);
 
     if (rc < 0) return rc;
     rc = open_listed(dataset, dir, &manifest, err);
-    ash_manifest_fini(&manifest);
+    ash_data_manifest_fini(&manifest);
     return rc;
 }
 
-int ash_dataset_open(const char *path, size_t seq_tokens, uint64_t seed, struct ash_dataset **dataset_out, struct ash_err *err)
+int ash_dataset_open(const char *path, size_t seq_tokens, uint64_t seed, struct ash_dataset **dataset_out,
+                     struct ash_err *err)
 {
     struct ash_dataset *dataset = NULL;
     struct stat st;
@@ -126,7 +114,8 @@ int ash_dataset_open(const char *path, size_t seq_tokens, uint64_t seed, struct 
     dataset->seed = seed;
     dataset->windows = ash_dataset_tokens(dataset) / seq_tokens;
     if (dataset->windows == 0) {
-        rc = ash_err_set(err, -EINVAL, "%s: %zu tokens are fewer than one sequence of %zu; give more data or shorter sequences", path,
+        rc = ash_err_set(err, -EINVAL,
+                         "%s: %zu tokens are fewer than one sequence of %zu; give more data or shorter sequences", path,
                          ash_dataset_tokens(dataset), seq_tokens);
         goto fail;
     }
@@ -189,8 +178,8 @@ static size_t shard_at(const struct ash_dataset *dataset, size_t token)
     return low;
 }
 
-/* Rows [row, row + count) of sample are tokens [first, first + count) of shard: note the documents that they belong to. Returns the
- * shard's end of the last one. */
+/* Rows [row, row + count) of sample are tokens [first, first + count) of shard: note the documents that they belong to.
+ * Returns the shard's end of the last one. */
 static size_t cut_docs(const struct ash_shard *shard, size_t first, size_t row, size_t count, struct ash_sample *sample)
 {
     size_t doc = ash_shard_doc_at(shard, first), last = first + count;
@@ -207,7 +196,8 @@ static size_t cut_docs(const struct ash_shard *shard, size_t first, size_t row, 
     }
 }
 
-/* Each target is the id one row on, except at a document's end, where next (the id behind the window, or -1) or nothing follows. */
+/* Each target is the id one row on, except at a document's end, where next (the id behind the window, or -1) or nothing
+ * follows. */
 static void set_targets(struct ash_sample *sample, size_t rows, int32_t next)
 {
     memcpy(sample->targets, sample->ids + 1, (rows - 1) * sizeof(*sample->targets));

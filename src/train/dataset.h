@@ -11,7 +11,8 @@
 
 struct ash_dataset;
 
-/* One sequence of seq_tokens rows. Storage belongs to the caller: ids and targets hold seq_tokens, docs holds seq_tokens. */
+/* One sequence of seq_tokens rows. Storage belongs to the caller: ids and targets hold seq_tokens, docs holds
+ * seq_tokens. */
 struct ash_sample {
     int32_t *ids;
     int32_t *targets;     /* the next token of the same document, or -1 at its end */
@@ -19,22 +20,24 @@ struct ash_sample {
     size_t doc_count;
 };
 
-/* path: a token shard, or a folder of them as `ashlar data` writes it. The shards of a folder are one sequence of tokens in the
- * order of its manifest; window w is the tokens [w * seq_tokens, (w + 1) * seq_tokens), a shorter rest at the end is left out.
- * Every epoch visits every window once, in the order of the permutation named by (seed, epoch). Bounds of documents are checked
- * here, ids when they are read (a pass over terabytes would keep a job from starting). Empty or too short data is -EINVAL. */
-int ash_dataset_open(const char *path, size_t seq_tokens, uint64_t seed, struct ash_dataset **dataset_out, struct ash_err *err);
+/* path: a token shard, or a folder of them as `ashlar data` writes it. The shards of a folder are one sequence of
+ * tokens in the order of its manifest; window w is the tokens [w * seq_tokens, (w + 1) * seq_tokens), a shorter rest at
+ * the end is left out. Every epoch visits every window once, in the order of the permutation named by (seed, epoch).
+ * Bounds of documents are checked here, ids when they are read (a pass over terabytes would keep a job from starting).
+ * Empty or too short data is -EINVAL. */
+int ash_dataset_open(const char *path, size_t seq_tokens, uint64_t seed, struct ash_dataset **dataset_out,
+                     struct ash_err *err);
 void ash_dataset_close(struct ash_dataset *dataset);
 
 size_t ash_dataset_tokens(const struct ash_dataset *dataset);
-size_t ash_dataset_windows(const struct ash_dataset *dataset);   /* samples per epoch */
+size_t ash_dataset_windows(const struct ash_dataset *dataset);    /* samples per epoch */
 size_t ash_dataset_vocab_size(const struct ash_dataset *dataset); /* one more than the largest id its shards may hold */
-uint64_t ash_dataset_hash(const struct ash_dataset *dataset);    /* of the data's identity: a resumed run checks it */
-int32_t ash_dataset_eos_id(const struct ash_dataset *dataset);   /* what ends each document, or -1: none, or not known */
+uint64_t ash_dataset_hash(const struct ash_dataset *dataset);     /* of the data's identity: a resumed run checks it */
+int32_t ash_dataset_eos_id(const struct ash_dataset *dataset); /* what ends each document, or -1: none, or not known */
 
 /* Fill sample for slot (< slots_per_step) of step (from 0): window permute(seed, n / windows, n % windows) with
- * n = step * slots_per_step + slot. Returns 0, or -EBADMSG when the shard holds an id outside its vocabulary (it was damaged after
- * it was written); err then names shard and token, and what sample points to is undefined. */
+ * n = step * slots_per_step + slot. Returns 0, or -EBADMSG when the shard holds an id outside its vocabulary (it was
+ * damaged after it was written); err then names shard and token, and what sample points to is undefined. */
 int ash_dataset_read(const struct ash_dataset *dataset, uint64_t step, uint64_t slot, uint64_t slots_per_step,
                      struct ash_sample *sample, struct ash_err *err);
 

@@ -1,5 +1,7 @@
-/* Building a data folder: shards one after the other, each complete on disk before the next begins, the manifest last. */
+/* Building a data folder: shards one after the other, each complete on disk before the next begins, the manifest last.
+ */
 #include "train/dataset_folder.h"
+#include "train/dataset_priv.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -43,16 +45,9 @@ static int select_leftovers(const struct dirent *entry)
     if (end == NULL) end = strstr(name, ".spill.");
     if (end == NULL) return 0;
     length = (size_t)(end - name);
-    return is_shard(name, length) || is_named(name, length, ASH_FOLDER_MANIFEST) || is_named(name, length, ASH_FOLDER_STATE);
+    return is_shard(name, length) || is_named(name, length, ASH_FOLDER_MANIFEST) ||
+           is_named(name, length, ASH_FOLDER_STATE);
 }
-
-struct ash_folder {
-    char *dir, *description;
-    int lock_fd;
-    struct ash_manifest manifest;
-    struct ash_shard_writer *writer; /* the shard being filled, or NULL between two */
-    size_t shard_tokens;
-};
 
 static int remove_file(const struct ash_folder *folder, const char *name, struct ash_err *err)
 {
@@ -60,7 +55,8 @@ static int remove_file(const struct ash_folder *folder, const char *name, struct
     return ash_err_set(err, -errno, "%s/%s: cannot remove it: %s", folder->dir, name, strerror(errno));
 }
 
-static int remove_selected(const struct ash_folder *folder, int (*select)(const struct dirent *entry), struct ash_err *err)
+static int remove_selected(const struct ash_folder *folder, int (*select)(const struct dirent *entry),
+                           struct ash_err *err)
 {
     struct dirent **entries = NULL;
     int rc = 0, count = scandir(folder->dir, &entries, select, alphasort);
@@ -89,7 +85,8 @@ int ash_folder_open(const char *dir, struct ash_folder **folder_out, struct ash_
         goto fail;
     }
     if (flock(folder->lock_fd, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK) {
-        rc = ash_err_set(err, -EBUSY, "%s: another process is writing data there; wait for it or choose another folder", dir);
+        rc = ash_err_set(err, -EBUSY, "%s: another process is writing data there; wait for it or choose another folder",
+                         dir);
         goto fail;
     }
     rc = remove_selected(folder, select_leftovers, err);
@@ -106,7 +103,7 @@ void ash_folder_close(struct ash_folder *folder)
 {
     if (folder == NULL) return;
     ash_shard_writer_close(folder->writer);
-    ash_manifest_fini(&folder->manifest);
+    ash_data_manifest_fini(&folder->manifest);
     if (folder->lock_fd >= 0) close(folder->lock_fd);
     free(folder->description);
     free(folder->dir);
@@ -122,27 +119,31 @@ int ash_folder_clear(struct ash_folder *folder, struct ash_err *err)
     return rc;
 }
 
-int ash_folder_begin(struct ash_folder *folder, const struct ash_manifest *manifest, size_t shard_tokens, const char *description,
-                     struct ash_err *err)
+int ash_folder_has_shards(struct ash_folder *folder, struct ash_err *err)
 {
-    struct ash_manifest *own = &folder->manifest;
+    struct dirent **entries = NULL;
+    int count = scandir(folder->dir, &entries, select_shards, NULL);
 
-    ash_assert(shard_tokens > 0 && own->shards == NULL && folder->description == NULL);
+    if (count < 0) return ash_err_set(err, -errno, "%s: cannot list the folder: %s", folder->dir, strerror(errno));
+    for (int i = 0; i < count; i++)
+        free(entries[i]);
+    free(entries);
+    return count > 0;
+}
+
+int ash_folder_begin(struct ash_folder *folder, size_t vocab_size, uint64_t tokenizer_hash, int32_t eos_id,
+                     size_t shard_tokens, const char *description, struct ash_err *err)
+{
+    ash_assert(shard_tokens > 0 && folder->shard_tokens == 0);
     if (description != NULL) {
         folder->description = strdup(description);
         if (folder->description == NULL) return ash_err_set(err, -ENOMEM, "%s: out of memory", folder->dir);
     }
-    if (manifest->shard_count > 0) {
-        own->shards = calloc(manifest->shard_count, sizeof(*own->shards));
-        if (own->shards == NULL) return ash_err_set(err, -ENOMEM, "%s: out of memory", folder->dir);
-        memcpy(own->shards, manifest->shards, manifest->shard_count * sizeof(*own->shards));
-        own->shard_count = own->shard_capacity = manifest->shard_count;
-    }
-    own->vocab_size = manifest->vocab_size;
-    own->tokenizer_hash = manifest->tokenizer_hash;
-    own->eos_id = manifest->eos_id;
+    folder->manifest.vocab_size = vocab_size;
+    folder->manifest.tokenizer_hash = tokenizer_hash;
+    folder->manifest.eos_id = eos_id;
     folder->shard_tokens = shard_tokens;
-    return 0;
+    return ash_data_manifest_check_all(&folder->manifest, folder->dir, err);
 }
 
 static int open_writer(struct ash_folder *folder, struct ash_err *err)
@@ -152,8 +153,8 @@ static int open_writer(struct ash_folder *folder, struct ash_err *err)
     snprintf(name, sizeof(name), "shard-%05zu.safetensors", folder->manifest.shard_count);
     if (ash_path_join(path, sizeof(path), folder->dir, name) < 0)
         return ash_err_set(err, -ENAMETOOLONG, "%s: the path is too long", folder->dir);
-    return ash_shard_writer_open(path, folder->manifest.vocab_size, folder->manifest.tokenizer_hash, folder->description,
-                                 &folder->writer, err);
+    return ash_shard_writer_open(path, folder->manifest.vocab_size, folder->manifest.tokenizer_hash,
+                                 folder->description, &folder->writer, err);
 }
 
 static int finish_shard(struct ash_folder *folder, struct ash_err *err)
@@ -164,7 +165,7 @@ static int finish_shard(struct ash_folder *folder, struct ash_err *err)
     if (rc < 0) return rc;
     ash_shard_writer_close(folder->writer);
     folder->writer = NULL;
-    rc = ash_manifest_add(&folder->manifest, &info);
+    rc = ash_data_manifest_add(&folder->manifest, &info);
     if (rc == -EFBIG)
         return ash_err_set(err, rc, "%s: more than %d shards; use larger ones", folder->dir, ASH_FOLDER_SHARDS_MAX);
     if (rc < 0) return ash_err_set(err, rc, "%s: out of memory", folder->dir);
@@ -194,12 +195,13 @@ int ash_folder_finish(struct ash_folder *folder, json_t *source, struct ash_err 
         rc = finish_shard(folder, err);
         if (rc < 0) return rc;
     }
-    if (folder->manifest.shard_count == 0) return ash_err_set(err, -EINVAL, "%s: there is no document to write", folder->dir);
+    if (folder->manifest.shard_count == 0)
+        return ash_err_set(err, -EINVAL, "%s: there is no document to write", folder->dir);
     folder->manifest.source = json_incref(source);
-    return ash_manifest_save(folder->dir, &folder->manifest, err);
+    return ash_data_manifest_save(folder->dir, &folder->manifest, err);
 }
 
-const struct ash_manifest *ash_folder_manifest(const struct ash_folder *folder)
+const struct ash_data_manifest *ash_folder_manifest(const struct ash_folder *folder)
 {
     return &folder->manifest;
 }

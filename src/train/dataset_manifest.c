@@ -1,5 +1,5 @@
-/* The manifest of a data folder: JSON to struct and back. A reader trusts nothing in it: names stay inside the folder, counts are
- * bounded, and ash_dataset_open compares each line with the shard itself. */
+/* The manifest of a data folder: JSON to struct and back. A reader trusts nothing in it: names stay inside the folder,
+ * counts are bounded, and ash_dataset_open compares each line with the shard itself. */
 #include "train/dataset_folder.h"
 
 #include <errno.h>
@@ -12,14 +12,14 @@
 #include "base/file.h"
 #include "base/json.h"
 
-void ash_manifest_fini(struct ash_manifest *manifest)
+void ash_data_manifest_fini(struct ash_data_manifest *manifest)
 {
     free(manifest->shards);
     json_decref(manifest->source);
-    *manifest = (struct ash_manifest){0};
+    *manifest = (struct ash_data_manifest){0};
 }
 
-static struct ash_folder_shard *new_shard(struct ash_manifest *manifest)
+static struct ash_folder_shard *new_shard(struct ash_data_manifest *manifest)
 {
     if (manifest->shard_count == manifest->shard_capacity) {
         size_t capacity = manifest->shard_capacity == 0 ? 16 : 2 * manifest->shard_capacity;
@@ -32,7 +32,7 @@ static struct ash_folder_shard *new_shard(struct ash_manifest *manifest)
     return &manifest->shards[manifest->shard_count++];
 }
 
-int ash_manifest_add(struct ash_manifest *manifest, const struct ash_shard_info *info)
+int ash_data_manifest_add(struct ash_data_manifest *manifest, const struct ash_shard_info *info)
 {
     struct ash_folder_shard *shard;
 
@@ -44,7 +44,7 @@ int ash_manifest_add(struct ash_manifest *manifest, const struct ash_shard_info 
     return 0;
 }
 
-json_t *ash_manifest_shards_json(const struct ash_manifest *manifest)
+json_t *ash_data_manifest_shards_json(const struct ash_data_manifest *manifest)
 {
     json_t *list = json_array();
 
@@ -73,7 +73,8 @@ static int parse_hash(const json_t *obj, const char *key, uint64_t *hash_out, st
     char rest = 0;
 
     if (rc < 0) return rc;
-    if (text == NULL || strspn(text, "0123456789abcdef") != 16 || strlen(text) != 16 || sscanf(text, "%llx%c", &value, &rest) != 1)
+    if (text == NULL || strspn(text, "0123456789abcdef") != 16 || strlen(text) != 16 ||
+        sscanf(text, "%llx%c", &value, &rest) != 1)
         return ash_err_set(err, -EINVAL, "'%s' must be 16 hexadecimal digits", key);
     *hash_out = value;
     return 0;
@@ -99,7 +100,8 @@ static int parse_shard(const json_t *entry, struct ash_folder_shard *shard, stru
     if (!json_is_object(entry)) return ash_err_set(err, -EINVAL, "it is not an object");
     rc = ash_json_string(entry, "file", &file, err);
     if (rc < 0) return rc;
-    if (file == NULL || file[0] == '\0' || file[0] == '.' || strchr(file, '/') != NULL || strlen(file) >= sizeof(shard->file))
+    if (file == NULL || file[0] == '\0' || file[0] == '.' || strchr(file, '/') != NULL ||
+        strlen(file) >= sizeof(shard->file))
         return ash_err_set(err, -EINVAL, "'file' must be a plain file name of the folder");
     memcpy(shard->file, file, strlen(file) + 1);
     rc = parse_count(entry, "tokens", INT64_MAX / 2 / ASH_FOLDER_SHARDS_MAX, &shard->tokens, err);
@@ -109,7 +111,7 @@ static int parse_shard(const json_t *entry, struct ash_folder_shard *shard, stru
     return parse_hash(entry, "hash", &shard->hash, err);
 }
 
-int ash_manifest_parse_shards(struct ash_manifest *manifest, const json_t *shards, struct ash_err *err)
+int ash_data_manifest_parse_shards(struct ash_data_manifest *manifest, const json_t *shards, struct ash_err *err)
 {
     for (size_t i = 0; i < json_array_size(shards); i++) {
         struct ash_folder_shard shard = {0}, *place;
@@ -126,7 +128,7 @@ int ash_manifest_parse_shards(struct ash_manifest *manifest, const json_t *shard
     return 0;
 }
 
-static int parse_manifest(const json_t *json, struct ash_manifest *manifest, struct ash_err *err)
+static int parse_manifest(const json_t *json, struct ash_data_manifest *manifest, struct ash_err *err)
 {
     const json_t *shards = NULL, *source = NULL;
     const char *format = NULL;
@@ -137,7 +139,8 @@ static int parse_manifest(const json_t *json, struct ash_manifest *manifest, str
     rc = ash_json_string(json, "format", &format, err);
     if (rc < 0) return rc;
     if (format == NULL || strcmp(format, ASH_FOLDER_FORMAT) != 0)
-        return ash_err_set(err, -EINVAL, "it does not describe token shards: 'format' must be \"%s\"", ASH_FOLDER_FORMAT);
+        return ash_err_set(err, -EINVAL, "it does not describe token shards: 'format' must be \"%s\"",
+                           ASH_FOLDER_FORMAT);
     rc = parse_count(json, "vocab_size", (int64_t)ASH_SHARD_VOCAB_MAX, &manifest->vocab_size, err);
     if (rc < 0) return rc;
     rc = parse_hash(json, "tokenizer_hash", &manifest->tokenizer_hash, err);
@@ -151,12 +154,12 @@ static int parse_manifest(const json_t *json, struct ash_manifest *manifest, str
     rc = ash_json_array(json, "shards", &shards, err);
     if (rc < 0) return rc;
     if (json_array_size(shards) == 0) return ash_err_set(err, -EINVAL, "it lists no shards");
-    return ash_manifest_parse_shards(manifest, shards, err);
+    return ash_data_manifest_parse_shards(manifest, shards, err);
 }
 
-int ash_manifest_load(const char *dir, struct ash_manifest *manifest_out, struct ash_err *err)
+int ash_data_manifest_load(const char *dir, struct ash_data_manifest *manifest_out, struct ash_err *err)
 {
-    struct ash_manifest manifest = {0};
+    struct ash_data_manifest manifest = {0};
     char path[PATH_MAX];
     json_t *json = NULL;
     int rc;
@@ -164,21 +167,22 @@ int ash_manifest_load(const char *dir, struct ash_manifest *manifest_out, struct
     if (ash_path_join(path, sizeof(path), dir, ASH_FOLDER_MANIFEST) < 0)
         return ash_err_set(err, -ENAMETOOLONG, "%s: the path is too long", dir);
     if (!ash_path_exists(path))
-        return ash_err_set(err, -ENOENT, "%s: there is no %s: not a folder of token shards, or `ashlar data` did not finish it", dir,
+        return ash_err_set(err, -ENOENT,
+                           "%s: there is no %s: not a folder of token shards, or `ashlar data` did not finish it", dir,
                            ASH_FOLDER_MANIFEST);
     rc = ash_json_load(path, &json, err);
     if (rc < 0) return rc;
     rc = parse_manifest(json, &manifest, err);
     json_decref(json);
     if (rc < 0) {
-        ash_manifest_fini(&manifest);
+        ash_data_manifest_fini(&manifest);
         return ash_err_prefix(err, rc, "%s", path);
     }
     *manifest_out = manifest;
     return 0;
 }
 
-int ash_manifest_save(const char *dir, const struct ash_manifest *manifest, struct ash_err *err)
+int ash_data_manifest_save(const char *dir, const struct ash_data_manifest *manifest, struct ash_err *err)
 {
     size_t tokens = 0, documents = 0;
     char path[PATH_MAX], hash[24];
@@ -194,10 +198,46 @@ int ash_manifest_save(const char *dir, const struct ash_manifest *manifest, stru
     snprintf(hash, sizeof(hash), "%016" PRIx64, manifest->tokenizer_hash);
     json = json_pack("{s:s, s:I, s:s, s:o, s:I, s:I, s:o, s:O?}", "format", ASH_FOLDER_FORMAT, "vocab_size",
                      (json_int_t)manifest->vocab_size, "tokenizer_hash", hash, "eos_token_id",
-                     manifest->eos_id < 0 ? json_null() : json_integer(manifest->eos_id), "tokens", (json_int_t)tokens, "documents",
-                     (json_int_t)documents, "shards", ash_manifest_shards_json(manifest), "source", manifest->source);
+                     manifest->eos_id < 0 ? json_null() : json_integer(manifest->eos_id), "tokens", (json_int_t)tokens,
+                     "documents", (json_int_t)documents, "shards", ash_data_manifest_shards_json(manifest), "source",
+                     manifest->source);
     if (json == NULL) return ash_err_set(err, -ENOMEM, "%s: out of memory", path);
     rc = ash_json_save(path, json, err);
     json_decref(json);
     return rc;
+}
+
+/* The manifest and the shard were written by the same run, or the folder is a mixture of two. */
+int ash_data_manifest_check(const struct ash_data_manifest *manifest, size_t index, const struct ash_shard *shard,
+                            const char *path, struct ash_err *err)
+{
+    const struct ash_folder_shard *listed = &manifest->shards[index];
+    const struct ash_shard_info *info = ash_shard_info(shard);
+
+    if (info->tokens != listed->tokens || info->documents != listed->documents || info->hash != listed->hash)
+        return ash_err_set(err, -EINVAL, "%s: it is not the file that the folder's list describes; make the data again",
+                           path);
+    if (info->vocab_size != manifest->vocab_size || info->tokenizer_hash != manifest->tokenizer_hash)
+        return ash_err_set(err, -EINVAL,
+                           "%s: it was made with another tokenizer than the rest of the folder; make the data again",
+                           path);
+    return 0;
+}
+
+int ash_data_manifest_check_all(const struct ash_data_manifest *manifest, const char *dir, struct ash_err *err)
+{
+    for (size_t i = 0; i < manifest->shard_count; i++) {
+        struct ash_shard *shard = NULL;
+        char path[PATH_MAX];
+        int rc;
+
+        if (ash_path_join(path, sizeof(path), dir, manifest->shards[i].file) < 0)
+            return ash_err_set(err, -ENAMETOOLONG, "%s: the path is too long", dir);
+        rc = ash_shard_open(path, &shard, err);
+        if (rc < 0) return rc;
+        rc = ash_data_manifest_check(manifest, i, shard, path, err);
+        ash_shard_close(shard);
+        if (rc < 0) return rc;
+    }
+    return 0;
 }

@@ -1,5 +1,5 @@
-/* Reading token shards. Bounds are few and are checked at open; ids are many and are checked when they are copied out, where it
- * costs nothing next to the copy, so that opening terabytes takes no time. */
+/* Reading token shards. Bounds are few and are checked at open; ids are many and are checked when they are copied out,
+ * where it costs nothing next to the copy, so that opening terabytes takes no time. */
 #include "train/shard.h"
 #include "train/shard_priv.h"
 
@@ -46,11 +46,13 @@ static int read_metadata(struct ash_shard *shard, struct ash_err *err)
                            ASH_SHARD_FORMAT);
     if (parse_number(ash_safetensors_metadata(shard->set, "vocab_size"), 10, ASH_SHARD_VOCAB_MAX, &vocab_size) < 0 ||
         vocab_size == 0)
-        return ash_err_set(err, -EBADMSG, "%s: the metadata's vocab_size is missing or no number from 1 to %zu", shard->name,
-                           ASH_SHARD_VOCAB_MAX);
+        return ash_err_set(err, -EBADMSG, "%s: the metadata's vocab_size is missing or no number from 1 to %zu",
+                           shard->name, ASH_SHARD_VOCAB_MAX);
     shard->info.vocab_size = (size_t)vocab_size;
-    if (parse_number(ash_safetensors_metadata(shard->set, "tokenizer_hash"), 16, UINT64_MAX, &shard->info.tokenizer_hash) < 0)
-        return ash_err_set(err, -EBADMSG, "%s: the metadata's tokenizer_hash is missing or not hexadecimal", shard->name);
+    if (parse_number(ash_safetensors_metadata(shard->set, "tokenizer_hash"), 16, UINT64_MAX,
+                     &shard->info.tokenizer_hash) < 0)
+        return ash_err_set(err, -EBADMSG, "%s: the metadata's tokenizer_hash is missing or not hexadecimal",
+                           shard->name);
     if (parse_number(ash_safetensors_metadata(shard->set, "hash"), 16, UINT64_MAX, &shard->info.hash) < 0)
         return ash_err_set(err, -EBADMSG, "%s: the metadata's hash is missing or not hexadecimal", shard->name);
     return 0;
@@ -83,13 +85,13 @@ static int check_bounds(const struct ash_shard *shard, struct ash_err *err)
         return ash_err_set(err, -EBADMSG, "%s: the shard holds no document", shard->name);
     for (size_t d = 0; d < shard->info.documents; d++) {
         if (shard->ends[d] <= last)
-            return ash_err_set(err, -EBADMSG, "%s: doc_ends[%zu] is %" PRId64 ", not above %" PRId64 " before it", shard->name, d,
-                               shard->ends[d], last);
+            return ash_err_set(err, -EBADMSG, "%s: doc_ends[%zu] is %" PRId64 ", not above %" PRId64 " before it",
+                               shard->name, d, shard->ends[d], last);
         last = shard->ends[d];
     }
     if ((uint64_t)last != shard->info.tokens)
-        return ash_err_set(err, -EBADMSG, "%s: the last document ends at %" PRId64 ", but there are %zu tokens", shard->name, last,
-                           shard->info.tokens);
+        return ash_err_set(err, -EBADMSG, "%s: the last document ends at %" PRId64 ", but there are %zu tokens",
+                           shard->name, last, shard->info.tokens);
     return 0;
 }
 
@@ -132,7 +134,8 @@ int ash_shard_open(const char *path, struct ash_shard **shard_out, struct ash_er
     return open_set(set, path, shard_out, err);
 }
 
-int ash_shard_parse(const void *data, size_t size_bytes, const char *name, struct ash_shard **shard_out, struct ash_err *err)
+int ash_shard_parse(const void *data, size_t size_bytes, const char *name, struct ash_shard **shard_out,
+                    struct ash_err *err)
 {
     struct ash_safetensors *set = NULL;
     int rc = ash_safetensors_parse(data, size_bytes, name, &set, err);
@@ -210,8 +213,10 @@ int ash_shard_read(const struct ash_shard *shard, size_t first, size_t count, in
 
     ash_assert(first <= shard->info.tokens && count <= shard->info.tokens - first);
     if (copy_ids(shard, first, count, ids_out) < shard->info.vocab_size || count == 0) return 0;
-    while ((uint32_t)ids_out[bad] < shard->info.vocab_size) bad++;
-    return ash_err_set(err, -EBADMSG, "%s: token %zu has the id %" PRIu32 ", outside the vocabulary of %zu: the file is damaged",
+    while ((uint32_t)ids_out[bad] < shard->info.vocab_size)
+        bad++;
+    return ash_err_set(err, -EBADMSG,
+                       "%s: token %zu has the id %" PRIu32 ", outside the vocabulary of %zu: the file is damaged",
                        shard->name, first + bad, (uint32_t)ids_out[bad], shard->info.vocab_size);
 }
 
@@ -229,7 +234,8 @@ int ash_shard_verify(const struct ash_shard *shard, struct ash_err *err)
         hash += ash_shard_hash_ids(ids, count, first);
     }
     if (hash != shard->info.hash)
-        return ash_err_set(err, -EBADMSG, "%s: the contents have the hash %016" PRIx64 ", the file says %016" PRIx64
-                           ": it is damaged", shard->name, hash, shard->info.hash);
+        return ash_err_set(err, -EBADMSG,
+                           "%s: the contents have the hash %016" PRIx64 ", the file says %016" PRIx64 ": it is damaged",
+                           shard->name, hash, shard->info.hash);
     return 0;
 }

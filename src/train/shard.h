@@ -1,6 +1,7 @@
-/* shard - a file of token ids and the bounds of their documents. It is a safetensors file, so that any tool of the field can
- * read it: `tokens` [n] U16 (vocabularies up to 65,536) or U32, `doc_ends` [d] I64 (end of each document, exclusive, strictly
- * ascending, the last one n), and in its metadata: format, vocab_size, tokenizer_hash, hash, perhaps description. */
+/* shard - a file of token ids and the bounds of their documents. It is a safetensors file, so that any tool of the
+ * field can read it: `tokens` [n] U16 (vocabularies up to 65,536) or U32, `doc_ends` [d] I64 (end of each document,
+ * exclusive, strictly ascending, the last one n), and in its metadata: format, vocab_size, tokenizer_hash, hash,
+ * perhaps description. */
 #ifndef ASH_TRAIN_SHARD_H
 #define ASH_TRAIN_SHARD_H
 
@@ -20,11 +21,12 @@ struct ash_shard_info {
 
 struct ash_shard; /* a mapped shard; immutable after open, any thread may read */
 
-/* Map a shard and check everything but the ids: shapes, types, metadata and the bounds of documents (-EBADMSG where they are
- * wrong). Ids are checked as they are read. */
+/* Map a shard and check everything but the ids: shapes, types, metadata and the bounds of documents (-EBADMSG where
+ * they are wrong). Ids are checked as they are read. */
 int ash_shard_open(const char *path, struct ash_shard **shard_out, struct ash_err *err);
 /* The same over bytes in memory, borrowed until close. name is for messages. */
-int ash_shard_parse(const void *data, size_t size_bytes, const char *name, struct ash_shard **shard_out, struct ash_err *err);
+int ash_shard_parse(const void *data, size_t size_bytes, const char *name, struct ash_shard **shard_out,
+                    struct ash_err *err);
 /* NULL is a no-op. */
 void ash_shard_close(struct ash_shard *shard);
 
@@ -35,26 +37,28 @@ const char *ash_shard_description(const struct ash_shard *shard);
 size_t ash_shard_doc_at(const struct ash_shard *shard, size_t token);
 size_t ash_shard_doc_end(const struct ash_shard *shard, size_t document);
 
-/* Copy count ids from token first on; the range must lie inside. Returns 0, or -EBADMSG when an id is not below vocab_size: err
- * names the token, ids_out is undefined. */
+/* Copy count ids from token first on; the range must lie inside. Returns 0, or -EBADMSG when an id is not below
+ * vocab_size: err names the token, ids_out is undefined. */
 int ash_shard_read(const struct ash_shard *shard, size_t first, size_t count, int32_t *ids_out, struct ash_err *err);
 /* One pass over everything: ids below vocab_size, and the hash is the recorded one. Returns 0 or -EBADMSG. */
 int ash_shard_verify(const struct ash_shard *shard, struct ash_err *err);
 
 /* ---- writing ----------------------------------------------------------------------------------------------------- */
 
-struct ash_shard_writer; /* one owner thread; memory does not grow with the shard: what is added waits in a nameless file */
+struct ash_shard_writer; /* one owner thread; memory does not grow with the shard: what is added waits in a nameless
+                            file */
 
 /* Start a shard that will be path. description may be NULL; strings are copied. */
 int ash_shard_writer_open(const char *path, size_t vocab_size, uint64_t tokenizer_hash, const char *description,
                           struct ash_shard_writer **writer_out, struct ash_err *err);
 /* Drop what was not finished; NULL is a no-op. */
 void ash_shard_writer_close(struct ash_shard_writer *writer);
-/* Add one document of count (> 0) ids. -EINVAL for an id that is negative or not below vocab_size; -ENOSPC and the like. After
- * an error only close is left. */
+/* Add one document of count (> 0) ids. -EINVAL for an id that is negative or not below vocab_size; -ENOSPC and the
+ * like. After an error only close is left. */
 int ash_shard_writer_add(struct ash_shard_writer *writer, const int32_t *ids, size_t count, struct ash_err *err);
 size_t ash_shard_writer_tokens(const struct ash_shard_writer *writer);
-/* Write path in one step (it is the whole shard or as it was before) and fill info_out. A shard without documents is -EINVAL. */
+/* Write path in one step (it is the whole shard or as it was before) and fill info_out. A shard without documents is
+ * -EINVAL. */
 int ash_shard_writer_finish(struct ash_shard_writer *writer, struct ash_shard_info *info_out, struct ash_err *err);
 
 #endif

@@ -1,5 +1,6 @@
-/* Writing token shards. A safetensors header comes first and holds the sizes, so ids and bounds wait in two nameless files beside
- * the target until the shard is complete: memory stays flat, and a killed process leaves nothing behind. */
+/* Writing token shards. A safetensors header comes first and holds the sizes, so ids and bounds wait in two nameless
+ * files beside the target until the shard is complete: memory stays flat, and a killed process leaves nothing behind.
+ */
 #include "train/shard.h"
 #include "train/shard_priv.h"
 
@@ -118,7 +119,8 @@ int ash_shard_writer_open(const char *path, size_t vocab_size, uint64_t tokenize
     int rc = 0;
 
     if (vocab_size == 0 || vocab_size > ASH_SHARD_VOCAB_MAX)
-        return ash_err_set(err, -EINVAL, "%s: a vocabulary of %zu ids is outside 1 to %zu", path, vocab_size, ASH_SHARD_VOCAB_MAX);
+        return ash_err_set(err, -EINVAL, "%s: a vocabulary of %zu ids is outside 1 to %zu", path, vocab_size,
+                           ASH_SHARD_VOCAB_MAX);
     writer = calloc(1, sizeof(*writer));
     if (writer == NULL) return ash_err_set(err, -ENOMEM, "%s: out of memory", path);
     for (int t = 0; t < TENSOR_COUNT; t++)
@@ -180,13 +182,14 @@ int ash_shard_writer_add(struct ash_shard_writer *writer, const int32_t *ids, si
     ash_assert(count > 0 && !writer->failed);
     for (size_t i = 0; i < count; i++)
         if (ids[i] < 0 || (size_t)ids[i] >= info->vocab_size)
-            return ash_err_set(err, -EINVAL, "%s: the id %" PRId32 " is outside the vocabulary of %zu", writer->path, ids[i],
-                               info->vocab_size);
+            return ash_err_set(err, -EINVAL, "%s: the id %" PRId32 " is outside the vocabulary of %zu", writer->path,
+                               ids[i], info->vocab_size);
     rc = add_ids(writer, ids, count);
     if (rc == 0) rc = spill_add(&writer->spills[TENSOR_ENDS], &end, sizeof(end));
     if (rc < 0) {
         writer->failed = true;
-        return ash_err_set(err, rc, "%s: cannot write to the temporary file beside it: %s", writer->path, strerror(-rc));
+        return ash_err_set(err, rc, "%s: cannot write to the temporary file beside it: %s", writer->path,
+                           strerror(-rc));
     }
     info->hash += ash_shard_hash_ids(ids, count, info->tokens) + ash_shard_hash_ends(&end, 1, info->documents);
     info->tokens += count;
@@ -204,13 +207,17 @@ int ash_shard_writer_finish(struct ash_shard_writer *writer, struct ash_shard_in
     const struct ash_shard_info *info = &writer->info;
     char vocab_size[24], tokenizer_hash[24], hash[24];
     struct ash_metadata metadata[METADATA_MAX] = {
-        {"format", ASH_SHARD_FORMAT}, {"vocab_size", vocab_size}, {"tokenizer_hash", tokenizer_hash}, {"hash", hash},
+        {"format", ASH_SHARD_FORMAT},         {"vocab_size", vocab_size},
+        {"tokenizer_hash", tokenizer_hash},   {"hash", hash},
         {"description", writer->description},
     };
     /* Bounds first: their eight-byte alignment must not depend on an odd number of two-byte ids. */
     struct ash_tensor_spec specs[TENSOR_COUNT] = {
         [TENSOR_ENDS] = {.name = "doc_ends", .dtype = ASH_I64, .dim_count = 1, .dims = {info->documents}},
-        [TENSOR_TOKENS] = {.name = "tokens", .dtype = writer->wide ? ASH_U32 : ASH_U16, .dim_count = 1, .dims = {info->tokens}},
+        [TENSOR_TOKENS] = {.name = "tokens",
+                           .dtype = writer->wide ? ASH_U32 : ASH_U16,
+                           .dim_count = 1,
+                           .dims = {info->tokens}},
     };
     int rc;
 
@@ -222,7 +229,8 @@ int ash_shard_writer_finish(struct ash_shard_writer *writer, struct ash_shard_in
     for (int t = 0; t < TENSOR_COUNT; t++) {
         rc = spill_flush(&writer->spills[t]);
         if (rc < 0)
-            return ash_err_set(err, rc, "%s: cannot write to the temporary file beside it: %s", writer->path, strerror(-rc));
+            return ash_err_set(err, rc, "%s: cannot write to the temporary file beside it: %s", writer->path,
+                               strerror(-rc));
     }
     rc = ash_safetensors_write(writer->path, specs, TENSOR_COUNT, metadata,
                                writer->description != NULL ? METADATA_MAX : METADATA_MAX - 1, spill_fill, writer, err);

@@ -1,4 +1,5 @@
-/* Arithmetic problems: pure, right, inside their limits, splits that never meet; answers are checked; bad options are answered. */
+/* Arithmetic problems: pure, right, inside their limits, splits that never meet; answers are checked; bad options are
+ * answered. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -68,7 +69,9 @@ static void test_answers_are_right(void **state)
 
             seen[(int)p.op]++;
             negative += p.answer < 0;
-            assert_int_equal(p.answer, p.op == '+' ? p.left + p.right : p.op == '-' ? p.left - p.right : p.left * p.right);
+            assert_int_equal(p.answer, p.op == '+'   ? p.left + p.right
+                                       : p.op == '-' ? p.left - p.right
+                                                     : p.left * p.right);
             if (!wide) assert_true(p.left < (p.op == '*' ? 10 : 100) && p.right < (p.op == '*' ? 10 : 100));
             assert_true(p.left >= 0 && p.right >= 0);
         }
@@ -167,8 +170,8 @@ static void test_check(void **state)
     static const struct {
         const char *text;
         bool right;
-    } cases[] = {{"95", true},   {" 95\n", true}, {"95 ", true},   {"", false},   {" ", false},   {"9", false},
-                 {"950", false}, {"095", false},  {"9 5", false},  {"-95", false}, {"95.", false}, {"95\n1", false}};
+    } cases[] = {{"95", true},   {" 95\n", true}, {"95 ", true},  {"", false},    {" ", false},   {"9", false},
+                 {"950", false}, {"095", false},  {"9 5", false}, {"-95", false}, {"95.", false}, {"95\n1", false}};
 
     (void)state;
     for (size_t i = 0; i < ASH_COUNT(cases); i++)
@@ -207,8 +210,12 @@ static void test_bad_options(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_answers_are_right), cmocka_unit_test(test_pure),  cmocka_unit_test(test_splits_never_meet),
-        cmocka_unit_test(test_limits),            cmocka_unit_test(test_check), cmocka_unit_test(test_bad_options),
+        cmocka_unit_test(test_answers_are_right),
+        cmocka_unit_test(test_pure),
+        cmocka_unit_test(test_splits_never_meet),
+        cmocka_unit_test(test_limits),
+        cmocka_unit_test(test_check),
+        cmocka_unit_test(test_bad_options),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

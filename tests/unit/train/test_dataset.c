@@ -1,4 +1,5 @@
-/* A dataset against a plain list of all tokens: windows, documents and targets, purity, epochs, direct entry, threads, bad folders. */
+/* A dataset against a plain list of all tokens: windows, documents and targets, purity, epochs, direct entry, threads,
+ * bad folders. */
 #include "unit/storage/scratch.h"
 
 #include <errno.h>
@@ -21,15 +22,17 @@ static int32_t all_ids[TOKENS_MAX];
 static size_t all_docs[TOKENS_MAX]; /* document of each token */
 static size_t all_count;
 
-/* A folder of small shards with documents of 1 to 40 tokens. Ids number the tokens, so a window is known by its first id. */
+/* A folder of small shards with documents of 1 to 40 tokens. Ids number the tokens, so a window is known by its first
+ * id. */
 static void make_folder(const char *dir, size_t documents, size_t shard_tokens)
 {
-    struct ash_manifest manifest = {.vocab_size = TOKENS_MAX, .tokenizer_hash = 99, .eos_id = EOS};
     struct ash_folder *folder = NULL;
+    json_t *key = json_pack("{s:s}", "kind", "test"), *saved = NULL;
 
     all_count = 0;
     assert_int_equal(ash_folder_open(dir, &folder, &err), 0);
-    assert_int_equal(ash_folder_begin(folder, &manifest, shard_tokens, NULL, &err), 0);
+    assert_int_equal(ash_folder_claim(folder, key, true, &saved, &err), 0);
+    assert_int_equal(ash_folder_begin(folder, TOKENS_MAX, 99, EOS, shard_tokens, NULL, &err), 0);
     for (size_t d = 0; d < documents; d++) {
         size_t count = 1 + d * 17 % 40;
 
@@ -43,6 +46,7 @@ static void make_folder(const char *dir, size_t documents, size_t shard_tokens)
     }
     assert_int_equal(ash_folder_finish(folder, NULL, &err), 0);
     ash_folder_close(folder);
+    json_decref(key);
 }
 
 struct buffers {
@@ -51,7 +55,8 @@ struct buffers {
     struct ash_sample sample;
 };
 
-static void read_sample(const struct ash_dataset *dataset, uint64_t step, uint64_t slot, uint64_t slots, struct buffers *b)
+static void read_sample(const struct ash_dataset *dataset, uint64_t step, uint64_t slot, uint64_t slots,
+                        struct buffers *b)
 {
     memset(b, 0xee, sizeof(*b));
     b->sample = (struct ash_sample){.ids = b->ids, .targets = b->targets, .docs = b->docs};
@@ -203,7 +208,8 @@ static void test_threads(void **state)
     ash_dataset_close(dataset);
 }
 
-/* The cut into shards is not part of what a window holds; the hash tells one cut from another, and one content from another. */
+/* The cut into shards is not part of what a window holds; the hash tells one cut from another, and one content from
+ * another. */
 static void test_cut_does_not_matter(void **state)
 {
     struct ash_dataset *many = NULL, *one = NULL, *file = NULL;
@@ -265,8 +271,6 @@ static void refuse_change(const char *from, const char *to, const char *says)
 
 static void test_bad_folders(void **state)
 {
-    struct ash_folder *folder = NULL;
-
     (void)state;
     refuse(scratch_path("nothing"), 8, -ENOENT, "No such file");
     refuse(scratch_dir, 8, -ENOENT, "manifest.json");
@@ -280,7 +284,7 @@ static void test_bad_folders(void **state)
     refuse_change("0000000000000063", "63", "tokenizer_hash");
     refuse_change("\"eos_token_id\": 7", "\"eos_token_id\": 4000", "eos_token_id");
     refuse_change("shard-00001", "../shard-00001", "plain file name");
-    refuse_change("0.safetensors\",\n      \"tokens\": ", "0.safetensors\", \"tokens\": 1", "manifest.json describes");
+    refuse_change("0.safetensors\",\n      \"tokens\": ", "0.safetensors\", \"tokens\": 1", "list describes");
     refuse_change("\"hash\": \"", "\"hash\": \"0", "16 hexadecimal digits");
     refuse_change("\"file\"", "\"fill\"", "shards[0]");
     refuse_change("\"shards\": [", "\"shards\": [], \"x\": [", "no shards");
@@ -292,10 +296,6 @@ static void test_bad_folders(void **state)
     make_folder(scratch_dir, 20, 200);
     scratch_write("shard-00001.safetensors", "short", 5);
     refuse(scratch_dir, 8, -EINVAL, "shard-00001");
-    assert_int_equal(ash_folder_open(scratch_dir, &folder, &err), 0);
-    assert_int_equal(ash_folder_clear(folder, &err), 0);
-    ash_folder_close(folder);
-    refuse(scratch_dir, 8, -ENOENT, "manifest.json");
 }
 
 static void test_damaged_id(void **state)
@@ -323,6 +323,7 @@ static void test_damaged_id(void **state)
 static void test_folder_is_locked_and_swept(void **state)
 {
     struct ash_folder *folder = NULL, *second = NULL;
+    json_t *key = json_pack("{s:s}", "kind", "test"), *saved = NULL;
 
     (void)state;
     scratch_write("shard-00003.safetensors.tmp-12-0", "x", 1);
@@ -337,11 +338,79 @@ static void test_folder_is_locked_and_swept(void **state)
     assert_false(ash_path_exists(scratch_path("shard-00003.safetensors.spill.abcdef")));
     assert_false(ash_path_exists(scratch_path("manifest.json.tmp-12-0")));
     assert_true(ash_path_exists(scratch_path("shard-00003.safetensors")));
-    assert_int_equal(ash_folder_clear(folder, &err), 0);
+    assert_int_equal(ash_folder_claim(folder, key, false, &saved, &err), -EEXIST);
+    assert_non_null(strstr(err.text, "other data"));
+    assert_int_equal(ash_folder_claim(folder, key, true, &saved, &err), 0);
     assert_false(ash_path_exists(scratch_path("shard-00003.safetensors")));
     assert_true(ash_path_exists(scratch_path("shard-notes.txt.tmp-12")));
     ash_folder_close(folder);
     ash_folder_close(NULL);
+    json_decref(key);
+}
+
+static int claim(json_t *key, size_t *shards_out, json_t **saved_out)
+{
+    struct ash_folder *folder = NULL;
+    int rc;
+
+    err.text[0] = '\0';
+    assert_int_equal(ash_folder_open(scratch_dir, &folder, &err), 0);
+    rc = ash_folder_claim(folder, key, false, saved_out, &err);
+    if (rc >= 0) *shards_out = ash_folder_manifest(folder)->shard_count;
+    ash_folder_close(folder);
+    return rc;
+}
+
+/* A run that ends early is taken up again by the same key only; its shards are checked before anything is added. */
+static void test_folder_is_resumed(void **state)
+{
+    static const int32_t ids[10] = {1, 2, 3};
+    json_t *key = json_pack("{s:i, s:i}", "a", 1, "b", 2), *other = json_pack("{s:i, s:i}", "a", 1, "b", 3);
+    json_t *progress = json_pack("{s:i}", "next", 42), *saved = NULL;
+    struct ash_folder *folder = NULL;
+    size_t shards = 0;
+
+    (void)state;
+    assert_int_equal(ash_folder_open(scratch_dir, &folder, &err), 0);
+    assert_int_equal(ash_folder_claim(folder, key, false, &saved, &err), 0);
+    assert_int_equal(ash_folder_begin(folder, 50, 1, -1, 20, NULL, &err), 0);
+    assert_int_equal(ash_folder_add(folder, ids, 10, &err), 0);
+    assert_int_equal(ash_folder_add(folder, ids, 10, &err), 1);
+    assert_int_equal(ash_folder_save_state(folder, progress, &err), 0);
+    assert_int_equal(ash_folder_add(folder, ids, 10, &err), 0);
+    ash_folder_close(folder);
+    assert_int_equal(claim(other, &shards, &saved), -EEXIST);
+    assert_non_null(strstr(err.text, "not the same: b"));
+    assert_int_equal(claim(key, &shards, &saved), 1);
+    assert_int_equal(shards, 1);
+    assert_true(json_equal(saved, progress));
+    json_decref(saved);
+    saved = NULL;
+
+    folder = NULL;
+    assert_int_equal(ash_folder_open(scratch_dir, &folder, &err), 0);
+    assert_int_equal(ash_folder_claim(folder, key, false, &saved, &err), 1);
+    assert_int_equal(ash_folder_begin(folder, 51, 1, -1, 20, NULL, &err), -EINVAL);
+    ash_folder_close(folder);
+    json_decref(saved);
+
+    folder = NULL;
+    assert_int_equal(ash_folder_open(scratch_dir, &folder, &err), 0);
+    assert_int_equal(ash_folder_claim(folder, key, false, &saved, &err), 1);
+    assert_false(ash_folder_is_complete(folder));
+    assert_int_equal(ash_folder_begin(folder, 50, 1, -1, 20, NULL, &err), 0);
+    assert_int_equal(ash_folder_add(folder, ids, 10, &err), 0);
+    assert_int_equal(ash_folder_finish(folder, key, &err), 0);
+    ash_folder_close(folder);
+    json_decref(saved);
+    assert_int_equal(claim(key, &shards, &saved), 1);
+    assert_int_equal(shards, 2);
+    json_decref(saved);
+    scratch_write("state.json", "{", 1);
+    assert_int_equal(claim(key, &shards, &saved), -EINVAL);
+    json_decref(key);
+    json_decref(other);
+    json_decref(progress);
 }
 
 int main(void)
@@ -354,6 +423,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_bad_folders, scratch_open, scratch_close),
         cmocka_unit_test_setup_teardown(test_damaged_id, scratch_open, scratch_close),
         cmocka_unit_test_setup_teardown(test_folder_is_locked_and_swept, scratch_open, scratch_close),
+        cmocka_unit_test_setup_teardown(test_folder_is_resumed, scratch_open, scratch_close),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

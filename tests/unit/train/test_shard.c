@@ -1,4 +1,5 @@
-/* Token shards: what is written is read back, in both widths; every kind of damage is answered; a failed write changes nothing. */
+/* Token shards: what is written is read back, in both widths; every kind of damage is answered; a failed write changes
+ * nothing. */
 #include "unit/storage/scratch.h"
 
 #include <errno.h>
