@@ -1,0 +1,188 @@
+/* Input files as documents: every way to cut, places to go on from, files that change, limits. */
+#include "unit/storage/scratch.h"
+
+#include <errno.h>
+#include <unistd.h>
+
+#include "base/assert.h"
+#include "train/tokenize_priv.h"
+
+static struct ash_err err;
+
+/* Cut text into documents "a|b|c", feeding it one byte more at a time, as slow a source as there can be. */
+static void check_cut(enum ash_tokenize_split split, const char *text, const char *expected)
+{
+    size_t size_bytes = strlen(text), at = 0, have = 0;
+    struct ash_input_cut cut;
+    char got[256] = "";
+
+    while (at < size_bytes) {
+        if (!ash_input_cut(split, text + at, have - at, have == size_bytes, &cut)) {
+            assert_true(have < size_bytes);
+            have++;
+            continue;
+        }
+        assert_true(cut.start + cut.size_bytes <= cut.used_bytes && cut.used_bytes <= have - at);
+        if (cut.size_bytes > 0) {
+            size_t used = strlen(got);
+
+            snprintf(got + used, sizeof(got) - used, "%s%.*s", used > 0 ? "|" : "", (int)cut.size_bytes,
+                     text + at + cut.start);
+        }
+        assert_true(cut.used_bytes > 0 || at == have);
+        if (cut.used_bytes == 0) have++;
+        at += cut.used_bytes;
+    }
+    assert_string_equal(got, expected);
+}
+
+static void test_cut(void **state)
+{
+    (void)state;
+    check_cut(ASH_SPLIT_NONE, "a\n\nb\n", "a\n\nb\n");
+    check_cut(ASH_SPLIT_LINE, "a\nb b\n\n \t\r\nc\r\nd", "a|b b|c|d");
+    check_cut(ASH_SPLIT_LINE, "\n\n", "");
+    check_cut(ASH_SPLIT_LINE, "a\r", "a");
+    check_cut(ASH_SPLIT_BLANK_LINE, "a\nb\n\nc\n", "a\nb|c");
+    check_cut(ASH_SPLIT_BLANK_LINE, "\n \n\na\n b\n\t\n\n\nc", "a\n b|c");
+    check_cut(ASH_SPLIT_BLANK_LINE, "a\r\nb\r\n\r\nc\r\n", "a\r\nb|c");
+    check_cut(ASH_SPLIT_BLANK_LINE, "\n\n", "");
+    check_cut(ASH_SPLIT_BLANK_LINE, "  a\n", "  a");
+}
+
+struct collected {
+    size_t count;
+    struct ash_input_doc docs[4096];
+    char texts[4096][16]; /* their first bytes */
+};
+
+/* All documents from where input stands, a few bytes of text per batch. */
+static int collect(struct ash_input *input, size_t want_bytes, struct collected *out)
+{
+    struct ash_input_batch batch = {0};
+    int rc;
+
+    out->count = 0;
+    while ((rc = ash_input_next(input, want_bytes, &batch, &err)) == 1)
+        for (size_t d = 0; d < batch.count; d++) {
+            const struct ash_input_doc *doc = &batch.docs[d];
+
+            assert_true(out->count < ASH_COUNT(out->docs));
+            out->docs[out->count] = *doc;
+            snprintf(out->texts[out->count++], 16, "%.*s", (int)doc->size_bytes, batch.text.data + doc->start);
+        }
+    ash_input_batch_fini(&batch);
+    return rc;
+}
+
+static void test_places(void **state)
+{
+    static struct collected all, rest;
+    const char *paths[] = {scratch_path("a.txt"), scratch_path("b.jsonl"), scratch_path("empty"), scratch_path("c")};
+    static const char *const texts[] = {"one", "two", "{\"x\":1}", "3", "last"};
+    static const uint64_t lines[] = {1, 4, 1, 3, 2}, offsets[] = {3, 9, 0, 9, 1};
+    static const size_t files[] = {0, 0, 1, 1, 3};
+    struct ash_input *input = NULL;
+
+    (void)state;
+    scratch_write("a.txt", "\xef\xbb\xbfone\n\n\ntwo\n", 12);
+    scratch_write("b.jsonl", "{\"x\":1}\n\n3\n", 11);
+    scratch_write("empty", "", 0);
+    scratch_write("c", "\nlast", 5);
+    assert_int_equal(ash_input_open(paths, 4, ASH_FORMAT_AUTO, ASH_SPLIT_BLANK_LINE, 1000, &input, &err), 0);
+    assert_true(ash_input_file(input, 1)->jsonl && !ash_input_file(input, 0)->jsonl);
+    assert_int_equal(collect(input, 1, &all), 0);
+    assert_int_equal(all.count, ASH_COUNT(texts));
+    for (size_t d = 0; d < all.count; d++) {
+        assert_string_equal(all.texts[d], texts[d]);
+        assert_int_equal(all.docs[d].begin.file, files[d]);
+        assert_int_equal(all.docs[d].begin.line, lines[d]);
+        assert_int_equal(all.docs[d].begin.offset, offsets[d]);
+    }
+    for (size_t d = 0; d < all.count; d++) { /* go on behind each */
+        assert_int_equal(ash_input_seek(input, &all.docs[d].next, &err), 0);
+        assert_int_equal(collect(input, 1, &rest), 0);
+        assert_int_equal(rest.count, all.count - d - 1);
+        for (size_t i = 0; i < rest.count; i++) {
+            assert_string_equal(rest.texts[i], all.texts[d + 1 + i]);
+            assert_memory_equal(&rest.docs[i].begin, &all.docs[d + 1 + i].begin, sizeof(rest.docs[i].begin));
+            assert_memory_equal(&rest.docs[i].next, &all.docs[d + 1 + i].next, sizeof(rest.docs[i].next));
+        }
+    }
+    assert_int_equal(ash_input_seek(input, &(struct ash_input_pos){.file = 5, .line = 1}, &err), -EINVAL);
+    assert_int_equal(ash_input_seek(input, &(struct ash_input_pos){.file = 1, .offset = 12, .line = 1}, &err), -EINVAL);
+    ash_input_close(input);
+    ash_input_close(NULL);
+}
+
+/* Documents around the size of the read buffer, whole and in pieces. */
+static void test_large(void **state)
+{
+    static struct collected all;
+    static const size_t sizes[] = {(1 << 20) - 1, 1 << 20, (1 << 20) + 1, 3 << 20, 5};
+    const char *path = scratch_path("big");
+    struct ash_input *input = NULL;
+    struct ash_str text = {0};
+    char line[1024];
+
+    (void)state;
+    memset(line, 'x', sizeof(line));
+    for (size_t s = 0; s < ASH_COUNT(sizes); s++) {
+        for (size_t left = sizes[s]; left > 0;) {
+            size_t part = left < sizeof(line) ? left : sizeof(line);
+
+            assert_int_equal(ash_str_add(&text, line, part), 0);
+            left -= part;
+        }
+        assert_int_equal(ash_str_adds(&text, "\n"), 0);
+    }
+    scratch_write("big", text.data, text.size_bytes);
+    ash_str_fini(&text);
+    assert_int_equal(ash_input_open(&path, 1, ASH_FORMAT_AUTO, ASH_SPLIT_LINE, 3 << 20, &input, &err), 0);
+    assert_int_equal(collect(input, 1 << 20, &all), 0);
+    assert_int_equal(all.count, ASH_COUNT(sizes));
+    for (size_t s = 0; s < ASH_COUNT(sizes); s++) {
+        assert_int_equal(all.docs[s].size_bytes, sizes[s]);
+        assert_int_equal(all.docs[s].begin.line, s + 1);
+    }
+    ash_input_close(input);
+    input = NULL;
+    assert_int_equal(ash_input_open(&path, 1, ASH_FORMAT_AUTO, ASH_SPLIT_LINE, (3 << 20) - 1, &input, &err), 0);
+    assert_int_equal(collect(input, 1, &all), -EFBIG);
+    assert_non_null(strstr(err.text, "big:4: "));
+    assert_int_equal(all.count, 3);
+    ash_input_close(input);
+}
+
+static void test_refused_files(void **state)
+{
+    static struct collected all;
+    const char *missing = scratch_path("none"), *device = "/dev/null", *dir = scratch_dir, *path = scratch_path("a");
+    struct ash_input *input = NULL;
+
+    (void)state;
+    assert_int_equal(ash_input_open(&missing, 1, ASH_FORMAT_AUTO, ASH_SPLIT_NONE, 1000, &input, &err), -ENOENT);
+    assert_int_equal(ash_input_open(&dir, 1, ASH_FORMAT_AUTO, ASH_SPLIT_NONE, 1000, &input, &err), -EISDIR);
+    assert_int_equal(ash_input_open(&device, 1, ASH_FORMAT_AUTO, ASH_SPLIT_NONE, 1000, &input, &err), -EINVAL);
+    assert_null(input);
+    for (int longer = 0; longer < 2; longer++) { /* changed between open and read */
+        scratch_write("a", "some text", 9);
+        assert_int_equal(ash_input_open(&path, 1, ASH_FORMAT_AUTO, ASH_SPLIT_NONE, 1000, &input, &err), 0);
+        assert_int_equal(truncate(path, longer ? 10 : 8), 0);
+        assert_int_equal(collect(input, 1, &all), -ESTALE);
+        ash_input_close(input);
+        input = NULL;
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_cut),
+        cmocka_unit_test_setup_teardown(test_places, scratch_open, scratch_close),
+        cmocka_unit_test_setup_teardown(test_large, scratch_open, scratch_close),
+        cmocka_unit_test_setup_teardown(test_refused_files, scratch_open, scratch_close),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
