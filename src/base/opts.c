@@ -1,0 +1,181 @@
+/* Options: binds tables to structs, finds keys, and is the one place that reads the environment. */
+#include "base/opts.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/opts_priv.h"
+
+#define ARENA_BYTES 4096
+#define ENV_PREFIX "ASHLAR_"
+
+static char fold(char c)
+{
+    return c == '-' ? '_' : c;
+}
+
+bool ash_opts_same_key(const char *a, const char *b)
+{
+    while (*a != '\0' && fold(*a) == fold(*b))
+        a++, b++;
+    return *a == *b;
+}
+
+struct ash_opt_slot *ash_opts_find(const struct ash_opts *opts, const char *key)
+{
+    for (size_t i = 0; i < opts->count; i++)
+        if (ash_opts_same_key(opts->slots[i].key, key)) return &opts->slots[i];
+    return NULL;
+}
+
+size_t ash_opts_distance(const char *a, const char *b)
+{
+    size_t rows[3][ASH_OPT_KEY_BYTES + 1];
+    size_t *before = rows[0], *above = rows[1], *row = rows[2];
+    size_t a_count = strnlen(a, ASH_OPT_KEY_BYTES), b_count = strnlen(b, ASH_OPT_KEY_BYTES);
+
+    for (size_t j = 0; j <= b_count; j++)
+        above[j] = j;
+    for (size_t i = 1; i <= a_count; i++) {
+        row[0] = i;
+        for (size_t j = 1; j <= b_count; j++) {
+            size_t best = above[j - 1] + (fold(a[i - 1]) != fold(b[j - 1]));
+            if (above[j] + 1 < best) best = above[j] + 1;
+            if (row[j - 1] + 1 < best) best = row[j - 1] + 1;
+            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] && before[j - 2] + 1 < best)
+                best = before[j - 2] + 1;
+            row[j] = best;
+        }
+        size_t *free_row = before;
+        before = above, above = row, row = free_row;
+    }
+    return above[b_count];
+}
+
+const struct ash_opt_slot *ash_opts_nearest(const struct ash_opts *opts, const char *key)
+{
+    const struct ash_opt_slot *nearest = NULL;
+    size_t least = 0;
+
+    for (size_t i = 0; i < opts->count; i++) {
+        const struct ash_opt_slot *slot = &opts->slots[i];
+        size_t distance = 2 * ash_opts_distance(key, slot->key);
+        size_t bare = 2 * ash_opts_distance(key, slot->opt->name) + 1; /* `steps` for `train.steps`: the whole key wins a tie */
+        if (bare < distance) distance = bare;
+        if (nearest != NULL && distance >= least) continue;
+        nearest = slot;
+        least = distance;
+    }
+    return nearest;
+}
+
+int ash_opts_unknown(const struct ash_opts *opts, const char *key, const char *source, struct ash_err *err)
+{
+    const struct ash_opt_slot *nearest = ash_opts_nearest(opts, key);
+
+    if (nearest == NULL) return ash_err_set(err, -ENOENT, "%s: there is no setting '%.100s'", source, key);
+    return ash_err_set(err, -ENOENT, "%s: there is no setting '%.100s'; did you mean '%s'?", source, key, nearest->key);
+}
+
+/* "section.name" in the set's memory, or NULL. */
+static const char *make_key(struct ash_opts *opts, const struct ash_opt_table *table, const struct ash_opt *opt)
+{
+    char key[ASH_OPT_KEY_BYTES];
+    int used = snprintf(key, sizeof(key), "%s%s%s", table->section, table->section[0] != '\0' ? "." : "", opt->name);
+
+    return used > 0 && (size_t)used < sizeof(key) ? ash_arena_strdup(opts->arena, key) : NULL;
+}
+
+static int add_slot(struct ash_opts *opts, const struct ash_opt_binding *binding, const struct ash_opt *opt, struct ash_err *err)
+{
+    struct ash_opt_slot *slot = &opts->slots[opts->count];
+    const char *key = make_key(opts, binding->table, opt);
+
+    if (key == NULL) return ash_err_set(err, -ENOMEM, "options: no room for the key '%s'", opt->name);
+    if (ash_opts_find(opts, key) != NULL) return ash_err_set(err, -EINVAL, "options: two tables have the key '%s'", key);
+    *slot = (struct ash_opt_slot){
+        .table = binding->table, .opt = opt, .field = (char *)binding->object + opt->offset, .key = key};
+    opts->count++;
+    if (opt->type == ASH_OPT_STRING) *(const char **)slot->field = NULL;
+    if (opt->type == ASH_OPT_LIST) *(struct ash_opt_list *)slot->field = (struct ash_opt_list){0};
+    return opt->fallback != NULL ? ash_opts_store(opts, slot, opt->fallback, "default", err) : 0;
+}
+
+int ash_opts_open(const struct ash_opt_binding *bindings, size_t count, struct ash_opts **opts_out, struct ash_err *err)
+{
+    struct ash_opts *opts = calloc(1, sizeof(*opts));
+    size_t total = 0;
+    int rc = -ENOMEM;
+
+    ash_err_set(err, -ENOMEM, "options: out of memory");
+    if (opts == NULL) goto fail;
+    for (size_t b = 0; b < count; b++)
+        total += bindings[b].table->count;
+    opts->arena = ash_arena_open(ARENA_BYTES);
+    if (opts->arena == NULL) goto fail;
+    opts->slots = ash_arena_calloc(opts->arena, total, sizeof(*opts->slots));
+    if (opts->slots == NULL) goto fail;
+    for (size_t b = 0; b < count; b++) {
+        for (size_t i = 0; i < bindings[b].table->count; i++) {
+            rc = add_slot(opts, &bindings[b], &bindings[b].table->opts[i], err);
+            if (rc < 0) goto fail;
+        }
+    }
+    if (err != NULL) *err = (struct ash_err){0};
+    *opts_out = opts;
+    return 0;
+
+fail:
+    ash_opts_close(opts);
+    return rc;
+}
+
+void ash_opts_close(struct ash_opts *opts)
+{
+    if (opts == NULL) return;
+    ash_arena_close(opts->arena);
+    free(opts);
+}
+
+int ash_opts_set(struct ash_opts *opts, const char *key, const char *value, const char *source, struct ash_err *err)
+{
+    struct ash_opt_slot *slot = ash_opts_find(opts, key);
+
+    if (slot == NULL) return ash_opts_unknown(opts, key, source, err);
+    opts->generation++;
+    return ash_opts_store(opts, slot, value, source, err);
+}
+
+/* ASHLAR_SECTION_NAME of a key. */
+static void env_name(const char *key, char *name, size_t name_bytes)
+{
+    snprintf(name, name_bytes, "%s%s", ENV_PREFIX, key);
+    for (char *c = name; *c != '\0'; c++)
+        *c = *c == '.' || *c == '-' ? '_' : (char)toupper((unsigned char)*c);
+}
+
+int ash_opts_set_env(struct ash_opts *opts, struct ash_err *err)
+{
+    opts->generation++;
+    for (size_t i = 0; i < opts->count; i++) {
+        char name[sizeof(ENV_PREFIX) + ASH_OPT_KEY_BYTES];
+        const char *value;
+        int rc;
+        env_name(opts->slots[i].key, name, sizeof(name));
+        value = getenv(name);
+        if (value == NULL || value[0] == '\0') continue; /* set to nothing is how a shell says unset */
+        rc = ash_opts_store(opts, &opts->slots[i], value, name, err);
+        if (rc < 0) return rc;
+    }
+    return 0;
+}
+
+bool ash_opts_is_set(const struct ash_opts *opts, const char *key)
+{
+    const struct ash_opt_slot *slot = ash_opts_find(opts, key);
+
+    return slot != NULL && slot->is_set;
+}

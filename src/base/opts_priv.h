@@ -1,0 +1,52 @@
+/* opts_priv - what the files of the options table share: one slot per setting, and how to find, fill and show it. */
+#ifndef ASH_BASE_OPTS_PRIV_H
+#define ASH_BASE_OPTS_PRIV_H
+
+#include "base/arena.h"
+#include "base/opts.h"
+#include "base/str.h"
+
+#define ASH_OPT_KEY_BYTES 128   /* longest "section.name" */
+#define ASH_OPT_ITEMS_MAX 65536 /* in one list */
+
+struct ash_opt_slot {
+    const struct ash_opt_table *table;
+    const struct ash_opt *opt;
+    void *field;         /* in the bound object */
+    const char *key;     /* "section.name", or "name" in the empty section */
+    bool is_set;         /* by anyone but the default */
+    unsigned generation; /* the source that set it last; a list grows only within one source */
+    size_t line;         /* in the YAML file of that generation */
+    size_t capacity;     /* of a list's items */
+};
+
+struct ash_opts {
+    struct ash_arena *arena;
+    struct ash_opt_slot *slots;
+    size_t count;
+    unsigned generation; /* counts sources: each file, command line, environment or single set is one */
+};
+
+/* Do two keys name the same setting? '-' and '_' are equal. */
+bool ash_opts_same_key(const char *a, const char *b);
+/* The slot of key, or NULL. */
+struct ash_opt_slot *ash_opts_find(const struct ash_opts *opts, const char *key);
+/* Edits (insert, delete, replace, swap neighbours) that turn a into b; both are cut at ASH_OPT_KEY_BYTES. */
+size_t ash_opts_distance(const char *a, const char *b);
+/* The slot whose key, or name alone, is nearest to key; NULL when there are none. */
+const struct ash_opt_slot *ash_opts_nearest(const struct ash_opts *opts, const char *key);
+/* -ENOENT with the nearest known key in the sentence. */
+int ash_opts_unknown(const struct ash_opts *opts, const char *key, const char *source, struct ash_err *err);
+
+/* Parse text and store it, within the current generation. Returns 0, -EINVAL, -ERANGE or -ENOMEM; on error the field is as it was. */
+int ash_opts_store(struct ash_opts *opts, struct ash_opt_slot *slot, const char *text, const char *source, struct ash_err *err);
+/* Append one item to a list (commas are part of it), and empty a list, within the current generation. */
+int ash_opts_store_item(struct ash_opts *opts, struct ash_opt_slot *slot, const char *text, const char *source,
+                        struct ash_err *err);
+void ash_opts_empty_list(struct ash_opts *opts, struct ash_opt_slot *slot);
+/* Append a setting's present value as text that ash_opts_store takes back (lists: comma-separated). 0 or -ENOMEM. */
+int ash_opts_show(const struct ash_opt_slot *slot, struct ash_str *text);
+/* Append a number as the shortest text that reads back as the same double. */
+int ash_opts_show_double(double value, struct ash_str *text);
+
+#endif
