@@ -1,11 +1,12 @@
-# Files under src/compute/cpu/ named <op>_<isa>.c are compiled for that instruction set; the dispatcher picks one at run time.
-if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
-  set(ISA_avx2 -mavx2 -mfma -mf16c)
-  set(ISA_avx512 -mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma -mf16c)
-endif()
-foreach(isa neon avx2 avx512)
-  file(GLOB isa_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/compute/cpu/*_${isa}.c)
-  if(isa_sources AND DEFINED ISA_${isa})
-    set_source_files_properties(${isa_sources} PROPERTIES COMPILE_OPTIONS "${ISA_${isa}}")
+# src/compute/cpu/ops_<isa>.c is compiled for that instruction set; the dispatcher picks one at run time. -O3: the kernel bodies
+# count on loops of constant length being unrolled into registers.
+set(ISA_portable)
+set(ISA_neon)
+set(ISA_avx2 -mavx2 -mfma -mf16c)
+set(ISA_avx512 -mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma -mf16c)
+foreach(isa portable neon avx2 avx512)
+  if(isa MATCHES "avx" AND NOT CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+    continue() # the file is empty on this architecture, and the compiler would not know the flags
   endif()
+  set_source_files_properties(${CMAKE_SOURCE_DIR}/src/compute/cpu/ops_${isa}.c PROPERTIES COMPILE_OPTIONS "-O3;${ISA_${isa}}")
 endforeach()

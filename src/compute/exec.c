@@ -6,12 +6,20 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/assert.h"
+#include "compute/cpu/cpu_priv.h"
 
 /* Every backend of this build, best first. available NULL: runs everywhere. */
 static const struct backend {
     const struct ash_ops *ops;
     bool (*available)(void);
 } backends[] = {
+#if defined(__aarch64__)
+    {&ash_ops_neon, NULL},
+#elif defined(__x86_64__)
+    {&ash_ops_avx512, ash_cpu_has_avx512},
+    {&ash_ops_avx2, ash_cpu_has_avx2},
+#endif
+    {&ash_ops_portable, NULL},
     {&ash_ops_ref, NULL},
 };
 

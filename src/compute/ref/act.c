@@ -1,14 +1,10 @@
 /* Activations in plain C: SwiGLU and both forms of GELU, element by element. */
 #include "compute/ref/ref_priv.h"
 
+#include "compute/gelu.h"
 #include "compute/mathf.h"
 
 #define ACT_MIN_COUNT 1024
-
-#define GELU_SQRT_2_PI 0.797884583f /* sqrt(2 / pi) */
-#define GELU_CUBE 0.044715f
-#define GELU_SQRT_HALF 0.707106769f
-#define GELU_DENSITY 0.398942292f /* 1 / sqrt(2 pi) */
 
 struct act {
     const float *x, *up, *dout; /* x: the gate of SwiGLU */

@@ -1,0 +1,24 @@
+/* ops_body - the whole backend of one instruction set: each ops_<isa>.c includes its vec_<isa>.h, then this.
+ * Routing is a few comparisons per token and stays with the reference. */
+#ifndef ASH_COMPUTE_OPS_BODY_H
+#define ASH_COMPUTE_OPS_BODY_H
+
+#include "compute/cpu/vmath.h"
+#include "compute/cpu/pack_body.h"
+#include "compute/cpu/matrix_body.h"
+#include "compute/cpu/norm_body.h"
+#include "compute/cpu/point_body.h"
+#include "compute/cpu/row_body.h"
+#include "compute/cpu/attn_body.h"
+#include "compute/cpu/attn_back_body.h"
+#include "compute/cpu/cpu_priv.h"
+#include "compute/ref/ref_priv.h"
+
+#define VEC_OPS(NAME)                                                                                                  \
+    {                                                                                                                  \
+        .name = NAME, .matrix = &vec_matrix, .embed = &vec_embed, .norm = &vec_norm, .rope = &vec_rope,                \
+        .attn = &vec_attn, .act = &vec_act, .row = &vec_row, .loss = &vec_loss, .route = &ash_ref_route,               \
+        .optim = &vec_optim                                                                                            \
+    }
+
+#endif

@@ -1,0 +1,46 @@
+/* quad_x86 - 4 floats on x86-64 with F16C, for moving and converting matrices. vec_portable.h says what each function
+ * does. */
+#ifndef ASH_COMPUTE_QUAD_X86_H
+#define ASH_COMPUTE_QUAD_X86_H
+
+#include <immintrin.h>
+#include <stdint.h>
+
+typedef __m128 quad;
+
+static inline quad quad_load(const float *p)
+{
+    return _mm_loadu_ps(p);
+}
+
+static inline quad quad_load_bf16(const uint16_t *p)
+{
+    return _mm_castsi128_ps(_mm_slli_epi32(_mm_cvtepu16_epi32(_mm_loadl_epi64((const __m128i *)p)), 16));
+}
+
+static inline quad quad_load_f16(const uint16_t *p)
+{
+    return _mm_cvtph_ps(_mm_loadl_epi64((const __m128i *)p));
+}
+
+static inline quad quad_round_bf16(quad x)
+{
+    __m128i bits = _mm_castps_si128(x), odd = _mm_and_si128(_mm_srli_epi32(bits, 16), _mm_set1_epi32(1));
+    __m128i rounded = _mm_add_epi32(bits, _mm_add_epi32(_mm_set1_epi32(0x7fff), odd));
+    __m128i quiet = _mm_or_si128(bits, _mm_set1_epi32(0x400000)); /* NaN */
+    __m128 picked = _mm_blendv_ps(_mm_castsi128_ps(quiet), _mm_castsi128_ps(rounded), _mm_cmpeq_ps(x, x));
+
+    return _mm_and_ps(picked, _mm_castsi128_ps(_mm_set1_epi32((int)0xffff0000u)));
+}
+
+static inline void quad_store(float *p, quad x)
+{
+    _mm_storeu_ps(p, x);
+}
+
+static inline void quad_transpose(quad r[4])
+{
+    _MM_TRANSPOSE4_PS(r[0], r[1], r[2], r[3]);
+}
+
+#endif
