@@ -60,6 +60,22 @@ static int make_temp(struct ash_commit *commit)
     return -EEXIST;
 }
 
+int ash_commit_discard(const char *path, struct ash_err *err)
+{
+    const char *slash = strrchr(path, '/');
+    const char *name = slash != NULL ? slash + 1 : path;
+    char trash[PATH_MAX];
+    int rc, used;
+
+    used =
+        snprintf(trash, sizeof(trash), "%.*s.%s" ASH_COMMIT_TRASH, (int)(name - path), path, name + (name[0] == '.'));
+    if (used < 0 || (size_t)used >= sizeof(trash)) return ash_io_fail(err, -ENAMETOOLONG, path, "remove");
+    rc = ash_dir_remove(trash, err);
+    if (rc < 0) return rc;
+    if (rename(path, trash) != 0) return errno == ENOENT ? 0 : ash_io_fail(err, -errno, path, "remove");
+    return ash_dir_remove(trash, err);
+}
+
 int ash_commit_begin(const char *dir_final, struct ash_commit **commit_out, struct ash_err *err)
 {
     struct ash_commit *commit = calloc(1, sizeof(*commit));
@@ -106,7 +122,7 @@ static int replace_in_two_steps(const struct ash_commit *commit)
 {
     int rc;
 
-    rc = ash_dir_remove(commit->old, NULL);
+    rc = ash_commit_discard(commit->old, NULL);
     if (rc < 0) return rc;
     if (rename(commit->final, commit->old) != 0) return -errno;
     if (rename(commit->temp, commit->final) == 0) return 0;
@@ -138,7 +154,7 @@ int ash_commit_finish(struct ash_commit *commit, json_t *state, struct ash_err *
         free(commit);
         return rc;
     }
-    ash_dir_remove(commit->old, NULL);
+    ash_commit_discard(commit->old, NULL);
     ash_commit_abort(commit); /* the hidden name holds the older folder now */
     return 0;
 

@@ -172,22 +172,6 @@ static int first_error(int rc, int next)
     return rc < 0 ? rc : next;
 }
 
-/* Give a folder a hidden name first: a removal that is cut short leaves nothing that looks like a save. */
-static int remove_folder(const char *parent, const char *name, struct ash_err *err)
-{
-    char path[PATH_MAX], trash[PATH_MAX], hidden[NAME_MAX + 32];
-    int rc;
-
-    snprintf(hidden, sizeof(hidden), ".%s" ASH_COMMIT_TRASH, name);
-    rc = ash_path_join(path, sizeof(path), parent, name);
-    if (rc == 0) rc = ash_path_join(trash, sizeof(trash), parent, hidden);
-    if (rc < 0) return ash_io_fail(err, rc, parent, "remove a save in");
-    rc = ash_dir_remove(trash, err);
-    if (rc < 0) return rc;
-    if (rename(path, trash) != 0) return ash_io_fail(err, -errno, path, "remove");
-    return ash_dir_remove(trash, err);
-}
-
 /* Is text ".tmp-<digits>-<digits>"? */
 static bool is_temp_suffix(const char *text)
 {
@@ -211,7 +195,7 @@ static int settle_aside(const char *parent, const char *name, struct ash_err *er
     if (rc == 0) rc = ash_path_join(place, sizeof(place), parent, bare);
     if (rc < 0) return ash_io_fail(err, rc, parent, "tidy up");
     if (ash_commit_verify(path, false, NULL, NULL) == -ENOENT) return 0;
-    if (ash_path_exists(place)) return ash_dir_remove(path, err);
+    if (ash_path_exists(place)) return ash_commit_discard(path, err);
     return rename(path, place) == 0 ? 0 : ash_io_fail(err, -errno, path, "move back");
 }
 
@@ -258,6 +242,15 @@ static size_t check_candidates(struct candidates *list, const char *parent)
     return complete;
 }
 
+static int remove_candidate(const char *parent, const char *name, struct ash_err *err)
+{
+    char path[PATH_MAX];
+
+    if (ash_path_join(path, sizeof(path), parent, name) < 0)
+        return ash_io_fail(err, -ENAMETOOLONG, parent, "remove a save in");
+    return ash_commit_discard(path, err);
+}
+
 static int remove_candidates(struct candidates *list, const char *parent, size_t keep, struct ash_err *err)
 {
     size_t complete = check_candidates(list, parent), kept = 0;
@@ -270,7 +263,7 @@ static int remove_candidates(struct candidates *list, const char *parent, size_t
             continue;
         }
         if (candidate->status == 0 || (candidate->status == -EBADMSG && complete > 0))
-            rc = first_error(rc, remove_folder(parent, candidate->name, rc == 0 ? err : NULL));
+            rc = first_error(rc, remove_candidate(parent, candidate->name, rc == 0 ? err : NULL));
     }
     return rc;
 }

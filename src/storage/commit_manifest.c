@@ -23,7 +23,7 @@
 #define MANIFEST_VERSION 1
 #define MANIFEST_MAX_BYTES ((size_t)64 << 20)
 #define FOLDERS_DEEP_MAX 8
-#define READ_BYTES ((size_t)1 << 20)
+#define READ_BYTES ((size_t)256 << 10)
 #define HEX_BYTES 16
 #define HEX_ZEROS "0000000000000000"
 /* A manifest's text ends in: TAIL_KEY, 16 hex digits, TAIL_END. The digits are of the text with zeros in their place.

@@ -10,6 +10,10 @@
 #define ASH_COMMIT_OLD ".old"
 #define ASH_COMMIT_TRASH ".trash"
 
+/* Remove a folder, giving it a .trash name first: a removal that is cut short then leaves nothing that looks like a
+ * save, in place or aside. A missing one is success. */
+int ash_commit_discard(const char *path, struct ash_err *err);
+
 /* Flush and checksum all files below dir, and write the manifest as the last of them. */
 int ash_manifest_write(const char *dir, json_t *state, struct ash_err *err);
 
