@@ -1,37 +1,31 @@
 /* ashlar - the one program: finds the subcommand and runs it. */
 #include "cmd/cmd.h"
 
+#include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/assert.h"
+#include "base/log.h"
 
 static const struct ash_cmd *const commands[] = {
     &ash_cmd_version,
 };
 
-static void print_usage(FILE *out)
+/* Whoever reads our output (`| head`) may stop reading: that ends the program without a word. A disk that is full is said. */
+static int flush_output(int code)
 {
-    fprintf(out, "usage: ashlar COMMAND [arguments]\n\n");
-    for (size_t i = 0; i < ASH_COUNT(commands); i++)
-        fprintf(out, "  %-10s %s\n", commands[i]->name, commands[i]->summary);
-    fprintf(out, "\n`ashlar COMMAND --help` explains each.\n");
+    if (fflush(stdout) == 0 && !ferror(stdout)) return code;
+    if (errno != EPIPE) ash_log(ASH_LOG_ERROR, "cannot write to standard output: %s", strerror(errno));
+    return code != 0 ? code : 1;
 }
 
 int main(int argc, char **argv)
 {
-    if (argc < 2) {
-        print_usage(stderr);
-        return 2;
-    }
-    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0) {
-        print_usage(stdout);
-        return 0;
-    }
-    const char *name = strcmp(argv[1], "--version") == 0 ? "version" : argv[1];
-    for (size_t i = 0; i < ASH_COUNT(commands); i++)
-        if (strcmp(name, commands[i]->name) == 0) return commands[i]->run(argc - 1, argv + 1);
-    fprintf(stderr, "ashlar: error: there is no command '%s'\n\n", argv[1]);
-    print_usage(stderr);
-    return 2;
+    static char version[] = "version";
+
+    signal(SIGPIPE, SIG_DFL);
+    if (argc > 1 && strcmp(argv[1], "--version") == 0) argv[1] = version;
+    return flush_output(ash_cmd_dispatch("ashlar", commands, ASH_COUNT(commands), argc, argv));
 }

@@ -1,24 +1,139 @@
-/* ashlar version: what this build is and what it found to build with. */
+/* ashlar version: what this build is, which libraries it runs with, and which kernels this machine can run. */
 #include "cmd/cmd.h"
 
+#include <jansson.h>
+#include <microhttpd.h>
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include <pcre2.h>
 #include <stdio.h>
+#include <string.h>
+#include <utf8proc.h>
+#include <xxhash.h>
+#include <yaml.h>
 
+#include "base/assert.h"
+#include "base/cores.h"
+#include "base/json.h"
 #include "build_info.h"
+#include "compute/ops.h"
+#include "model/config.h"
 
-static void print_feature(const char *name, const char *found)
+struct version_flags {
+    bool json;
+};
+
+static const struct ash_opt version_opts[] = {
+    {.name = "json", .type = ASH_OPT_BOOL, .offset = offsetof(struct version_flags, json), .help = "print one JSON object"},
+};
+
+static const struct ash_opt_table version_table = {
+    .section = "", .help = "flags", .opts = version_opts, .count = ASH_COUNT(version_opts)};
+
+static const struct ash_cmd_usage usage = {
+    .synopsis = "ashlar version [--json]",
+    .about = "Says what this build is, which libraries it runs with, which backends this machine can run (best first) and which model\n"
+             "families it reads.",
+};
+
+/* The libraries' versions as they are loaded, not as they were compiled against. */
+static json_t *library_facts(void)
 {
-    printf("  %-10s %s\n", name, found[0] != '\0' ? found : "no");
+    char pcre2[64] = "", xxhash[32];
+    unsigned xx = XXH_versionNumber();
+
+    pcre2_config(PCRE2_CONFIG_VERSION, pcre2);
+    pcre2[strcspn(pcre2, " ")] = '\0'; /* "10.42 2022-12-11" */
+    snprintf(xxhash, sizeof(xxhash), "%u.%u.%u", xx / 10000, xx / 100 % 100, xx % 100);
+    return json_pack("{s:s, s:s, s:s, s:s, s:s, s:s}", "jansson", jansson_version_str(), "libyaml", yaml_get_version_string(), "pcre2",
+                     pcre2, "xxhash", xxhash, "libmicrohttpd", MHD_get_version(), "utf8proc", utf8proc_version());
+}
+
+/* Optional parts: false, or what was found. */
+static json_t *found(const char *text)
+{
+    return text[0] != '\0' && strstr(text, "NOTFOUND") == NULL ? json_string(text) : json_false();
+}
+
+static json_t *gather(void)
+{
+    json_t *backends = json_array();
+
+    for (const char *const *name = ash_exec_backends(); *name != NULL; name++)
+        json_array_append_new(backends, json_string(*name));
+    return json_pack("{s:s, s:s, s:s, s:s, s:i, s:o, s:o, s:{s:o, s:o, s:o}, s:s}", "version", ASH_BUILD_VERSION, "compiler",
+                     ASH_BUILD_COMPILER, "build", ASH_BUILD_TYPE, "sanitizers", ASH_BUILD_SANITIZE, "cores", ash_cores_usable(),
+                     "backends", backends, "libraries", library_facts(), "optional", "nvcc", found(ASH_BUILD_NVCC), "libfabric",
+                     found(ASH_BUILD_FABRIC), "hwloc", found(ASH_BUILD_HWLOC), "families", ash_model_families());
+}
+
+static const char *text_of(const json_t *facts, const char *key)
+{
+    return json_string_value(json_object_get(facts, key));
+}
+
+static void print_named(const char *title, const json_t *values)
+{
+    const char *name, *comma = "";
+    json_t *value;
+
+    printf("  %-10s ", title);
+    json_object_foreach((json_t *)(uintptr_t)values, name, value) {
+        printf("%s%s %s", comma, name, json_is_string(value) ? json_string_value(value) : "no");
+        comma = ", ";
+    }
+    printf("\n");
+}
+
+static void print_facts(const json_t *facts)
+{
+    const json_t *backends = json_object_get(facts, "backends");
+    const char *sanitizers = text_of(facts, "sanitizers");
+
+    printf("ashlar %s (%s, %s%s%s)\n", text_of(facts, "version"), text_of(facts, "compiler"), text_of(facts, "build"),
+           sanitizers[0] != '\0' ? ", sanitizers: " : "", sanitizers);
+    printf("  %-10s %lld\n", "cores", (long long)json_integer_value(json_object_get(facts, "cores")));
+    printf("  %-10s ", "backends");
+    for (size_t i = 0; i < json_array_size(backends); i++)
+        printf("%s%s", i > 0 ? ", " : "", json_string_value(json_array_get(backends, i)));
+    printf("\n  %-10s %s\n", "models", text_of(facts, "families"));
+    print_named("libraries", json_object_get(facts, "libraries"));
+    print_named("optional", json_object_get(facts, "optional"));
+}
+
+static int say_version(const struct version_flags *flags)
+{
+    struct ash_err err = {0};
+    json_t *facts = gather();
+
+    if (facts == NULL) {
+        ash_err_set(&err, -1, "out of memory");
+        return ash_cmd_fail(&err);
+    }
+    if (flags->json) {
+        json_dumpf(facts, stdout, JSON_INDENT(2));
+        putchar('\n');
+    } else {
+        print_facts(facts);
+    }
+    json_decref(facts);
+    return 0;
 }
 
 static int run(int argc, char **argv)
 {
-    (void)argc, (void)argv;
-    printf("ashlar %s (%s, %s%s%s)\n", ASH_BUILD_VERSION, ASH_BUILD_COMPILER, ASH_BUILD_TYPE,
-           ASH_BUILD_SANITIZE[0] != '\0' ? ", sanitizers: " : "", ASH_BUILD_SANITIZE);
-    print_feature("cuda", "");
-    print_feature("libfabric", ASH_BUILD_FABRIC);
-    print_feature("hwloc", ASH_BUILD_HWLOC);
-    return 0;
+    struct version_flags flags = {0};
+    struct ash_opt_binding binding = {&version_table, &flags};
+    struct ash_opts *opts = NULL;
+    struct ash_err err = {0};
+    const char *none[1] = {NULL};
+    size_t count = 0;
+    int code;
+
+    if (ash_opts_open(&binding, 1, &opts, &err) < 0) return ash_cmd_fail(&err);
+    code = ash_cmd_parse(&usage, opts, argc, argv, none, 0, &count);
+    if (code == ASH_CMD_GO) code = say_version(&flags);
+    ash_opts_close(opts);
+    return code;
 }
 
 const struct ash_cmd ash_cmd_version = {"version", "what this build is and what it can use", run};

@@ -1,0 +1,162 @@
+/* What the subcommands share: choosing one by name, reading its flags, and one-line errors.
+ * The list, the flags and the errors look the same everywhere because they are printed here and nowhere else. */
+#include "cmd/cmd.h"
+
+#include <stdarg.h>
+#include <string.h>
+
+#include "base/log.h"
+
+#define NAME_MAX_BYTES 32
+#define FAR_AWAY (NAME_MAX_BYTES + 1)
+
+static size_t smallest(size_t a, size_t b, size_t c)
+{
+    size_t least = a < b ? a : b;
+
+    return least < c ? least : c;
+}
+
+/* Edits (insert, delete, replace) between two names; FAR_AWAY where one is too long to be a slip of the keyboard. */
+static size_t edit_distance(const char *a, const char *b)
+{
+    size_t row[NAME_MAX_BYTES + 1], a_bytes = strlen(a), b_bytes = strlen(b);
+
+    if (a_bytes > NAME_MAX_BYTES || b_bytes > NAME_MAX_BYTES) return FAR_AWAY;
+    for (size_t j = 0; j <= b_bytes; j++)
+        row[j] = j;
+    for (size_t i = 1; i <= a_bytes; i++) {
+        size_t diagonal = row[0];
+
+        row[0] = i;
+        for (size_t j = 1; j <= b_bytes; j++) {
+            size_t above = row[j];
+
+            row[j] = smallest(above + 1, row[j - 1] + 1, diagonal + (a[i - 1] != b[j - 1]));
+            diagonal = above;
+        }
+    }
+    return row[b_bytes];
+}
+
+/* The command whose name is nearest to name, or NULL when none is near. */
+static const struct ash_cmd *nearest(const struct ash_cmd *const *commands, size_t count, const char *name)
+{
+    const struct ash_cmd *best = NULL;
+    size_t best_distance = FAR_AWAY, close_enough = strlen(name) / 3 + 1;
+
+    for (size_t i = 0; i < count; i++) {
+        size_t distance = edit_distance(name, commands[i]->name);
+
+        if (distance >= best_distance) continue;
+        best_distance = distance;
+        best = commands[i];
+    }
+    return best_distance <= close_enough ? best : NULL;
+}
+
+static void print_list(FILE *out, const char *prefix, const struct ash_cmd *const *commands, size_t count)
+{
+    fprintf(out, "usage: %s COMMAND [arguments]\n\ncommands:\n", prefix);
+    for (size_t i = 0; i < count; i++)
+        fprintf(out, "  %-10s %s\n", commands[i]->name, commands[i]->summary);
+    fprintf(out, "\n`%s COMMAND --help` explains each.\n", prefix);
+}
+
+static int refuse(const char *prefix, const struct ash_cmd *const *commands, size_t count, const char *name)
+{
+    const struct ash_cmd *meant = nearest(commands, count, name);
+
+    if (meant != NULL)
+        ash_log(ASH_LOG_ERROR, "there is no command '%s': did you mean `%s %s`?", name, prefix, meant->name);
+    else
+        ash_log(ASH_LOG_ERROR, "there is no command '%s': `%s --help` lists them", name, prefix);
+    return 2;
+}
+
+static bool asks_for_help(const char *word)
+{
+    return strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0 || strcmp(word, "help") == 0;
+}
+
+int ash_cmd_dispatch(const char *prefix, const struct ash_cmd *const *commands, size_t count, int argc, char **argv)
+{
+    if (argc < 2) {
+        print_list(stderr, prefix, commands, count);
+        return 2;
+    }
+    if (asks_for_help(argv[1])) {
+        print_list(stdout, prefix, commands, count);
+        return 0;
+    }
+    for (size_t i = 0; i < count; i++)
+        if (strcmp(argv[1], commands[i]->name) == 0) return commands[i]->run(argc - 1, argv + 1);
+    return refuse(prefix, commands, count, argv[1]);
+}
+
+static void print_help(const struct ash_cmd_usage *usage, const struct ash_opts *opts)
+{
+    const char *line = usage->synopsis, *lead = "usage: ";
+
+    while (line != NULL) {
+        const char *end = strchr(line, '\n');
+
+        printf("%s%.*s\n", lead, (int)(end != NULL ? end - line : (ptrdiff_t)strlen(line)), line);
+        line = end != NULL ? end + 1 : NULL;
+        lead = "       ";
+    }
+    if (usage->about != NULL) printf("\n%s\n", usage->about);
+    printf("\n");
+    ash_opts_print_help(opts, stdout);
+    if (usage->examples != NULL) printf("\nexamples:\n%s\n", usage->examples);
+}
+
+/* "ashlar model info SRC" -> its first words in lower case: what --help is asked of. */
+static int command_bytes(const char *synopsis)
+{
+    size_t used = 0, word_end = 0;
+
+    while (synopsis[used] == ' ' || (synopsis[used] >= 'a' && synopsis[used] <= 'z')) {
+        used++;
+        if (synopsis[used] == ' ' || synopsis[used] == '\0' || synopsis[used] == '\n') word_end = used;
+    }
+    return (int)word_end;
+}
+
+int ash_cmd_parse(const struct ash_cmd_usage *usage, struct ash_opts *opts, int argc, char **argv, const char **positionals,
+                  size_t max_positionals, size_t *positional_count_out)
+{
+    struct ash_err err = {0};
+    bool help = false;
+    size_t count = 0;
+
+    if (ash_opts_set_env(opts, &err) < 0 ||
+        ash_opts_parse_args(opts, argc - 1, argv + 1, positionals, max_positionals, &count, &help, &err) < 0) {
+        ash_log(ASH_LOG_ERROR, "%s (`%.*s --help` explains)", err.text, command_bytes(usage->synopsis), usage->synopsis);
+        return 2;
+    }
+    if (help) {
+        print_help(usage, opts);
+        return 0;
+    }
+    *positional_count_out = count;
+    return ASH_CMD_GO;
+}
+
+int ash_cmd_fail(const struct ash_err *err)
+{
+    ash_log(ASH_LOG_ERROR, "%s", err->text);
+    return 1;
+}
+
+int ash_cmd_misuse(const char *command, const char *fmt, ...)
+{
+    char text[ASH_ERR_TEXT_BYTES];
+    va_list args;
+
+    va_start(args, fmt);
+    vsnprintf(text, sizeof(text), fmt, args);
+    va_end(args);
+    ash_log(ASH_LOG_ERROR, "%s (`ashlar %s --help` explains)", text, command);
+    return 2;
+}

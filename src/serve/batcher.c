@@ -1,0 +1,214 @@
+/* Batching by slots: a step gathers rows (one per running answer, all of a new prompt), runs them, and chooses one id for each. */
+#include "serve/batcher.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+/* One place in the cache and the request that sits in it. */
+struct slot {
+    struct ash_request *request; /* NULL: free */
+    size_t cached;               /* its tokens in the cache */
+};
+
+struct ash_batcher {
+    struct ash_batcher_opts opts;
+    size_t vocab; /* width of a row of logits */
+    struct ash_pass *pass;
+    struct ash_cache *cache;
+    struct ash_sampler *sampler;
+    struct slot *slots;   /* [slots] */
+    int32_t *earlier;     /* [slot_tokens]: prompt and answer of one request, for the sampler's penalty */
+    int32_t *ids;         /* [rows] */
+    struct ash_doc *docs; /* [slots] */
+    size_t *wanted;       /* [slots]: the last row of each doc */
+    float *logits;        /* [slots, vocab] */
+};
+
+static int check_opts(const struct ash_batcher_opts *opts, const struct ash_model_config *config, struct ash_err *err)
+{
+    if (opts->slots == 0 || opts->slot_tokens == 0 || opts->rows < opts->slots || opts->rows < opts->slot_tokens)
+        return ash_err_set(err, -EINVAL, "batcher: %zu rows cannot serve %zu slots of %zu tokens", opts->rows, opts->slots,
+                           opts->slot_tokens);
+    if (opts->slot_tokens > config->max_positions)
+        return ash_err_set(err, -EINVAL, "%zu tokens are more than the model's %zu positions", opts->slot_tokens,
+                           config->max_positions);
+    return 0;
+}
+
+static bool take_memory(struct ash_batcher *batcher)
+{
+    const struct ash_batcher_opts *opts = &batcher->opts;
+
+    batcher->slots = calloc(opts->slots, sizeof(*batcher->slots));
+    batcher->earlier = calloc(opts->slot_tokens, sizeof(*batcher->earlier));
+    batcher->ids = calloc(opts->rows, sizeof(*batcher->ids));
+    batcher->docs = calloc(opts->slots, sizeof(*batcher->docs));
+    batcher->wanted = calloc(opts->slots, sizeof(*batcher->wanted));
+    batcher->logits = calloc(opts->slots, batcher->vocab * sizeof(*batcher->logits));
+    return batcher->slots != NULL && batcher->earlier != NULL && batcher->ids != NULL && batcher->docs != NULL &&
+           batcher->wanted != NULL && batcher->logits != NULL;
+}
+
+int ash_batcher_open(struct ash_model *model, struct ash_exec *exec, const struct ash_batcher_opts *opts,
+                     struct ash_batcher **batcher_out, struct ash_err *err)
+{
+    const struct ash_model_config *config = ash_model_config(model);
+    struct ash_pass_opts pass_opts = {.max_rows = opts->rows};
+    struct ash_batcher *batcher;
+    int rc = check_opts(opts, config, err);
+
+    if (rc < 0) return rc;
+    batcher = calloc(1, sizeof(*batcher));
+    if (batcher == NULL) return ash_err_set(err, -ENOMEM, "batcher: out of memory");
+    batcher->opts = *opts;
+    batcher->vocab = config->vocab;
+    if (!take_memory(batcher)) {
+        rc = ash_err_set(err, -ENOMEM, "batcher: no memory for %zu slots", opts->slots);
+        goto fail;
+    }
+    rc = ash_pass_open(model, exec, &pass_opts, &batcher->pass, err);
+    if (rc < 0) goto fail;
+    rc = ash_cache_open(model, opts->slots, opts->slot_tokens, &batcher->cache, err);
+    if (rc < 0) goto fail;
+    rc = ash_sampler_open(&opts->sampler, opts->vocab > 0 && opts->vocab < config->vocab ? opts->vocab : config->vocab,
+                          &batcher->sampler, err);
+    if (rc < 0) goto fail;
+    *batcher_out = batcher;
+    return 0;
+
+fail:
+    ash_batcher_close(batcher);
+    return rc;
+}
+
+void ash_batcher_close(struct ash_batcher *batcher)
+{
+    if (batcher == NULL) return;
+    ash_pass_close(batcher->pass);
+    ash_cache_close(batcher->cache);
+    ash_sampler_close(batcher->sampler);
+    free(batcher->slots);
+    free(batcher->earlier);
+    free(batcher->ids);
+    free(batcher->docs);
+    free(batcher->wanted);
+    free(batcher->logits);
+    free(batcher);
+}
+
+static int check_requests(const struct ash_batcher *batcher, const struct ash_request *requests, size_t count, struct ash_err *err)
+{
+    size_t most = batcher->opts.slot_tokens;
+
+    for (size_t i = 0; i < count; i++) {
+        const struct ash_request *request = &requests[i];
+
+        if (request->prompt_count == 0 || request->answer_max == 0 || request->prompt_count > most ||
+            request->answer_max > most - request->prompt_count)
+            return ash_err_set(err, -EINVAL, "request %zu: a prompt of %zu tokens and an answer of %zu do not fit %zu", i,
+                               request->prompt_count, request->answer_max, most);
+    }
+    return 0;
+}
+
+/* Token number index of a request: its prompt, then its answer. */
+static int32_t token_at(const struct ash_request *request, size_t index)
+{
+    return index < request->prompt_count ? request->prompt[index] : request->answer[index - request->prompt_count];
+}
+
+/* Add the tokens of slot s that its cache lacks to the step, if they fit. Returns the rows taken. */
+static size_t gather(struct ash_batcher *batcher, size_t s, size_t row, size_t *doc_count)
+{
+    struct slot *slot = &batcher->slots[s];
+    size_t total = slot->request->prompt_count + slot->request->answer_count, missing = total - slot->cached;
+
+    if (missing > batcher->opts.rows - row) return 0;
+    for (size_t i = 0; i < missing; i++)
+        batcher->ids[row + i] = token_at(slot->request, slot->cached + i);
+    batcher->docs[*doc_count] = (struct ash_doc){.row = row, .count = missing, .pos = slot->cached, .slot = s};
+    batcher->wanted[*doc_count] = row + missing - 1;
+    (*doc_count)++;
+    return missing;
+}
+
+static bool is_eos(const struct ash_batcher *batcher, int32_t id)
+{
+    for (size_t i = 0; i < batcher->opts.eos_count; i++)
+        if (batcher->opts.eos[i] == id) return true;
+    return false;
+}
+
+/* Choose the next id of one slot from its logits; a finished request leaves its slot. */
+static int advance(struct ash_batcher *batcher, struct slot *slot, const float *logits, struct ash_err *err)
+{
+    struct ash_request *request = slot->request;
+    size_t total = request->prompt_count + request->answer_count;
+    int32_t id = -1;
+    int rc;
+
+    for (size_t i = 0; i < total; i++)
+        batcher->earlier[i] = token_at(request, i);
+    rc = ash_sampler_next(batcher->sampler, logits, batcher->earlier, total, total, &id, err);
+    if (rc < 0) return rc;
+    slot->cached = total;
+    request->ended = is_eos(batcher, id);
+    if (!request->ended) request->answer[request->answer_count++] = id;
+    if (request->ended || request->answer_count == request->answer_max) slot->request = NULL;
+    return 0;
+}
+
+/* Running answers come first: slots are walked twice, so that a long new prompt never keeps a running answer out. */
+static size_t gather_all(struct ash_batcher *batcher, size_t *row_out)
+{
+    size_t row = 0, doc_count = 0;
+
+    for (int fresh = 0; fresh < 2; fresh++)
+        for (size_t s = 0; s < batcher->opts.slots; s++)
+            if (batcher->slots[s].request != NULL && (batcher->slots[s].cached == 0) == (fresh == 1))
+                row += gather(batcher, s, row, &doc_count);
+    *row_out = row;
+    return doc_count;
+}
+
+static int run_step(struct ash_batcher *batcher, struct ash_err *err)
+{
+    size_t row = 0, doc_count = gather_all(batcher, &row);
+    struct ash_batch batch = {.rows = row, .ids = batcher->ids, .docs = batcher->docs, .doc_count = doc_count};
+    int rc = ash_pass_infer(batcher->pass, &batch, batcher->cache, batcher->wanted, doc_count, batcher->logits, err);
+
+    for (size_t d = 0; d < doc_count && rc == 0; d++)
+        rc = advance(batcher, &batcher->slots[batcher->docs[d].slot], batcher->logits + d * batcher->vocab, err);
+    return rc;
+}
+
+/* Put waiting requests into free slots; returns whether any slot is taken. */
+static bool seat(struct ash_batcher *batcher, struct ash_request *requests, size_t count, size_t *next)
+{
+    bool any = false;
+
+    for (size_t s = 0; s < batcher->opts.slots; s++) {
+        struct slot *slot = &batcher->slots[s];
+
+        if (slot->request == NULL && *next < count) {
+            *slot = (struct slot){.request = &requests[(*next)++]};
+            slot->request->answer_count = 0;
+            slot->request->ended = false;
+        }
+        any = any || slot->request != NULL;
+    }
+    return any;
+}
+
+int ash_batcher_run(struct ash_batcher *batcher, struct ash_request *requests, size_t count, struct ash_err *err)
+{
+    size_t next = 0;
+    int rc = check_requests(batcher, requests, count, err);
+
+    if (rc < 0) return rc;
+    for (size_t s = 0; s < batcher->opts.slots; s++)
+        batcher->slots[s].request = NULL;
+    while (rc == 0 && seat(batcher, requests, count, &next))
+        rc = run_step(batcher, err);
+    return rc;
+}
