@@ -3,6 +3,7 @@
 #ifndef ASH_COMPUTE_OPS_BODY_H
 #define ASH_COMPUTE_OPS_BODY_H
 
+#include "compute/ref/ref_priv.h"
 #include "compute/cpu/vmath.h"
 #include "compute/cpu/pack_body.h"
 #include "compute/cpu/matrix_body.h"
@@ -12,7 +13,6 @@
 #include "compute/cpu/attn_body.h"
 #include "compute/cpu/attn_back_body.h"
 #include "compute/cpu/cpu_priv.h"
-#include "compute/ref/ref_priv.h"
 
 #define VEC_OPS(NAME)                                                                                                  \
     {                                                                                                                  \

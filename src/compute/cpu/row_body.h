@@ -293,6 +293,7 @@ static void row_slot_dot(struct ash_exec *exec, const float *x, const float *y, 
 }
 
 static const struct ash_row_ops vec_row = {
+    .copy = ash_ref_copy,
     .add = row_add,
     .scale = row_scale,
     .round_bf16 = row_round_bf16,

@@ -16,6 +16,9 @@ extern const struct ash_loss_ops ash_ref_loss;
 extern const struct ash_route_ops ash_ref_route;
 extern const struct ash_optim_ops ash_ref_optim;
 
+/* A move of blocks has nothing to gain from vectors that a compiler would not find: every CPU backend uses this one. */
+void ash_ref_copy(struct ash_exec *exec, const struct ash_copy_args *args);
+
 /* Element index of data (F32, BF16 or F16) as a float. */
 static inline float ref_read(const void *data, enum ash_dtype dtype, size_t index)
 {

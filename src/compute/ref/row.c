@@ -150,13 +150,13 @@ static void copy_rows(void *ctx, size_t begin, size_t end, int worker)
     }
 }
 
-static void copy(struct ash_exec *exec, const struct ash_copy_args *args)
+void ash_ref_copy(struct ash_exec *exec, const struct ash_copy_args *args)
 {
     ash_workers_run(exec->workers, args->rows, ROW_MIN_ROWS, copy_rows, (void *)args);
 }
 
 const struct ash_row_ops ash_ref_row = {
-    .copy = copy,
+    .copy = ash_ref_copy,
     .add = add,
     .scale = scale,
     .round_bf16 = round_bf16,
