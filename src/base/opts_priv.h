@@ -46,7 +46,5 @@ int ash_opts_store_item(struct ash_opts *opts, struct ash_opt_slot *slot, const 
 void ash_opts_empty_list(struct ash_opts *opts, struct ash_opt_slot *slot);
 /* Append a setting's present value as text that ash_opts_store takes back (lists: comma-separated). 0 or -ENOMEM. */
 int ash_opts_show(const struct ash_opt_slot *slot, struct ash_str *text);
-/* Append a number as the shortest text that reads back as the same double. */
-int ash_opts_show_double(double value, struct ash_str *text);
 
 #endif

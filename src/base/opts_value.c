@@ -1,13 +1,13 @@
 /* Values of options: from text to a typed field with its limits checked, and back to text. */
 #include <ctype.h>
 #include <errno.h>
-#include <locale.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
+#include "base/number.h"
 #include "base/opts_priv.h"
 #include "base/utf8.h"
 
@@ -41,48 +41,6 @@ static int parse_int(const char *text, int64_t *value_out)
     if (factor == 0) return -EINVAL;
     if (errno == ERANGE || __builtin_mul_overflow(value, factor, value_out)) return -ERANGE;
     return 0;
-}
-
-/* The C locale, whatever the program set: a job file means the same everywhere. */
-static locale_t c_locale(void)
-{
-    static locale_t locale;
-    locale_t known = __atomic_load_n(&locale, __ATOMIC_ACQUIRE), fresh, none = (locale_t)0;
-
-    if (known != none) return known;
-    fresh = newlocale(LC_ALL_MASK, "C", none);
-    if (fresh == none) return none;
-    if (__atomic_compare_exchange_n(&locale, &none, fresh, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) return fresh;
-    freelocale(fresh); /* another thread was first */
-    return none;
-}
-
-static int parse_double(const char *text, double *value_out)
-{
-    locale_t locale = c_locale();
-    char *end = NULL;
-    double value;
-
-    if (text[0] == '\0' || isspace((unsigned char)text[0])) return -EINVAL;
-    value = locale != (locale_t)0 ? strtod_l(text, &end, locale) : strtod(text, &end);
-    if (*end != '\0' || isnan(value)) return -EINVAL;
-    if (isinf(value)) return -ERANGE;
-    *value_out = value;
-    return 0;
-}
-
-int ash_opts_show_double(double value, struct ash_str *text)
-{
-    locale_t locale = c_locale(), before = locale != (locale_t)0 ? uselocale(locale) : (locale_t)0;
-    char buf[40];
-    double back = 0;
-
-    for (int digits = 15; digits <= 17; digits++) {
-        snprintf(buf, sizeof(buf), "%.*g", digits, value);
-        if (parse_double(buf, &back) == 0 && back == value) break;
-    }
-    if (before != (locale_t)0) uselocale(before);
-    return ash_str_adds(text, buf);
 }
 
 /* ---- storing -------------------------------------------------------------------------------------------------------- */
@@ -121,7 +79,7 @@ static int store_int(struct ash_opt_slot *slot, const char *text, const char *so
 static int store_double(struct ash_opt_slot *slot, const char *text, const char *source, struct ash_err *err)
 {
     double value = 0;
-    int rc = parse_double(text, &value);
+    int rc = ash_number_parse(text, &value);
 
     if (rc == -EINVAL) return wrong(slot, text, source, "a number", err);
     if (rc < 0) return ash_err_set(err, rc, "%s: '%s' is %.100s, which is not finite", source, slot->key, text);
@@ -288,7 +246,7 @@ int ash_opts_show(const struct ash_opt_slot *slot, struct ash_str *text)
 
     switch (slot->opt->type) {
     case ASH_OPT_INT: return ash_str_addf(text, "%lld", (long long)*(const int64_t *)slot->field);
-    case ASH_OPT_DOUBLE: return ash_opts_show_double(*(const double *)slot->field, text);
+    case ASH_OPT_DOUBLE: return ash_number_add(text, *(const double *)slot->field);
     case ASH_OPT_BOOL: return ash_str_adds(text, *(const bool *)slot->field ? "true" : "false");
     case ASH_OPT_CHOICE: return ash_str_adds(text, slot->opt->choices[*(const int *)slot->field]);
     case ASH_OPT_STRING:

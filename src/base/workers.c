@@ -7,6 +7,7 @@
 #include <limits.h>
 #include <linux/futex.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -199,6 +200,23 @@ void ash_workers_run(struct ash_workers *workers, size_t count, size_t min_units
     wait_all_left(workers);
 }
 
+/* Start the threads with all signals blocked: those are for the thread that knows what to do with them. */
+static int start_threads(struct ash_workers *workers)
+{
+    sigset_t all, before;
+    int rc = 0;
+
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    for (int i = 1; i < workers->thread_count && rc == 0; i++) {
+        workers->threads[i] = (struct worker){.workers = workers, .index = i};
+        rc = -pthread_create(&workers->threads[i].thread, NULL, worker_main, &workers->threads[i]);
+        if (rc == 0) workers->started++;
+    }
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return rc;
+}
+
 int ash_workers_open(int thread_count, struct ash_workers **workers_out, struct ash_err *err)
 {
     struct ash_workers *workers = NULL;
@@ -216,17 +234,13 @@ int ash_workers_open(int thread_count, struct ash_workers **workers_out, struct 
     memset(workers, 0, size_bytes);
     workers->thread_count = thread_count;
     workers->spin = thread_count <= cores;
-    for (int i = 1; i < thread_count; i++) {
-        workers->threads[i] = (struct worker){.workers = workers, .index = i};
-        rc = -pthread_create(&workers->threads[i].thread, NULL, worker_main, &workers->threads[i]);
-        if (rc < 0) goto fail;
-        workers->started++;
-    }
+    rc = start_threads(workers);
+    if (rc < 0) goto fail;
     *workers_out = workers;
     return 0;
 
 fail:
-    ash_err_set(err, rc, "thread %d of %d cannot be started: %s", workers->started + 1, thread_count, strerror(-rc));
+    ash_err_set(err, rc, "thread %d of %d cannot be started: %s", workers->started + 2, thread_count, strerror(-rc));
     ash_workers_close(workers);
     return rc;
 }
