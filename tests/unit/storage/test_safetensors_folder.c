@@ -124,7 +124,8 @@ static void test_shards_through_fill(void **state)
     expect_all();
 }
 
-static void test_duplicate_names_over_shards(void **state)
+/* Specs that cannot be written are refused before the folder is made. */
+static void test_bad_specs(void **state)
 {
     struct ash_tensor_spec twice[ASH_COUNT(specs)];
     struct ash_err err = {0};
@@ -135,6 +136,11 @@ static void test_duplicate_names_over_shards(void **state)
     assert_int_equal(ash_safetensors_write_folder(scratch_path("m"), twice, ASH_COUNT(twice), 5, NULL, NULL, &err),
                      -EINVAL);
     assert_non_null(strstr(err.text, "two tensors are named 'e'"));
+    twice[4].name = "a";
+    twice[4].dims[0] = 1;
+    assert_int_equal(ash_safetensors_write_folder(scratch_path("m"), twice, ASH_COUNT(twice), 5, NULL, NULL, &err),
+                     -EINVAL);
+    assert_non_null(strstr(err.text, "tensor 'a': there are no bytes"));
     assert_false(ash_path_exists(scratch_path("m")));
 }
 
@@ -229,7 +235,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_shards, scratch_open, scratch_close),
         cmocka_unit_test_setup_teardown(test_old_weights_do_not_shadow_new_ones, scratch_open, scratch_close),
         cmocka_unit_test_setup_teardown(test_shards_through_fill, scratch_open, scratch_close),
-        cmocka_unit_test_setup_teardown(test_duplicate_names_over_shards, scratch_open, scratch_close),
+        cmocka_unit_test_setup_teardown(test_bad_specs, scratch_open, scratch_close),
         cmocka_unit_test_setup_teardown(test_missing_things, scratch_open, scratch_close),
         cmocka_unit_test_setup_teardown(test_bad_index, scratch_open, scratch_close),
         cmocka_unit_test_setup_teardown(test_tensor_in_two_shards, scratch_open, scratch_close),

@@ -194,6 +194,18 @@ static void test_bad_specs(void **state)
     expect_unwritten(specs, 2, -EINVAL, "cannot be written");
 }
 
+static void test_bad_metadata(void **state)
+{
+    const struct ash_metadata metadata[] = {{"good", "yes"}, {"bad", "\xff"}};
+    struct ash_err err = {0};
+
+    (void)state;
+    assert_int_equal(ash_safetensors_write(scratch_path("bad"), NULL, 0, metadata, 2, NULL, NULL, &err), -EINVAL);
+    assert_non_null(strstr(err.text, "metadata 1 is not valid UTF-8"));
+    assert_int_equal(count_files(scratch_dir), 0);
+    assert_int_equal(ash_safetensors_write(scratch_path("good"), NULL, 0, metadata, 1, NULL, NULL, &err), 0);
+}
+
 /* After a failed write, path holds what it held and no temporary file is left. */
 static void expect_old_content(void)
 {
@@ -269,6 +281,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_fill_in_pieces, scratch_open, scratch_close),
         cmocka_unit_test_setup_teardown(test_round_trip_of_every_dtype, scratch_open, scratch_close),
         cmocka_unit_test_setup_teardown(test_bad_specs, scratch_open, scratch_close),
+        cmocka_unit_test_setup_teardown(test_bad_metadata, scratch_open, scratch_close),
         cmocka_unit_test_setup_teardown(test_failing_fill_keeps_the_old_file, scratch_open, scratch_close),
         cmocka_unit_test_setup_teardown(test_full_disk_keeps_the_old_file, scratch_open, scratch_close),
         cmocka_unit_test_setup_teardown(test_places_that_cannot_be_written, scratch_open, scratch_close),
