@@ -1,0 +1,103 @@
+/* job - everything that decides what a training run does: one settings table per section of a job file.
+ * Settings that change bits (model, data, seed, batch, grains, precision, optimizer, schedule, guard, length) are told from those
+ * that do not (micro-batch, recomputation, threads, how often to look and to save). */
+#ifndef ASH_TRAIN_JOB_H
+#define ASH_TRAIN_JOB_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include "base/json.h"
+#include "base/log.h"
+#include "base/opts.h"
+#include "model/model.h"
+#include "train/guard.h"
+#include "train/schedule.h"
+
+enum ash_precision { ASH_PRECISION_F32, ASH_PRECISION_BF16 };
+enum ash_decay_scope { ASH_DECAY_MATRICES, ASH_DECAY_ALL };
+
+struct ash_job_model {
+    const char *from; /* a Hugging Face folder to start from; NULL: the architecture below with new weights */
+    int type;         /* index into ash_job_model_types */
+    int64_t vocab, hidden, layers, heads, kv_heads, head_dim, ffn, max_positions;
+    int64_t experts, experts_per_token, expert_ffn;
+    bool tied;
+    double rope_theta, norm_eps, init_std;
+};
+
+struct ash_job_data {
+    const char *train, *valid, *tokenizer;
+    int64_t seq_tokens;
+};
+
+struct ash_job_train {
+    int64_t steps, tokens;
+    int64_t global_batch, grains, micro_batch; /* sequences, count, sequences */
+    int precision;                             /* enum ash_precision */
+    int recompute;                             /* enum ash_recompute */
+    int64_t seed;
+    int64_t valid_every, valid_batches, save_every, keep, hash_every;
+};
+
+struct ash_job_optimizer {
+    double lr, beta1, beta2, eps, weight_decay, clip;
+    int decay; /* enum ash_decay_scope */
+};
+
+struct ash_job_schedule {
+    int kind; /* enum ash_schedule_kind */
+    int64_t warmup, decay_steps;
+    double decay_share, final_share;
+};
+
+struct ash_job_guard {
+    int nan; /* enum ash_guard_nan */
+    double spike_norm, spike_loss;
+    int64_t warmup, max_skips;
+};
+
+struct ash_job_runtime {
+    int64_t threads;
+    const char *backend;
+    int log_level; /* enum ash_log_level */
+};
+
+struct ash_job {
+    struct ash_job_model model;
+    struct ash_job_data data;
+    struct ash_job_train train;
+    struct ash_job_optimizer optimizer;
+    struct ash_job_schedule schedule;
+    struct ash_job_guard guard;
+    struct ash_job_runtime runtime;
+};
+
+#define ASH_JOB_SECTIONS 7
+
+/* One binding per section, bound to the parts of job: for ash_opts_open. */
+void ash_job_bind(struct ash_job *job, struct ash_opt_binding bindings[ASH_JOB_SECTIONS]);
+/* Check what one table row cannot (things that must divide each other, paths that must be given) and put numbers where a
+ * setting says "choose": train.steps, grains, micro_batch, schedule.decay_steps. Returns 0 or -EINVAL naming the settings. */
+int ash_job_resolve(struct ash_job *job, struct ash_err *err);
+
+/* The job as a YAML job file with every setting; the caller frees *yaml_out. */
+int ash_job_print(const struct ash_job *job, char **yaml_out, struct ash_err *err);
+/* A resolved job from YAML text. Its strings live as long as *opts_out, which the caller closes. On error job_out is undefined. */
+int ash_job_parse(const char *yaml, size_t size_bytes, const char *name, struct ash_job *job_out, struct ash_opts **opts_out,
+                  struct ash_err *err);
+
+/* A config.json for model.type with the job's sizes; vocab and eos (-1: none) come from the tokenizer and data. The caller owns
+ * *json_out. */
+int ash_job_config(const struct ash_job_model *model, size_t vocab, int32_t eos, json_t **json_out, struct ash_err *err);
+
+/* The parts of a resolved job as their users want them. */
+struct ash_schedule ash_job_schedule(const struct ash_job *job);
+struct ash_guard_opts ash_job_guard(const struct ash_job *job);
+
+/* Compare a job with the one that a checkpoint was made by (both resolved). Returns 0, or -EINVAL naming the first setting that
+ * would change bits, with both values. Paths are not compared: the data's hash is, elsewhere. */
+int ash_job_compare(const struct ash_job *before, const struct ash_job *now, struct ash_err *err);
+
+extern const char *const ash_job_model_types[];
+
+#endif
