@@ -1,0 +1,339 @@
+/* trainer: grains of micro-batches through the model, a fixed tree of sums, the guard, and AdamW. */
+#include "train/trainer.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "model/tokenizer.h"
+#include "train/dataset.h"
+#include "train/feed.h"
+#include "train/grains.h"
+#include "train/optimizer.h"
+
+struct ash_trainer {
+    const struct ash_job *job;
+    struct ash_schedule schedule;
+    struct ash_guard_opts guard;
+    struct ash_exec exec;
+    struct ash_dataset *train, *valid;
+    size_t valid_sequences;
+    char tokenizer_dir[PATH_MAX]; /* empty: none */
+    struct ash_state state;
+    struct ash_pass *pass;
+    struct ash_feed feed;
+    struct ash_grains grains;
+    struct ash_optimizer optimizer;
+};
+
+/* ---- opening ----------------------------------------------------------------------------------------------------- */
+
+static int open_data(struct ash_trainer *trainer, struct ash_err *err)
+{
+    const struct ash_job *job = trainer->job;
+    size_t seq_tokens = (size_t)job->data.seq_tokens, wanted;
+    int rc = ash_dataset_open(job->data.train, seq_tokens, (uint64_t)job->train.seed, &trainer->train, err);
+
+    if (rc < 0) return ash_err_prefix(err, rc, "data.train");
+    if (job->data.valid == NULL || job->train.valid_every == 0) return 0;
+    rc = ash_dataset_open(job->data.valid, seq_tokens, 0, &trainer->valid, err);
+    if (rc < 0) return ash_err_prefix(err, rc, "data.valid");
+    wanted = (size_t)job->train.valid_batches * (size_t)job->train.global_batch;
+    trainer->valid_sequences = ash_dataset_windows(trainer->valid);
+    if (trainer->valid_sequences > wanted) trainer->valid_sequences = wanted;
+    return 0;
+}
+
+/* Does dir hold a tokenizer? Then remember it. */
+static bool try_tokenizer(struct ash_trainer *trainer, const char *dir)
+{
+    char path[PATH_MAX];
+
+    if (dir == NULL || ash_path_join(path, sizeof(path), dir, "tokenizer.json") < 0 || !ash_path_exists(path)) return false;
+    snprintf(trainer->tokenizer_dir, sizeof(trainer->tokenizer_dir), "%s", dir);
+    return true;
+}
+
+/* The folder that path is, or that it lies in. */
+static bool try_tokenizer_beside(struct ash_trainer *trainer, const char *path)
+{
+    char dir[PATH_MAX];
+
+    if (try_tokenizer(trainer, path)) return true;
+    snprintf(dir, sizeof(dir), "%s", path);
+    char *slash = strrchr(dir, '/');
+    if (slash != NULL) *slash = '\0';
+    return try_tokenizer(trainer, slash == NULL ? "." : slash == dir ? "/" : dir);
+}
+
+static int find_tokenizer(struct ash_trainer *trainer, const char *weights_dir, struct ash_err *err)
+{
+    const struct ash_job *job = trainer->job;
+
+    if (job->data.tokenizer != NULL) {
+        if (try_tokenizer(trainer, job->data.tokenizer)) return 0;
+        return ash_err_set(err, -ENOENT, "data.tokenizer: %s holds no tokenizer.json", job->data.tokenizer);
+    }
+    if (!try_tokenizer_beside(trainer, job->data.train) && !try_tokenizer(trainer, job->model.from))
+        try_tokenizer(trainer, weights_dir);
+    return 0;
+}
+
+/* Rows that a new model's embedding needs: every id of the data and of the tokenizer. */
+static int needed_vocab(const struct ash_trainer *trainer, size_t *vocab_out, struct ash_err *err)
+{
+    size_t vocab = ash_dataset_vocab_size(trainer->train);
+    struct ash_tokenizer *tokenizer = NULL;
+
+    if (trainer->tokenizer_dir[0] != '\0') {
+        int rc = ash_tokenizer_open(trainer->tokenizer_dir, &tokenizer, err);
+        if (rc < 0) return rc;
+        if (ash_tokenizer_vocab_size(tokenizer) > vocab) vocab = ash_tokenizer_vocab_size(tokenizer);
+        ash_tokenizer_close(tokenizer);
+    }
+    *vocab_out = vocab;
+    return 0;
+}
+
+static int create_model(struct ash_trainer *trainer, struct ash_model **model_out, struct ash_err *err)
+{
+    const struct ash_job *job = trainer->job;
+    struct ash_model_config config;
+    json_t *json = NULL;
+    size_t vocab = (size_t)job->model.vocab;
+    int rc;
+
+    if (vocab == 0 && (rc = needed_vocab(trainer, &vocab, err)) < 0) return rc;
+    rc = ash_job_config(&job->model, vocab, ash_dataset_eos_id(trainer->train), &json, err);
+    if (rc < 0) return rc;
+    rc = ash_model_config_parse(json, &config, err);
+    json_decref(json);
+    if (rc < 0) return ash_err_prefix(err, rc, "model");
+    rc = ash_model_create(&config, (uint64_t)job->train.seed, model_out, err);
+    if (rc < 0) ash_model_config_fini(&config);
+    return rc;
+}
+
+static int load_model(const char *dir, struct ash_model **model_out, struct ash_err *err)
+{
+    struct ash_model *model = NULL;
+    int rc = ash_model_open(dir, &model, err);
+
+    if (rc < 0) return rc;
+    rc = ash_model_own(model, err);
+    if (rc < 0) {
+        ash_model_close(model);
+        return rc;
+    }
+    *model_out = model;
+    return 0;
+}
+
+/* Do the data fit the model? */
+static int check_fit(const struct ash_trainer *trainer, const struct ash_model *model, struct ash_err *err)
+{
+    const struct ash_model_config *config = ash_model_config(model);
+    size_t data_vocab = ash_dataset_vocab_size(trainer->train);
+
+    if (trainer->valid != NULL && ash_dataset_vocab_size(trainer->valid) > data_vocab)
+        data_vocab = ash_dataset_vocab_size(trainer->valid);
+    if (data_vocab > config->vocab)
+        return ash_err_set(err, -EINVAL,
+                           "the data hold token ids up to %zu but the model's vocabulary has only %zu: set model.vocab=0, or "
+                           "tokenize with the model's own tokenizer",
+                           data_vocab - 1, config->vocab);
+    if ((size_t)trainer->job->data.seq_tokens > config->max_positions)
+        return ash_err_set(err, -EINVAL, "data.seq=%lld is longer than the model's %zu positions",
+                           (long long)trainer->job->data.seq_tokens, config->max_positions);
+    return 0;
+}
+
+static int open_state(struct ash_trainer *trainer, const char *weights_dir, struct ash_err *err)
+{
+    const char *from = weights_dir != NULL ? weights_dir : trainer->job->model.from;
+    bool bf16 = trainer->job->train.precision == ASH_PRECISION_BF16;
+    struct ash_model *model = NULL;
+    int rc = from != NULL ? load_model(from, &model, err) : create_model(trainer, &model, err);
+
+    if (rc < 0) return rc;
+    rc = check_fit(trainer, model, err);
+    if (rc == 0) rc = ash_state_init(&trainer->state, &trainer->exec, model, bf16, err);
+    if (rc < 0) ash_model_close(model);
+    return rc;
+}
+
+static int open_step(struct ash_trainer *trainer, struct ash_err *err)
+{
+    const struct ash_job *job = trainer->job;
+    struct ash_model *model = trainer->state.model;
+    size_t micro_batch = (size_t)job->train.micro_batch, seq_tokens = (size_t)job->data.seq_tokens;
+    struct ash_pass_opts pass_opts = {.backward = true, .recompute = (enum ash_recompute)job->train.recompute};
+    int rc = ash_feed_init(&trainer->feed, seq_tokens, micro_batch, err);
+
+    if (rc < 0) return rc;
+    pass_opts.max_rows = seq_tokens * micro_batch;
+    if ((rc = ash_pass_open(model, &trainer->exec, &pass_opts, &trainer->pass, err)) < 0) return rc;
+    rc = ash_grains_init(&trainer->grains, &trainer->exec, ash_model_grad_size(model), ash_model_size(model),
+                         (size_t)job->train.grains, err);
+    if (rc < 0) return rc;
+    return ash_optimizer_init(&trainer->optimizer, &job->optimizer, &trainer->state, err);
+}
+
+int ash_trainer_open(const struct ash_job *job, const char *weights_dir, struct ash_trainer **trainer_out, struct ash_err *err)
+{
+    struct ash_trainer *trainer = calloc(1, sizeof(*trainer));
+    int rc;
+
+    if (trainer == NULL) return ash_err_set(err, -ENOMEM, "out of memory");
+    trainer->job = job;
+    trainer->schedule = ash_job_schedule(job);
+    trainer->guard = ash_job_guard(job);
+    if ((rc = ash_exec_init(&trainer->exec, job->runtime.backend, (int)job->runtime.threads, err)) < 0) goto fail;
+    if ((rc = open_data(trainer, err)) < 0) goto fail;
+    if ((rc = find_tokenizer(trainer, weights_dir, err)) < 0) goto fail;
+    if ((rc = open_state(trainer, weights_dir, err)) < 0) goto fail;
+    if ((rc = open_step(trainer, err)) < 0) goto fail;
+    *trainer_out = trainer;
+    return 0;
+
+fail:
+    ash_trainer_close(trainer);
+    return rc;
+}
+
+void ash_trainer_close(struct ash_trainer *trainer)
+{
+    if (trainer == NULL) return;
+    ash_optimizer_fini(&trainer->optimizer);
+    ash_grains_fini(&trainer->grains);
+    ash_pass_close(trainer->pass);
+    ash_feed_fini(&trainer->feed);
+    ash_state_fini(&trainer->state);
+    ash_dataset_close(trainer->valid);
+    ash_dataset_close(trainer->train);
+    ash_exec_fini(&trainer->exec);
+    free(trainer);
+}
+
+/* ---- stepping ---------------------------------------------------------------------------------------------------- */
+
+/* Forward and backward of one grain into the next leaf of the tree. */
+static int run_grain(struct ash_trainer *trainer, uint64_t grain, float scale, struct ash_err *err)
+{
+    const struct ash_job_train *train = &trainer->job->train;
+    uint64_t grain_slots = (uint64_t)(train->global_batch / train->grains), micro_batch = (uint64_t)train->micro_batch;
+    struct ash_feed_slice slice = {.dataset = trainer->train,
+                                   .step = trainer->state.step,
+                                   .slots_per_step = (uint64_t)train->global_batch,
+                                   .count = micro_batch};
+    float *leaf = ash_grains_begin(&trainer->grains);
+    double loss = 0.0;
+    int rc;
+
+    for (uint64_t slot = 0; slot < grain_slots; slot += micro_batch) {
+        slice.first_slot = grain * grain_slots + slot;
+        if ((rc = ash_feed_read(&trainer->feed, &slice, err)) < 0) return rc;
+        rc = ash_pass_train(trainer->pass, &trainer->feed.batch, scale, leaf, trainer->feed.losses, err);
+        if (rc < 0) return rc;
+        for (size_t s = 0; s < micro_batch; s++)
+            loss += ash_feed_loss(&trainer->feed, s);
+    }
+    ash_model_grad_fold(trainer->state.model, &trainer->exec, leaf);
+    ash_grains_end(&trainer->grains, loss);
+    return 0;
+}
+
+/* Sum of losses and of gradients (scaled to the mean over targets) of the whole step. */
+static int run_grains(struct ash_trainer *trainer, uint64_t targets, double *loss_out, float **grads_out, struct ash_err *err)
+{
+    float scale = targets > 0 ? (float)(1.0 / (double)targets) : 0.0f;
+
+    ash_grains_reset(&trainer->grains);
+    for (uint64_t grain = 0; grain < (uint64_t)trainer->job->train.grains; grain++) {
+        int rc = run_grain(trainer, grain, scale, err);
+        if (rc < 0) return rc;
+    }
+    *grads_out = ash_grains_finish(&trainer->grains, loss_out);
+    return 0;
+}
+
+int ash_trainer_step(struct ash_trainer *trainer, struct ash_step *step_out, struct ash_err *err)
+{
+    const struct ash_job *job = trainer->job;
+    struct ash_state *state = &trainer->state;
+    uint64_t slots = (uint64_t)job->train.global_batch;
+    struct ash_feed_slice whole = {.dataset = trainer->train, .step = state->step, .slots_per_step = slots, .count = slots};
+    struct ash_step step = {.step = state->step + 1, .tokens = slots * (uint64_t)job->data.seq_tokens};
+    double loss_sum;
+    float *grads;
+    int rc;
+
+    if ((rc = ash_feed_count(&trainer->feed, &whole, &step.targets, err)) < 0) return rc;
+    if ((rc = run_grains(trainer, step.targets, &loss_sum, &grads, err)) < 0) return rc;
+    step.loss = step.targets > 0 ? loss_sum / (double)step.targets : 0.0;
+    step.norm = ash_optimizer_norm(&trainer->optimizer, grads);
+    step.lr = ash_schedule_lr(&trainer->schedule, state->step);
+    step.verdict = ash_guard_check(&trainer->guard, &state->guard, step.targets, step.loss, step.norm);
+    ash_guard_describe(step.verdict, &state->guard, step.loss, step.norm, step.reason, sizeof(step.reason));
+    if (step.verdict == ASH_GUARD_OK) ash_optimizer_update(&trainer->optimizer, grads, step.norm, step.lr);
+    state->step++;
+    *step_out = step;
+    return 0;
+}
+
+int ash_trainer_validate(struct ash_trainer *trainer, double *loss_out, struct ash_err *err)
+{
+    struct ash_feed *feed = &trainer->feed;
+    struct ash_feed_slice slice = {.dataset = trainer->valid, .slots_per_step = trainer->valid_sequences};
+    uint64_t targets = 0;
+    double sum = 0.0;
+    int rc;
+
+    for (size_t done = 0; done < trainer->valid_sequences; done += slice.count) {
+        size_t left = trainer->valid_sequences - done;
+        slice.first_slot = done;
+        slice.count = left < feed->max_sequences ? left : feed->max_sequences;
+        if ((rc = ash_feed_read(feed, &slice, err)) < 0) return rc;
+        if ((rc = ash_pass_eval(trainer->pass, &feed->batch, feed->losses, err)) < 0) return rc;
+        for (size_t r = 0; r < feed->batch.rows; r++)
+            targets += feed->targets[r] >= 0;
+        for (size_t s = 0; s < slice.count; s++)
+            sum += ash_feed_loss(feed, s);
+    }
+    *loss_out = targets > 0 ? sum / (double)targets : 0.0;
+    return 0;
+}
+
+struct ash_state *ash_trainer_state(struct ash_trainer *trainer)
+{
+    return &trainer->state;
+}
+
+struct ash_trainer_facts ash_trainer_facts(const struct ash_trainer *trainer)
+{
+    const struct ash_model_config *config = ash_model_config(trainer->state.model);
+    const json_t *type = json_object_get(config->source, "model_type");
+
+    return (struct ash_trainer_facts){
+        .family = json_is_string(type) ? json_string_value(type) : "model",
+        .backend = trainer->exec.ops->name,
+        .tokenizer_dir = trainer->tokenizer_dir[0] != '\0' ? trainer->tokenizer_dir : NULL,
+        .threads = ash_workers_count(trainer->exec.workers),
+        .weights = ash_model_weight_count(trainer->state.model),
+        .layers = config->layers,
+        .hidden = config->hidden,
+        .heads = config->heads,
+        .vocab = config->vocab,
+        .train_tokens = ash_dataset_tokens(trainer->train),
+        .train_windows = ash_dataset_windows(trainer->train),
+        .valid_tokens = trainer->valid != NULL ? ash_dataset_tokens(trainer->valid) : 0,
+        .valid_sequences = trainer->valid_sequences,
+        .state_bytes = ash_state_bytes(&trainer->state),
+        .gradient_bytes = ash_grains_bytes(&trainer->grains),
+        .activation_bytes = ash_pass_bytes(trainer->pass),
+        .data_hash = ash_dataset_hash(trainer->train),
+    };
+}

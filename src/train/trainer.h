@@ -1,0 +1,49 @@
+/* trainer - one training step after another on one process. A step is a pure function of (state, step number, global batch): threads,
+ * micro-batches and recomputation never change a bit. Files, screens and signals are the business of run.h. One owner thread. */
+#ifndef ASH_TRAIN_TRAINER_H
+#define ASH_TRAIN_TRAINER_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include "ashlar/err.h"
+#include "train/job.h"
+#include "train/state.h"
+
+struct ash_trainer;
+
+/* What one step did. */
+struct ash_step {
+    uint64_t step;  /* number of steps done with this one: 1 is the first */
+    double loss;    /* mean over targets; its float32 bits are the loss_bits of the log */
+    double norm;    /* of the gradient, before clipping */
+    double lr;
+    uint64_t tokens, targets;
+    enum ash_guard_verdict verdict; /* anything but ASH_GUARD_OK: the weights are as they were */
+    char reason[160];               /* the verdict in words */
+};
+
+/* What a run is made of, for people. Borrowed from the trainer. */
+struct ash_trainer_facts {
+    const char *family, *backend, *tokenizer_dir; /* tokenizer_dir NULL: none found */
+    int threads;
+    size_t weights, layers, hidden, heads, vocab;
+    size_t train_tokens, train_windows, valid_tokens, valid_sequences; /* valid_sequences 0: no validation */
+    size_t state_bytes, gradient_bytes, activation_bytes;
+    uint64_t data_hash;
+};
+
+/* Build everything that a resolved job needs. weights_dir: a Hugging Face folder whose weights to take (a checkpoint's); NULL: those of
+ * job->model. Borrows job until close. */
+int ash_trainer_open(const struct ash_job *job, const char *weights_dir, struct ash_trainer **trainer_out, struct ash_err *err);
+void ash_trainer_close(struct ash_trainer *trainer);
+
+/* One step. On error (damaged data) the state is as it was before. */
+int ash_trainer_step(struct ash_trainer *trainer, struct ash_step *step_out, struct ash_err *err);
+/* Mean loss over the validation sequences, the same ones each time. Only where facts say that there are some. */
+int ash_trainer_validate(struct ash_trainer *trainer, double *loss_out, struct ash_err *err);
+
+/* The state after the last step; a checkpoint is loaded into it. */
+struct ash_state *ash_trainer_state(struct ash_trainer *trainer);
+struct ash_trainer_facts ash_trainer_facts(const struct ash_trainer *trainer);
+
+#endif
