@@ -1,0 +1,41 @@
+/* live - what a person sees while a run goes on: one line that is redrawn on a terminal, plain lines at a quiet rate elsewhere.
+ * One owner thread. */
+#ifndef ASH_TRAIN_LIVE_H
+#define ASH_TRAIN_LIVE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+/* Caller's storage; fields are private. */
+struct ash_live {
+    FILE *out; /* NULL: silent */
+    bool terminal;
+    bool drawn;             /* is there a line that must be cleared first? */
+    uint64_t shown_ns;      /* when something was last shown */
+    uint64_t every_steps;   /* of plain lines */
+    int width;              /* columns; 0: ask the terminal */
+};
+
+struct ash_live_view {
+    uint64_t step, total;
+    double loss, lr, norm, tokens_per_s;
+    double valid_loss; /* the last one measured; NaN: none */
+    bool measured;     /* in this step: worth a line */
+    double left_s;
+};
+
+/* terminal: out understands control sequences. width 0: the terminal's own (or 80). */
+void ash_live_init(struct ash_live *live, FILE *out, bool terminal, int width, uint64_t total_steps);
+/* Show a step: at most ten times a second on a terminal; elsewhere about twenty lines over the run, one more every ten seconds, and
+ * every validation. The last step is always shown. */
+void ash_live_step(struct ash_live *live, const struct ash_live_view *view);
+/* Take the line away before anything else is printed. */
+void ash_live_clear(struct ash_live *live);
+
+/* "1,234,567", and "1.2k", "3.4M", "5.6G": numbers for people. Return buf. */
+const char *ash_live_count(uint64_t value, char *buf, size_t buf_bytes);
+const char *ash_live_short(double value, char *buf, size_t buf_bytes);
+
+#endif

@@ -1,0 +1,37 @@
+/* runlog - one JSON object per step in log.jsonl, and the same numbers in memory for the report.
+ * Each step is in the file once: opening for a resumed run drops the lines behind the resumed step and a line that a crash cut short.
+ * A full disk loses nothing: lines wait in memory and are written with the next one. One owner thread. */
+#ifndef ASH_TRAIN_RUNLOG_H
+#define ASH_TRAIN_RUNLOG_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "ashlar/err.h"
+
+struct ash_runlog;
+
+struct ash_log_record {
+    uint64_t step, tokens; /* both counted from the beginning of the run */
+    double time_s;         /* spent in the run so far, over all its parts */
+    float loss, grad_norm, lr, tokens_per_s;
+    float valid_loss; /* NaN: not measured */
+    bool skipped, hashed;
+    uint64_t state_hash; /* where hashed */
+};
+
+/* Open path for a run that has done `step` steps: what an earlier part logged up to there is kept and read. */
+int ash_runlog_open(const char *path, uint64_t step, struct ash_runlog **log_out, struct ash_err *err);
+/* Tries once more to write what waits. NULL is a no-op. */
+void ash_runlog_close(struct ash_runlog *log);
+
+/* Append one step. -ENOSPC and the like: the line is kept and written later; the caller may tell and go on. */
+int ash_runlog_add(struct ash_runlog *log, const struct ash_log_record *record, struct ash_err *err);
+/* Flush to disk what was added: before a checkpoint says that these steps are done. */
+int ash_runlog_sync(struct ash_runlog *log, struct ash_err *err);
+
+/* All steps logged so far, ascending; borrowed until the next add. */
+size_t ash_runlog_count(const struct ash_runlog *log);
+const struct ash_log_record *ash_runlog_records(const struct ash_runlog *log);
+
+#endif
