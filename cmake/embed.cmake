@@ -1,0 +1,18 @@
+# Pages under src/ become C arrays of the library: src/train/report.html is `ash_embed_report_html` (NUL-terminated).
+# Included by CMakeLists.txt it sets the rules up; run as a script (-DINPUT -DOUTPUT -DNAME) it converts one file.
+if(DEFINED INPUT)
+  file(READ "${INPUT}" bytes HEX)
+  string(REGEX REPLACE "(................................)" "\\1\n" bytes "${bytes}")
+  string(REGEX REPLACE "([0-9a-f][0-9a-f])" "0x\\1," bytes "${bytes}")
+  file(WRITE "${OUTPUT}" "/* Made from a page under src/. */\nextern const char ${NAME}[];\nconst char ${NAME}[] = {\n${bytes}0x00};\n")
+  return()
+endif()
+file(GLOB_RECURSE pages CONFIGURE_DEPENDS src/*.html)
+foreach(page ${pages})
+  get_filename_component(stem ${page} NAME_WE)
+  set(output ${CMAKE_BINARY_DIR}/generated/${stem}_html.c)
+  add_custom_command(OUTPUT ${output} DEPENDS ${page} cmake/embed.cmake VERBATIM
+    COMMAND ${CMAKE_COMMAND} -DINPUT=${page} -DOUTPUT=${output} -DNAME=ash_embed_${stem}_html
+            -P ${CMAKE_SOURCE_DIR}/cmake/embed.cmake)
+  target_sources(ashlar_lib PRIVATE ${output})
+endforeach()
