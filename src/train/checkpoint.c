@@ -1,0 +1,270 @@
+/* checkpoint: a state as a committed folder and back. Weights are saved by the model, moments as one more safetensors file
+ * beside them, counters in the manifest. */
+#include "train/checkpoint.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "storage/commit.h"
+#include "storage/safetensors.h"
+#include "train/tokenizer_files.h"
+
+#define PREFIX "step-"
+#define MOMENTS_FILE "optimizer.safetensors"
+#define EXPORT_NAME "model"
+
+/* ---- saving ------------------------------------------------------------------------------------------------------ */
+
+/* The moments as tensors to write: m.<name> and v.<name> of each trained parameter. */
+struct moments {
+    const struct ash_state *state;
+    struct ash_tensor_spec *specs;
+    char (*names)[sizeof(((struct ash_param *)0)->name) + 2];
+    size_t count;
+};
+
+static void add_moment(struct moments *moments, char kind, const struct ash_param *param, const struct ash_buffer *buffer)
+{
+    struct ash_tensor_spec *spec = &moments->specs[moments->count];
+
+    snprintf(moments->names[moments->count], sizeof(*moments->names), "%c.%s", kind, param->name);
+    *spec = (struct ash_tensor_spec){.name = moments->names[moments->count], .dtype = ASH_F32, .dim_count = param->dim_count};
+    for (int d = 0; d < param->dim_count; d++)
+        spec->dims[d] = param->dims[d];
+    spec->data = (const float *)buffer->data + param->offset;
+    moments->count++;
+}
+
+/* Bytes of a moment, out of whatever memory it lives in. */
+static int fill_moment(void *ctx, size_t index, size_t first_byte, void *buf, size_t size_bytes)
+{
+    const struct moments *moments = ctx;
+    const char *from = (const char *)moments->specs[index].data + first_byte;
+
+    return moments->state->exec->memory->copy(buf, from, size_bytes);
+}
+
+static int write_moments(const struct ash_state *state, const char *dir, struct ash_err *err)
+{
+    size_t params = ash_model_param_count(state->model);
+    struct moments moments = {.state = state};
+    char path[PATH_MAX];
+    int rc = -ENOMEM;
+
+    moments.specs = calloc(2 * params + 1, sizeof(*moments.specs));
+    moments.names = calloc(2 * params + 1, sizeof(*moments.names));
+    if (moments.specs == NULL || moments.names == NULL) {
+        ash_err_set(err, rc, "out of memory for the names of %zu tensors", 2 * params);
+        goto out;
+    }
+    for (size_t i = 0; i < params; i++) {
+        const struct ash_param *param = ash_model_param(state->model, i);
+        if (!param->trained) continue;
+        add_moment(&moments, 'm', param, &state->m);
+        add_moment(&moments, 'v', param, &state->v);
+    }
+    rc = ash_path_join(path, sizeof(path), dir, MOMENTS_FILE);
+    if (rc < 0)
+        ash_err_set(err, rc, "%s: the path is too long", dir);
+    else
+        rc = ash_safetensors_write(path, moments.specs, moments.count, NULL, 0, fill_moment, &moments, err);
+
+out:
+    free(moments.specs);
+    free(moments.names);
+    return rc;
+}
+
+static json_t *encode_state(const struct ash_state *state, const struct ash_checkpoint_save *save)
+{
+    char state_hash[24], data_hash[24];
+
+    snprintf(state_hash, sizeof(state_hash), "%016" PRIx64, save->state_hash);
+    snprintf(data_hash, sizeof(data_hash), "%016" PRIx64, save->data_hash);
+    return json_pack("{s:I, s:I, s:s, s:s, s:o, s:s}", "step", (json_int_t)state->step, "updates",
+                     (json_int_t)state->updates, "state_hash", state_hash, "data_hash", data_hash, "guard",
+                     ash_guard_encode(&state->guard), "job", save->job_yaml);
+}
+
+int ash_checkpoint_save(const struct ash_state *state, const struct ash_checkpoint_save *save, struct ash_err *err)
+{
+    struct ash_commit *commit = NULL;
+    json_t *json = NULL;
+    char name[32], path[PATH_MAX];
+    int rc;
+
+    snprintf(name, sizeof(name), PREFIX "%06" PRIu64, state->step);
+    if ((rc = ash_path_join(path, sizeof(path), save->root, name)) < 0)
+        return ash_err_set(err, rc, "%s: the path is too long", save->root);
+    if ((rc = ash_commit_begin(path, &commit, err)) < 0) return rc;
+    if ((rc = ash_model_save(state->model, ash_commit_dir(commit), ASH_F32, 0, err)) < 0) goto fail;
+    if ((rc = write_moments(state, ash_commit_dir(commit), err)) < 0) goto fail;
+    rc = ash_tokenizer_files_copy(save->tokenizer_dir, ash_commit_dir(commit), ash_model_config(state->model), err);
+    if (rc < 0) goto fail;
+    json = encode_state(state, save);
+    if (json == NULL) {
+        rc = ash_err_set(err, -ENOMEM, "out of memory for a checkpoint's manifest");
+        goto fail;
+    }
+    rc = ash_commit_finish(commit, json, err);
+    json_decref(json);
+    return rc;
+
+fail:
+    ash_commit_abort(commit);
+    return rc;
+}
+
+int ash_checkpoint_prune(const char *root, size_t keep, struct ash_err *err)
+{
+    return ash_commit_prune(root, PREFIX, keep > 0 ? keep : SIZE_MAX, err);
+}
+
+int ash_checkpoint_export(const struct ash_state *state, const char *tokenizer_dir, const char *parent, struct ash_err *err)
+{
+    struct ash_commit *commit = NULL;
+    char dir[PATH_MAX];
+    int rc = ash_path_join(dir, sizeof(dir), parent, EXPORT_NAME);
+
+    if (rc < 0) return ash_err_set(err, rc, "%s: the path is too long", parent);
+    if ((rc = ash_commit_prune(parent, EXPORT_NAME ".", SIZE_MAX, err)) < 0) return rc; /* what a killed export left */
+    if ((rc = ash_commit_begin(dir, &commit, err)) < 0) return rc;
+    rc = ash_model_save(state->model, ash_commit_dir(commit), ASH_F32, 0, err);
+    if (rc == 0) rc = ash_tokenizer_files_copy(tokenizer_dir, ash_commit_dir(commit), ash_model_config(state->model), err);
+    if (rc == 0) return ash_commit_finish(commit, NULL, err);
+    ash_commit_abort(commit);
+    return rc;
+}
+
+/* ---- finding ----------------------------------------------------------------------------------------------------- */
+
+void ash_checkpoint_fini(struct ash_checkpoint *checkpoint)
+{
+    free(checkpoint->job_yaml);
+    free(checkpoint->skipped);
+    memset(checkpoint, 0, sizeof(*checkpoint));
+}
+
+bool ash_checkpoint_exists(const char *root)
+{
+    DIR *dir = opendir(root);
+    bool found = false;
+
+    if (dir == NULL) return false;
+    for (struct dirent *entry = readdir(dir); entry != NULL && !found; entry = readdir(dir))
+        found = strncmp(entry->d_name, PREFIX, strlen(PREFIX)) == 0;
+    closedir(dir);
+    return found;
+}
+
+static int decode_hash(const json_t *json, const char *key, uint64_t *hash_out, struct ash_err *err)
+{
+    const char *text = NULL;
+    char *end = NULL;
+    int rc = ash_json_string(json, key, &text, err);
+
+    if (rc < 0) return rc;
+    if (rc == 0 || text[0] == '\0') return ash_err_set(err, -EBADMSG, "the manifest has no %s", key);
+    *hash_out = strtoull(text, &end, 16);
+    return *end == '\0' ? 0 : ash_err_set(err, -EBADMSG, "the manifest's %s is not hexadecimal", key);
+}
+
+static int decode_state(const json_t *manifest, struct ash_checkpoint *checkpoint, struct ash_err *err)
+{
+    const json_t *state = NULL, *guard = NULL;
+    const char *job = NULL;
+    int64_t step = -1, updates = -1;
+    int rc;
+
+    if ((rc = ash_json_object(manifest, "state", &state, err)) < 0) return rc;
+    if (state == NULL) return ash_err_set(err, -EBADMSG, "the manifest has no state");
+    if ((rc = ash_json_int(state, "step", 0, INT64_MAX, &step, err)) < 0 ||
+        (rc = ash_json_int(state, "updates", 0, INT64_MAX, &updates, err)) < 0 ||
+        (rc = decode_hash(state, "state_hash", &checkpoint->state_hash, err)) < 0 ||
+        (rc = decode_hash(state, "data_hash", &checkpoint->data_hash, err)) < 0 ||
+        (rc = ash_json_object(state, "guard", &guard, err)) < 0 || (rc = ash_json_string(state, "job", &job, err)) < 0)
+        return rc;
+    if (step < 0 || updates < 0 || guard == NULL || job == NULL)
+        return ash_err_set(err, -EBADMSG, "the manifest's state lacks step, updates, guard or job: is this a training checkpoint?");
+    if ((rc = ash_guard_decode(guard, &checkpoint->guard, err)) < 0) return rc;
+    checkpoint->step = (uint64_t)step;
+    checkpoint->updates = (uint64_t)updates;
+    checkpoint->job_yaml = strdup(job);
+    return checkpoint->job_yaml != NULL ? 0 : ash_err_set(err, -ENOMEM, "out of memory");
+}
+
+int ash_checkpoint_find(const char *root, struct ash_checkpoint *checkpoint_out, struct ash_err *err)
+{
+    struct ash_checkpoint checkpoint = {0};
+    struct ash_commit_found found = {0};
+    int rc = ash_commit_latest(root, PREFIX, true, &found, err);
+
+    if (rc < 0) return rc;
+    snprintf(checkpoint.dir, sizeof(checkpoint.dir), "%s", found.path);
+    rc = decode_state(found.manifest, &checkpoint, err);
+    if (rc < 0) {
+        ash_err_prefix(err, rc, "%s", found.path);
+        ash_checkpoint_fini(&checkpoint);
+    } else {
+        checkpoint.skipped = found.skipped;
+        found.skipped = NULL;
+        *checkpoint_out = checkpoint;
+    }
+    ash_commit_found_fini(&found);
+    return rc;
+}
+
+/* ---- loading ----------------------------------------------------------------------------------------------------- */
+
+static int read_moment(const struct ash_safetensors *set, char kind, const struct ash_param *param, struct ash_state *state,
+                       struct ash_buffer *buffer, struct ash_err *err)
+{
+    char name[sizeof(param->name) + 2];
+    const struct ash_tensor_view *view;
+
+    snprintf(name, sizeof(name), "%c.%s", kind, param->name);
+    view = ash_safetensors_find(set, name);
+    if (view == NULL) return ash_err_set(err, -EBADMSG, MOMENTS_FILE " has no tensor %s", name);
+    if (view->dtype != ASH_F32 || ash_tensor_count(view) != param->count)
+        return ash_err_set(err, -EBADMSG, MOMENTS_FILE ": %s is not the float32 moment of a tensor of %zu values", name, param->count);
+    return state->exec->memory->copy((float *)buffer->data + param->offset, view->data, view->size_bytes);
+}
+
+static int read_moments(const struct ash_safetensors *set, struct ash_state *state, struct ash_err *err)
+{
+    for (size_t i = 0; i < ash_model_param_count(state->model); i++) {
+        const struct ash_param *param = ash_model_param(state->model, i);
+        int rc;
+        if (!param->trained) continue;
+        if ((rc = read_moment(set, 'm', param, state, &state->m, err)) < 0) return rc;
+        if ((rc = read_moment(set, 'v', param, state, &state->v, err)) < 0) return rc;
+    }
+    return 0;
+}
+
+int ash_checkpoint_load(const struct ash_checkpoint *checkpoint, struct ash_state *state, struct ash_err *err)
+{
+    struct ash_safetensors *set = NULL;
+    char path[PATH_MAX];
+    int rc = ash_path_join(path, sizeof(path), checkpoint->dir, MOMENTS_FILE);
+
+    if (rc < 0) return ash_err_set(err, rc, "%s: the path is too long", checkpoint->dir);
+    if ((rc = ash_safetensors_open(path, &set, err)) < 0) return rc;
+    rc = read_moments(set, state, err);
+    ash_safetensors_close(set);
+    if (rc < 0) return ash_err_prefix(err, rc, "%s", checkpoint->dir);
+    state->step = checkpoint->step;
+    state->updates = checkpoint->updates;
+    state->guard = checkpoint->guard;
+    if (ash_state_hash(state) != checkpoint->state_hash)
+        return ash_err_set(err, -EBADMSG,
+                           "%s: the state that was read has hash %016" PRIx64 " but %016" PRIx64
+                           " was saved; files or memory are damaged",
+                           checkpoint->dir, ash_state_hash(state), checkpoint->state_hash);
+    return 0;
+}

@@ -1,0 +1,51 @@
+/* checkpoint - a training state on disk: a Hugging Face folder that can be served as it is, the optimizer's moments beside the
+ * weights, and a manifest, written last, that says what run and step this is. A crash or a full disk while saving leaves the
+ * earlier checkpoints as they were. One owner thread. */
+#ifndef ASH_TRAIN_CHECKPOINT_H
+#define ASH_TRAIN_CHECKPOINT_H
+
+#include <limits.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "ashlar/err.h"
+#include "base/json.h"
+#include "train/state.h"
+
+/* What a checkpoint says about itself. Zero-initialise, free with ash_checkpoint_fini. */
+struct ash_checkpoint {
+    char dir[PATH_MAX];
+    uint64_t step, updates, state_hash, data_hash;
+    struct ash_guard_stats guard;
+    char *job_yaml; /* the effective job that made it */
+    char *skipped;  /* a sentence a line for each newer one that is damaged; NULL: none */
+};
+void ash_checkpoint_fini(struct ash_checkpoint *checkpoint);
+
+struct ash_checkpoint_save {
+    const char *root;          /* DIR/checkpoints, made when missing */
+    const char *tokenizer_dir; /* its tokenizer files are copied; NULL: none */
+    const char *job_yaml;
+    uint64_t data_hash, state_hash;
+};
+
+/* Save state as root/step-NNNNNN. On error (a full disk) nothing of it remains and older checkpoints are untouched. */
+int ash_checkpoint_save(const struct ash_state *state, const struct ash_checkpoint_save *save, struct ash_err *err);
+
+/* Remove all but the newest `keep` complete ones (0: keep all), and what killed saves left behind. */
+int ash_checkpoint_prune(const char *root, size_t keep, struct ash_err *err);
+
+/* Are there checkpoints at all, complete or not? */
+bool ash_checkpoint_exists(const char *root);
+/* Find the newest complete checkpoint whose files are undamaged. Returns 0 or -ENOENT when there is none: err says what is wrong with
+ * the newest, if there is one. */
+int ash_checkpoint_find(const char *root, struct ash_checkpoint *checkpoint_out, struct ash_err *err);
+/* Read moments and counters into a state whose model was opened from checkpoint->dir, and hold it to the saved hash: -EBADMSG where
+ * they differ. */
+int ash_checkpoint_load(const struct ash_checkpoint *checkpoint, struct ash_state *state, struct ash_err *err);
+
+/* Write parent/model, a Hugging Face folder of the state's weights (float32) and the tokenizer of tokenizer_dir (NULL: none); an
+ * older one is replaced in one step. */
+int ash_checkpoint_export(const struct ash_state *state, const char *tokenizer_dir, const char *parent, struct ash_err *err);
+
+#endif

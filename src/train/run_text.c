@@ -1,0 +1,199 @@
+/* run: what it tells people, on the screen and in the report. */
+#include "train/run_priv.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "train/report.h"
+
+#define FACT_BYTES 256
+
+double ash_run_elapsed_s(const struct run *run)
+{
+    return run->earlier_s + (double)(ash_clock_ns() - run->start_ns) * 1e-9;
+}
+
+void ash_run_warn(struct run *run, const char *fmt, ...)
+{
+    char text[1024];
+    va_list args;
+
+    va_start(args, fmt);
+    vsnprintf(text, sizeof(text), fmt, args);
+    va_end(args);
+    ash_live_clear(&run->live);
+    ash_log(ASH_LOG_WARN, "%s", text);
+}
+
+/* ---- facts, shared by screen and report -------------------------------------------------------------------------- */
+
+static void say_model(const struct run *run, char *buf)
+{
+    const struct ash_trainer_facts *facts = &run->facts;
+    char weights[32], vocab[32];
+
+    snprintf(buf, FACT_BYTES, "%s, %s parameters (%zu layers, hidden %zu, %zu heads, vocabulary %s)", facts->family,
+             ash_live_count(facts->weights, weights, sizeof(weights)), facts->layers, facts->hidden, facts->heads,
+             ash_live_count(facts->vocab, vocab, sizeof(vocab)));
+}
+
+static void say_data(const struct run *run, char *buf)
+{
+    char train[32], valid[32];
+
+    if (run->facts.valid_sequences == 0)
+        snprintf(buf, FACT_BYTES, "%s tokens, no validation", ash_live_short((double)run->facts.train_tokens, train, sizeof(train)));
+    else
+        snprintf(buf, FACT_BYTES, "%s tokens, validation on %s",
+                 ash_live_short((double)run->facts.train_tokens, train, sizeof(train)),
+                 ash_live_short((double)run->facts.valid_sequences * (double)run->job->data.seq_tokens, valid, sizeof(valid)));
+}
+
+static void say_length(const struct run *run, char *buf)
+{
+    const struct ash_job *job = run->job;
+    double step_tokens = (double)job->train.global_batch * (double)job->data.seq_tokens;
+    double epochs = (double)job->train.steps * (double)job->train.global_batch / (double)run->facts.train_windows;
+    char steps[32], tokens[32];
+
+    snprintf(buf, FACT_BYTES, "%s steps, %s tokens, %.2f epochs",
+             ash_live_count((uint64_t)job->train.steps, steps, sizeof(steps)),
+             ash_live_short((double)job->train.steps * step_tokens, tokens, sizeof(tokens)), epochs);
+}
+
+static void say_batch(const struct run *run, char *buf)
+{
+    const struct ash_job *job = run->job;
+
+    snprintf(buf, FACT_BYTES, "%" PRId64 " sequences of %" PRId64 " tokens in %" PRId64 " grains, micro-batch %" PRId64,
+             job->train.global_batch, job->data.seq_tokens, job->train.grains, job->train.micro_batch);
+}
+
+static void say_memory(const struct run *run, char *buf)
+{
+    const struct ash_trainer_facts *facts = &run->facts;
+    char total[32], state[32], gradients[32], activations[32];
+
+    snprintf(buf, FACT_BYTES, "%sB (state %s, gradients %s, activations %s)",
+             ash_live_short((double)(facts->state_bytes + facts->gradient_bytes + facts->activation_bytes), total, sizeof(total)),
+             ash_live_short((double)facts->state_bytes, state, sizeof(state)),
+             ash_live_short((double)facts->gradient_bytes, gradients, sizeof(gradients)),
+             ash_live_short((double)facts->activation_bytes, activations, sizeof(activations)));
+}
+
+static void say_machine(const struct run *run, char *buf)
+{
+    snprintf(buf, FACT_BYTES, "%d thread%s, %s kernels, %s", run->facts.threads, run->facts.threads == 1 ? "" : "s",
+             run->facts.backend, run->job->train.precision == ASH_PRECISION_BF16 ? "bf16" : "fp32");
+}
+
+static const struct {
+    const char *label;
+    void (*say)(const struct run *run, char *buf); /* at most FACT_BYTES */
+} fact_table[] = {
+    {"model", say_model}, {"data", say_data},     {"length", say_length},
+    {"batch", say_batch}, {"memory", say_memory}, {"machine", say_machine},
+};
+
+/* ---- screen ------------------------------------------------------------------------------------------------------ */
+
+void ash_run_print_start(struct run *run)
+{
+    FILE *screen = run->opts->screen;
+    char text[FACT_BYTES];
+
+    if (run->facts.tokenizer_dir == NULL)
+        ash_run_warn(run, "no tokenizer.json beside the data: the model is saved without one (data.tokenizer names a folder)");
+    if (screen == NULL) return;
+    for (size_t i = 0; i < ASH_COUNT(fact_table); i++) {
+        fact_table[i].say(run, text);
+        fprintf(screen, "%-9s %s\n", fact_table[i].label, text);
+    }
+    if (run->start_step > 0)
+        fprintf(screen, "%-9s at step %" PRIu64 " of %" PRId64 "\n", "resumed", run->start_step, run->job->train.steps);
+    fflush(screen);
+}
+
+static void print_outcome(const struct run *run, FILE *screen)
+{
+    size_t count = ash_runlog_count(run->log);
+    const struct ash_log_record *last = count > 0 ? &ash_runlog_records(run->log)[count - 1] : NULL;
+    const struct ash_state *state = ash_trainer_state(run->trainer);
+    char time[32];
+
+    fprintf(screen, "%" PRIu64 " steps in %s", state->step, ash_clock_format(ash_run_elapsed_s(run), time, sizeof(time)));
+    if (last != NULL) fprintf(screen, ", loss %.4f", (double)last->loss);
+    if (!isnan(run->valid_loss)) fprintf(screen, ", validation loss %.4f", run->valid_loss);
+    if (state->guard.skipped > 0) fprintf(screen, ", %" PRIu64 " steps skipped", state->guard.skipped);
+    fprintf(screen, ", state %016" PRIx64 "\n", run->state_hash);
+}
+
+void ash_run_print_end(struct run *run, bool stopped)
+{
+    FILE *screen = run->opts->screen;
+    const char *dir = run->opts->dir;
+
+    ash_live_clear(&run->live);
+    if (screen == NULL) return;
+    if (stopped) {
+        fprintf(screen, "stopped and saved at step %" PRIu64 " of %" PRId64 "\n", ash_trainer_state(run->trainer)->step,
+                run->job->train.steps);
+        fprintf(screen, "go on with: ashlar train --resume --out %s\n", dir);
+    } else {
+        print_outcome(run, screen);
+        fprintf(screen, "model     %s\nreport    %s\n", run->model, run->report);
+        if (run->facts.tokenizer_dir != NULL)
+            fprintf(screen, "try it    ashlar generate --model %s --prompt TEXT\n", run->model);
+    }
+    fflush(screen);
+}
+
+/* ---- report ------------------------------------------------------------------------------------------------------ */
+
+static const char *base_name(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+
+    return slash != NULL && slash[1] != '\0' ? slash + 1 : path;
+}
+
+void ash_run_report(struct run *run, const char *status)
+{
+    char texts[ASH_COUNT(fact_table) + 2][FACT_BYTES];
+    struct ash_report_fact facts[ASH_COUNT(fact_table) + 2];
+    struct ash_err err = {0};
+    size_t count = 0;
+    char time[32];
+
+    for (; count < ASH_COUNT(fact_table); count++) {
+        fact_table[count].say(run, texts[count]);
+        facts[count] = (struct ash_report_fact){fact_table[count].label, texts[count]};
+    }
+    snprintf(texts[count], FACT_BYTES, "%s", ash_clock_format(ash_run_elapsed_s(run), time, sizeof(time)));
+    facts[count] = (struct ash_report_fact){"time", texts[count]};
+    count++;
+    snprintf(texts[count], FACT_BYTES, "%016" PRIx64, run->state_hash);
+    facts[count] = (struct ash_report_fact){"state hash", texts[count]};
+    count++;
+    struct ash_report report = {.title = base_name(run->opts->dir),
+                                .status = status,
+                                .running = strcmp(status, "running") == 0,
+                                .total_steps = (uint64_t)run->job->train.steps,
+                                .facts = facts,
+                                .fact_count = count,
+                                .records = ash_runlog_records(run->log),
+                                .record_count = ash_runlog_count(run->log)};
+    run->report_ns = ash_clock_ns();
+    if (ash_report_write(run->report, &report, &err) == 0)
+        run->report_failing = false;
+    else if (!run->report_failing) {
+        run->report_failing = true;
+        ash_run_warn(run, "the report was not written, training goes on: %s", err.text);
+    }
+}
