@@ -15,6 +15,7 @@ struct ash_cmd {
     int (*run)(int argc, char **argv);
 };
 
+extern const struct ash_cmd ash_cmd_train;
 extern const struct ash_cmd ash_cmd_version;
 
 /* Run the one of commands that argv[1] names, or print their list (--help, -h, help: exit code 0; nothing: 2). A name that is not

@@ -1,0 +1,129 @@
+/* ashlar train: a job file and overrides in, a folder with a trained model out. Only composes: see train/run.h. */
+#include "cmd/cmd.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <signal.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include "base/assert.h"
+#include "base/file.h"
+#include "base/interrupt.h"
+#include "base/log.h"
+#include "observe/exporter.h"
+#include "train/job.h"
+#include "train/run.h"
+
+#define EXIT_INTERRUPTED 130 /* what a shell expects after Ctrl-C */
+
+struct flags {
+    const char *out;
+    bool resume, allow_change;
+    int64_t metrics_port;
+};
+
+static const struct ash_opt flag_opts[] = {
+    {.name = "out", .type = ASH_OPT_STRING, .offset = offsetof(struct flags, out),
+     .help = "folder of the run: checkpoints, log.jsonl, report.html, model"},
+    {.name = "resume", .type = ASH_OPT_BOOL, .offset = offsetof(struct flags, resume),
+     .help = "go on from the newest checkpoint in --out (JOB.yaml may be left out)"},
+    {.name = "allow_change", .type = ASH_OPT_BOOL, .offset = offsetof(struct flags, allow_change),
+     .help = "resume although the job or the data changed in something that changes results"},
+    {.name = "metrics_port", .type = ASH_OPT_INT, .offset = offsetof(struct flags, metrics_port), .fallback = "0", .max = 65535,
+     .help = "serve Prometheus metrics on this port; 0: do not"},
+};
+static const struct ash_opt_table flag_table = {"", "flags", flag_opts, ASH_COUNT(flag_opts)};
+
+static const struct ash_cmd_usage usage = {
+    .synopsis = "ashlar train JOB.yaml [section.setting=value ...] --out DIR\nashlar train --resume --out DIR",
+    .about = "Trains a language model. JOB.yaml holds the settings below, as one map per section; words of the form\n"
+             "section.setting=value override them. Ctrl-C saves and ends, --resume goes on as if nothing had happened:\n"
+             "results depend on the job and the data alone, never on threads, micro-batches or interruptions.",
+    .examples = "  ashlar train examples/quickstart.yaml --out runs/quickstart\n"
+                "  ashlar train job.yaml optimizer.lr=1e-3 train.steps=2000 --out runs/lr-1e-3 --metrics-port 9100\n"
+                "  ashlar train --resume --out runs/quickstart runtime.threads=4",
+};
+
+/* The job file: the one named, or the one that the run to resume left in its folder. */
+static int load_job(struct ash_opts *opts, const struct flags *flags, const char *path, struct ash_err *err)
+{
+    char left[PATH_MAX];
+
+    if (path != NULL) return ash_opts_load_yaml(opts, path, err);
+    if (ash_path_join(left, sizeof(left), flags->out, "job.yaml") < 0)
+        return ash_err_set(err, -ENAMETOOLONG, "--out: the path is too long");
+    return ash_opts_load_yaml(opts, left, err);
+}
+
+/* Settings come from defaults, then the job file, then the environment, then the command line, whose words are read a second time
+ * because they say where the file is. Returns ASH_CMD_GO or an exit code. */
+static int read_settings(struct ash_opts *opts, const struct flags *flags, int argc, char **argv)
+{
+    const char *words[1] = {NULL};
+    struct ash_err err = {0};
+    size_t count = 0;
+    bool help;
+    int rc = ash_cmd_parse(&usage, opts, argc, argv, words, ASH_COUNT(words), &count);
+
+    if (rc != ASH_CMD_GO) return rc;
+    if (flags->out == NULL) return ash_cmd_misuse("train", "where to? give --out DIR");
+    if (count == 0 && !flags->resume) return ash_cmd_misuse("train", "what to train? give a job file");
+    if (load_job(opts, flags, words[0], &err) < 0 || ash_opts_set_env(opts, &err) < 0 ||
+        ash_opts_parse_args(opts, argc - 1, argv + 1, words, ASH_COUNT(words), &count, &help, &err) < 0) {
+        ash_log(ASH_LOG_ERROR, "%s", err.text);
+        return 2;
+    }
+    return ASH_CMD_GO;
+}
+
+static int train(const struct ash_job *job, const struct flags *flags, struct ash_err *err)
+{
+    struct ash_run_opts opts = {.dir = flags->out,
+                                .resume = flags->resume,
+                                .allow_change = flags->allow_change,
+                                .screen = stdout,
+                                .terminal = isatty(STDOUT_FILENO),
+                                .stop = ash_interrupt_requested};
+    struct ash_run_result result = {0};
+    struct ash_exporter *exporter = NULL;
+    int rc;
+
+    if (flags->metrics_port > 0) {
+        rc = ash_exporter_open(NULL, (int)flags->metrics_port, &exporter, err);
+        if (rc < 0) return rc;
+    }
+    signal(SIGXFSZ, SIG_IGN); /* a file-size limit is a failed save, not the end */
+    signal(SIGPIPE, SIG_IGN); /* nor is a reader of the screen who left */
+    ash_interrupt_install();
+    rc = ash_run(job, &opts, &result, err);
+    ash_exporter_close(exporter);
+    if (rc < 0) return rc;
+    return result.stopped ? EXIT_INTERRUPTED : 0;
+}
+
+static int run(int argc, char **argv)
+{
+    struct flags flags;
+    struct ash_job job;
+    struct ash_opt_binding bindings[1 + ASH_JOB_SECTIONS] = {{&flag_table, &flags}};
+    struct ash_opts *opts = NULL;
+    struct ash_err err = {0};
+    int rc, exit_code;
+
+    ash_job_bind(&job, bindings + 1);
+    rc = ash_opts_open(bindings, ASH_COUNT(bindings), &opts, &err);
+    if (rc < 0) return ash_cmd_fail(&err);
+    exit_code = read_settings(opts, &flags, argc, argv);
+    if (exit_code == ASH_CMD_GO) {
+        ash_log_set_level((enum ash_log_level)job.runtime.log_level);
+        rc = ash_job_resolve(&job, &err);
+        if (rc == 0) rc = train(&job, &flags, &err);
+        exit_code = rc < 0 ? ash_cmd_fail(&err) : rc;
+    }
+    ash_opts_close(opts);
+    return exit_code;
+}
+
+const struct ash_cmd ash_cmd_train = {"train", "train a model from a job file", run};
