@@ -8,8 +8,10 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/assert.h"
+#include "base/hash.h"
 #include "base/json.h"
 #include "base/workers.h"
 #include "model/tokenizer.h"
@@ -18,6 +20,7 @@
 
 #define BATCH_BYTES_PER_THREAD ((size_t)1 << 20)
 #define BATCH_BYTES_MIN ((size_t)2 << 20)
+#define LISTED_FILES_MAX 1000
 
 static const char *const split_names[] = {"none", "blank-line", "line", NULL};
 static const char *const format_names[] = {"auto", "text", "jsonl", NULL};
@@ -54,7 +57,7 @@ static const struct ash_opt opts_list[] = {
      "replace the data that is in the folder", 0, 0, NULL},
 };
 
-const struct ash_opt_table ash_tokenize_table = {"", "text to token shards", opts_list, ASH_COUNT(opts_list)};
+const struct ash_opt_table ash_tokenize_table = {"", "options", opts_list, ASH_COUNT(opts_list)};
 
 struct ash_tokenize {
     struct ash_tokenize_opts opts;
@@ -107,20 +110,33 @@ static int open_input(struct ash_tokenize *job, const char *const *paths, size_t
     return 0;
 }
 
+/* The files in one number: any other name, size or time is another input. */
+static json_t *summarize_inputs(const struct ash_tokenize *job)
+{
+    size_t count = ash_input_file_count(job->input);
+    uint64_t hash = count;
+    char text[24];
+
+    for (size_t i = 0; i < count; i++) {
+        const struct ash_input_file *file = ash_input_file(job->input, i);
+
+        hash = ash_hash_bytes(file->path, strlen(file->path), hash);
+        hash = ash_hash_mix(hash ^ file->size_bytes);
+        hash = ash_hash_mix(hash ^ (uint64_t)file->mtime_ns);
+    }
+    snprintf(text, sizeof(text), "%016" PRIx64, hash);
+    return json_pack("{s:I, s:I, s:s}", "files", (json_int_t)count, "bytes", (json_int_t)job->status.bytes_total,
+                     "hash", text);
+}
+
+/* The first files by name, for people. A name that is not UTF-8 is left out. */
 static json_t *list_inputs(const struct ash_input *input)
 {
     json_t *list = json_array();
+    size_t count = ash_input_file_count(input);
 
-    for (size_t i = 0; i < ash_input_file_count(input); i++) {
-        const struct ash_input_file *file = ash_input_file(input, i);
-
-        if (json_array_append_new(list, json_pack("{s:s, s:I, s:I}", "path", file->path, "bytes",
-                                                  (json_int_t)file->size_bytes, "mtime_ns",
-                                                  (json_int_t)file->mtime_ns)) < 0) {
-            json_decref(list);
-            return NULL;
-        }
-    }
+    for (size_t i = 0; i < count && i < LISTED_FILES_MAX; i++)
+        json_array_append_new(list, json_string(ash_input_file(input, i)->path));
     return list;
 }
 
@@ -136,9 +152,8 @@ static int make_key(struct ash_tokenize *job, struct ash_err *err)
                          "eos", (int)job->status.eos_id, "add_special", (int)opts->add_special, "split",
                          split_names[opts->split], "format", format_names[opts->format], "field", opts->field,
                          "on_error", on_error_names[opts->on_error], "shard_tokens", (json_int_t)opts->shard_tokens,
-                         "max_document", (json_int_t)opts->max_document, "inputs", list_inputs(job->input));
-    if (job->key == NULL)
-        return ash_err_set(err, -EINVAL, "the name of an input file or of --field is not UTF-8, or memory is short");
+                         "max_document", (json_int_t)opts->max_document, "inputs", summarize_inputs(job));
+    if (job->key == NULL) return ash_err_set(err, -EINVAL, "--field is not UTF-8, or memory is short");
     return 0;
 }
 
@@ -270,7 +285,8 @@ static int finish(struct ash_tokenize *job, struct ash_err *err)
     rc = ash_tokenizer_copy(job->opts.tokenizer, job->opts.out, err);
     if (rc < 0) return rc;
     source = json_copy(job->key);
-    if (source == NULL || json_object_set_new(source, "empty", json_integer((json_int_t)job->status.empty)) < 0 ||
+    if (source == NULL || json_object_set_new(source, "paths", list_inputs(job->input)) < 0 ||
+        json_object_set_new(source, "empty", json_integer((json_int_t)job->status.empty)) < 0 ||
         json_object_set_new(source, "skipped", json_integer((json_int_t)job->status.skipped)) < 0)
         rc = ash_err_set(err, -ENOMEM, "out of memory");
     if (rc == 0) rc = ash_folder_finish(job->folder, source, err);
@@ -306,6 +322,7 @@ int ash_tokenize_step(struct ash_tokenize *job, struct ash_err *err)
 void ash_tokenize_status(const struct ash_tokenize *job, struct ash_tokenize_status *status_out)
 {
     *status_out = job->status;
+    status_out->complete = job->done;
     status_out->shards = ash_folder_manifest(job->folder)->shard_count;
     status_out->first_skipped = job->first_skipped.code != 0 ? job->first_skipped.text : NULL;
     status_out->bytes_done = job->pos.offset;

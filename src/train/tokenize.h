@@ -30,6 +30,7 @@ struct ash_tokenize_status {
     uint64_t tokens, documents;       /* in the output so far */
     uint64_t empty, skipped;          /* documents left out: without text; broken (on_error skip) */
     size_t shards, kept_shards;       /* complete on disk; of these, found there at open */
+    bool complete;                    /* the manifest is written */
     int32_t eos_id;
     const char *eos;           /* its content, or NULL; borrowed from the job */
     const char *first_skipped; /* what was wrong with the first document that this run skipped, or NULL; borrowed */
