@@ -14,7 +14,7 @@
 /* The lane-th word of a counter: some draws need more than one. */
 static uint64_t draw(uint64_t seed, uint64_t stream, uint64_t counter, uint64_t lane)
 {
-    uint64_t key = ash_hash_mix(ash_hash_mix(seed + GOLDEN) ^ (stream * 0xbf58476d1ce4e5b9u + lane));
+    uint64_t key = ash_hash_mix(ash_hash_mix(seed + GOLDEN) ^ (stream * 0xd1342543de82ef95u + lane));
 
     return ash_hash_mix(key ^ ash_hash_mix(counter + GOLDEN * (key | 1)));
 }
@@ -46,12 +46,24 @@ uint64_t ash_rng_below(uint64_t seed, uint64_t stream, uint64_t counter, uint64_
     }
 }
 
-/* log(x) for a normal x > 0, to about 1e-16 relative: x = m * 2^e with m in [sqrt(1/2), sqrt(2)), log m = 2 atanh((m-1)/(m+1)). */
+/* c[0] + c[1] z + ... + c[count - 1] z^(count - 1). */
+static double polynomial(const double *c, int count, double z)
+{
+    double sum = c[count - 1];
+
+    for (int i = count - 2; i >= 0; i--)
+        sum = sum * z + c[i];
+    return sum;
+}
+
+/* log(x) for a normal x > 0, to about 1e-16: x = m * 2^e with m in [sqrt(1/2), sqrt(2)), log m = 2 atanh((m - 1) / (m + 1)). */
 static double plain_log(double x)
 {
+    static const double c[] = {2.0,        2.0 / 3.0,  2.0 / 5.0,  2.0 / 7.0,  2.0 / 9.0, 2.0 / 11.0,
+                               2.0 / 13.0, 2.0 / 15.0, 2.0 / 17.0, 2.0 / 19.0, 2.0 / 21.0};
     uint64_t bits;
     int exponent;
-    double m, s, z, sum = 0;
+    double m, s;
 
     memcpy(&bits, &x, sizeof(bits));
     exponent = (int)(bits >> 52) - 1023;
@@ -62,29 +74,38 @@ static double plain_log(double x)
         exponent++;
     }
     s = (m - 1.0) / (m + 1.0);
-    z = s * s;
-    for (int n = 23; n >= 1; n -= 2)
-        sum = sum * z + 1.0 / n;
-    return 2.0 * s * sum + exponent * 0.69314718055994530942;
+    return s * polynomial(c, ASH_COUNT(c), s * s) + exponent * 0.69314718055994530942;
 }
 
-/* sin(t) and cos(t) for |t| <= pi/4. */
+/* sin(t) and cos(t) for |t| <= pi/4: their Taylor series, whose next term is below 1e-17. */
 static double plain_sin(double t)
 {
-    double z = t * t, sum = 1.0;
+    static const double c[] = {1.0,
+                               -1.0 / 6.0,
+                               1.0 / 120.0,
+                               -1.0 / 5040.0,
+                               1.0 / 362880.0,
+                               -1.0 / 39916800.0,
+                               1.0 / 6227020800.0,
+                               -1.0 / 1307674368000.0,
+                               1.0 / 355687428096000.0};
 
-    for (int n = 16; n >= 2; n -= 2)
-        sum = 1.0 - sum * z / (n * (n + 1));
-    return t * sum;
+    return t * polynomial(c, ASH_COUNT(c), t * t);
 }
 
 static double plain_cos(double t)
 {
-    double z = t * t, sum = 1.0;
+    static const double c[] = {1.0,
+                               -1.0 / 2.0,
+                               1.0 / 24.0,
+                               -1.0 / 720.0,
+                               1.0 / 40320.0,
+                               -1.0 / 3628800.0,
+                               1.0 / 479001600.0,
+                               -1.0 / 87178291200.0,
+                               1.0 / 20922789888000.0};
 
-    for (int n = 17; n >= 1; n -= 2)
-        sum = 1.0 - sum * z / (n * (n + 1));
-    return sum;
+    return polynomial(c, ASH_COUNT(c), t * t);
 }
 
 /* cos(2 pi u) for u in [0, 1): the nearest quarter turn, and what is left of the angle. */

@@ -1,0 +1,185 @@
+/* json: strict parsing, messages that name the place, typed look-ups with limits, saving. */
+#include "base/json.h"
+
+#include <stdarg.h>
+#include <setjmp.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "base/assert.h"
+#include "base/str.h"
+
+static json_t *parse(const char *text)
+{
+    struct ash_err err = {0};
+    json_t *json = NULL;
+
+    assert_int_equal(ash_json_parse(text, strlen(text), "t.json", &json, &err), 0);
+    return json;
+}
+
+static void check_refused(const char *text, size_t size_bytes, const char *expected)
+{
+    struct ash_err err = {0};
+    json_t *json = NULL;
+
+    assert_int_equal(ash_json_parse(text, size_bytes, "t.json", &json, &err), -EINVAL);
+    assert_null(json);
+    if (strstr(err.text, expected) == NULL) fail_msg("'%s' is not in '%s'", expected, err.text);
+}
+
+static void test_refused(void **state)
+{
+    static const struct {
+        const char *text, *expected;
+    } bad[] = {
+        {"", "t.json:1:0"},
+        {"{\"a\": 1,\n \"b\": }", "t.json:2:7"},
+        {"{\"a\": 1} x", "t.json:1:"},
+        {"{\"a\": 1, \"a\": 2}", "duplicate"},
+        {"{\"a\": 1", "t.json"},
+        {"[1, 2,]", "t.json"},
+        {"{\"a\": \"\xff\"}", "unable to decode byte"},
+        {"{\"a\": \"\xed\xa0\x80\"}", "unable to decode byte"},
+        {"{\"a\": 1e999}", "t.json"},
+        {"{\"a\": 99999999999999999999}", "t.json"},
+        {"{'a': 1}", "t.json"},
+        {"{\"a\": NaN}", "t.json"},
+        {"nothing", "t.json"},
+    };
+    (void)state;
+
+    for (size_t i = 0; i < ASH_COUNT(bad); i++)
+        check_refused(bad[i].text, strlen(bad[i].text), bad[i].expected);
+    check_refused("{\"a\":\0 1}", 9, "t.json");
+}
+
+static void test_depth_is_bounded(void **state)
+{
+    struct ash_str text = {0};
+    (void)state;
+
+    for (int i = 0; i < 100000; i++)
+        assert_int_equal(ash_str_adds(&text, "["), 0);
+    check_refused(text.data, text.size_bytes, "depth");
+    ash_str_fini(&text);
+}
+
+static void test_lookups(void **state)
+{
+    json_t *json = parse("{\"i\": 7, \"d\": 1.5, \"b\": true, \"s\": \"x\", \"o\": {}, \"a\": [], \"n\": null}");
+    struct ash_err err = {0};
+    const json_t *found = NULL;
+    const char *text = "default";
+    int64_t i = 1;
+    double d = 2;
+    bool b = false;
+    (void)state;
+
+    assert_int_equal(ash_json_int(json, "i", 0, 10, &i, &err), 1);
+    assert_int_equal(i, 7);
+    assert_int_equal(ash_json_double(json, "d", 0, 10, &d, &err), 1);
+    assert_true(d == 1.5);
+    assert_int_equal(ash_json_double(json, "i", 0, 10, &d, &err), 1); /* an integer is a number */
+    assert_true(d == 7);
+    assert_int_equal(ash_json_bool(json, "b", &b, &err), 1);
+    assert_true(b);
+    assert_int_equal(ash_json_string(json, "s", &text, &err), 1);
+    assert_string_equal(text, "x");
+    assert_int_equal(ash_json_object(json, "o", &found, &err), 1);
+    assert_true(json_is_object(found));
+    assert_int_equal(ash_json_array(json, "a", &found, &err), 1);
+    assert_true(json_is_array(found));
+    json_decref(json);
+}
+
+static void test_absent_and_null_keep_the_default(void **state)
+{
+    json_t *json = parse("{\"n\": null}");
+    static const char *const keys[] = {"n", "absent"};
+    (void)state;
+
+    for (int k = 0; k < 2; k++) {
+        const json_t *found = NULL;
+        const char *text = "default";
+        int64_t i = 1;
+        double d = 2;
+        bool b = true;
+        assert_int_equal(ash_json_int(json, keys[k], 0, 10, &i, NULL), 0);
+        assert_int_equal(ash_json_double(json, keys[k], 0, 10, &d, NULL), 0);
+        assert_int_equal(ash_json_bool(json, keys[k], &b, NULL), 0);
+        assert_int_equal(ash_json_string(json, keys[k], &text, NULL), 0);
+        assert_int_equal(ash_json_object(json, keys[k], &found, NULL), 0);
+        assert_int_equal(ash_json_array(json, keys[k], &found, NULL), 0);
+        assert_true(i == 1 && d == 2 && b && found == NULL);
+        assert_string_equal(text, "default");
+    }
+    json_decref(json);
+}
+
+static void test_wrong_types_and_ranges(void **state)
+{
+    json_t *json = parse("{\"i\": 7, \"d\": 1.5, \"s\": \"x\"}");
+    struct ash_err err = {0};
+    const json_t *found = NULL;
+    const char *text = NULL;
+    int64_t i = 1;
+    double d = 2;
+    bool b = true;
+    (void)state;
+
+    assert_int_equal(ash_json_int(json, "s", 0, 10, &i, &err), -EINVAL);
+    assert_string_equal(err.text, "'s' must be an integer, but it is a string");
+    assert_int_equal(ash_json_int(json, "d", 0, 10, &i, &err), -EINVAL);
+    assert_int_equal(ash_json_int(json, "i", 8, 10, &i, &err), -EINVAL);
+    assert_string_equal(err.text, "'i' is 7, but it must be from 8 to 10");
+    assert_int_equal(ash_json_int(json, "i", 0, 6, &i, &err), -EINVAL);
+    assert_int_equal(ash_json_double(json, "d", 2, 3, &d, &err), -EINVAL);
+    assert_string_equal(err.text, "'d' is 1.5, but it must be from 2 to 3");
+    assert_int_equal(ash_json_double(json, "s", 2, 3, &d, &err), -EINVAL);
+    assert_int_equal(ash_json_bool(json, "i", &b, &err), -EINVAL);
+    assert_int_equal(ash_json_string(json, "i", &text, &err), -EINVAL);
+    assert_int_equal(ash_json_object(json, "i", &found, &err), -EINVAL);
+    assert_int_equal(ash_json_array(json, "i", &found, NULL), -EINVAL);
+    assert_true(i == 1 && d == 2 && b && text == NULL && found == NULL);
+    json_decref(json);
+}
+
+static void test_save_and_load(void **state)
+{
+    char path[] = "/tmp/ashlar-json-XXXXXX";
+    json_t *json = parse("{\"z\": [1, 2.5], \"a\": \"caf\xc3\xa9\"}"), *back = NULL;
+    struct ash_err err = {0};
+    int fd = mkstemp(path);
+    (void)state;
+
+    assert_true(fd >= 0);
+    close(fd);
+    assert_int_equal(ash_json_save(path, json, &err), 0);
+    assert_int_equal(ash_json_load(path, &back, &err), 0);
+    assert_true(json_equal(json, back));
+    unlink(path);
+    json_decref(back);
+    assert_int_equal(ash_json_load(path, &back, &err), -ENOENT);
+    assert_non_null(strstr(err.text, path));
+    assert_int_equal(ash_json_save("/nonexistent/x.json", json, &err), -ENOENT);
+    json_decref(json);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_depth_is_bounded),
+        cmocka_unit_test(test_lookups),
+        cmocka_unit_test(test_absent_and_null_keep_the_default),
+        cmocka_unit_test(test_wrong_types_and_ranges),
+        cmocka_unit_test(test_save_and_load),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,101 @@
+/* memory: buffers are zeroed, aligned and counted; too much is a sentence. */
+#include "infra/memory.h"
+
+#include <stdarg.h>
+#include <setjmp.h>
+#include <errno.h>
+#include <stdint.h>
+#include <string.h>
+#include <cmocka.h>
+
+static void test_zeroed_aligned_counted(void **state)
+{
+    static const size_t sizes[] = {1, 63, 64, 65, 4096, (size_t)2 << 20, ((size_t)5 << 20) + 3};
+    size_t before = ash_memory_used_bytes();
+    (void)state;
+
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+        struct ash_buffer buffer = {0};
+        assert_int_equal(ash_buffer_init(&buffer, &ash_memory_host, sizes[i], "test", NULL), 0);
+        assert_int_equal((uintptr_t)buffer.data % ASH_MEMORY_ALIGN, 0);
+        assert_int_equal(buffer.size_bytes, sizes[i]);
+        for (size_t j = 0; j < sizes[i]; j++)
+            if (((const char *)buffer.data)[j] != 0) fail_msg("byte %zu of %zu is not zero", j, sizes[i]);
+        assert_int_equal(ash_memory_used_bytes(), before + sizes[i]);
+        assert_true(ash_memory_peak_bytes() >= before + sizes[i]);
+        memset(buffer.data, 0xa5, sizes[i]); /* so that a reused block shows whether it is cleared */
+        ash_buffer_fini(&buffer);
+        assert_null(buffer.data);
+        ash_buffer_fini(&buffer);
+    }
+    assert_int_equal(ash_memory_used_bytes(), before);
+    ash_buffer_fini(NULL);
+}
+
+static void test_empty(void **state)
+{
+    struct ash_buffer buffer = {.data = state};
+
+    assert_int_equal(ash_buffer_init(&buffer, &ash_memory_host, 0, "nothing", NULL), 0);
+    assert_null(buffer.data);
+    ash_buffer_fini(&buffer);
+}
+
+static void test_too_much(void **state)
+{
+    struct ash_buffer buffer = {0};
+    struct ash_err err = {0};
+    size_t before = ash_memory_used_bytes();
+    (void)state;
+
+    assert_int_equal(ash_buffer_init(&buffer, &ash_memory_host, SIZE_MAX / 2, "weights", &err), -ENOMEM);
+    assert_non_null(strstr(err.text, "host memory"));
+    assert_non_null(strstr(err.text, "weights"));
+    assert_null(buffer.data);
+    assert_int_equal(ash_memory_used_bytes(), before);
+}
+
+static int refuse_zero(void *dst, size_t size_bytes)
+{
+    (void)dst, (void)size_bytes;
+    return -EIO;
+}
+
+static void test_device_that_cannot_clear(void **state)
+{
+    struct ash_memory_ops broken = ash_memory_host;
+    struct ash_buffer buffer = {0};
+    struct ash_err err = {0};
+    (void)state;
+
+    broken.zero = refuse_zero;
+    assert_int_equal(ash_buffer_init(&buffer, &broken, 100, "weights", &err), -EIO);
+    assert_null(buffer.data);
+}
+
+static void test_copy(void **state)
+{
+    char to[4] = "abc";
+    (void)state;
+
+    assert_int_equal(ash_memory_host.copy(to, "xyz", 3), 0);
+    assert_string_equal(to, "xyz");
+    assert_int_equal(ash_memory_host.copy(NULL, NULL, 0), 0);
+    assert_int_equal(ash_memory_host.zero(to, 2), 0);
+    assert_int_equal(to[1] + to[2], 'z');
+    assert_true(ash_memory_host.host_visible);
+    assert_int_equal(ash_memory_host.size, sizeof(struct ash_memory_ops));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_zeroed_aligned_counted),
+        cmocka_unit_test(test_empty),
+        cmocka_unit_test(test_too_much),
+        cmocka_unit_test(test_device_that_cannot_clear),
+        cmocka_unit_test(test_copy),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
