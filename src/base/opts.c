@@ -100,7 +100,7 @@ static int add_slot(struct ash_opts *opts, const struct ash_opt_binding *binding
         .table = binding->table, .opt = opt, .field = (char *)binding->object + opt->offset, .key = key};
     opts->count++;
     if (opt->type == ASH_OPT_STRING) *(const char **)slot->field = NULL;
-    if (opt->type == ASH_OPT_LIST) *(struct ash_opt_list *)slot->field = (struct ash_opt_list){0};
+    if (ash_opt_is_list(opt)) *(struct ash_opt_list *)slot->field = (struct ash_opt_list){0};
     return opt->fallback != NULL ? ash_opts_store(opts, slot, opt->fallback, "default", err) : 0;
 }
 

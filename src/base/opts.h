@@ -17,6 +17,7 @@ enum ash_opt_type {
     ASH_OPT_STRING, /* const char *, owned by the set; NULL when unset */
     ASH_OPT_CHOICE, /* int: index into choices */
     ASH_OPT_LIST,   /* struct ash_opt_list of strings: a YAML sequence, or comma-separated text; a repeated flag appends */
+    ASH_OPT_TEXTS,  /* the same, but text is one item as it is, commas and all */
 };
 
 struct ash_opt_list {

@@ -30,7 +30,7 @@ static void add_left(const struct ash_opt_slot *slot, struct ash_str *text)
 {
     static const char *const values[] = {
         [ASH_OPT_INT] = " N", [ASH_OPT_DOUBLE] = " X", [ASH_OPT_BOOL] = "", [ASH_OPT_STRING] = " TEXT",
-        [ASH_OPT_CHOICE] = " ", [ASH_OPT_LIST] = " A,B..."};
+        [ASH_OPT_CHOICE] = " ", [ASH_OPT_LIST] = " A,B...", [ASH_OPT_TEXTS] = " TEXT"};
     bool flag = slot->table->section[0] == '\0';
 
     ash_str_adds(text, flag ? "  --" : "  ");
@@ -186,7 +186,7 @@ static void print_value(const struct ash_opt_slot *slot, FILE *out)
             fputs("null", out);
         else
             print_quoted(string, out);
-    } else if (slot->opt->type == ASH_OPT_LIST) {
+    } else if (ash_opt_is_list(slot->opt)) {
         fputc('[', out);
         for (size_t i = 0; i < list->count; i++) {
             if (i > 0) fputs(", ", out);

@@ -27,6 +27,11 @@ struct ash_opts {
     unsigned generation; /* counts sources: each file, command line, environment or single set is one */
 };
 
+static inline bool ash_opt_is_list(const struct ash_opt *opt)
+{
+    return opt->type == ASH_OPT_LIST || opt->type == ASH_OPT_TEXTS;
+}
+
 /* Do two keys name the same setting? '-' and '_' are equal. */
 bool ash_opts_same_key(const char *a, const char *b);
 /* The slot of key, or NULL. */

@@ -213,7 +213,8 @@ int ash_opts_store(struct ash_opts *opts, struct ash_opt_slot *slot, const char 
     case ASH_OPT_BOOL: rc = store_bool(slot, text, source, err); break;
     case ASH_OPT_CHOICE: rc = store_choice(slot, text, source, err); break;
     case ASH_OPT_STRING: rc = store_string(opts, slot, text, source, err); break;
-    case ASH_OPT_LIST: rc = store_list(opts, slot, text, false, source, err); break;
+    case ASH_OPT_LIST:
+    case ASH_OPT_TEXTS: rc = store_list(opts, slot, text, slot->opt->type == ASH_OPT_TEXTS, source, err); break;
     }
     if (rc == 0) mark_set(opts, slot);
     return rc;
@@ -253,6 +254,7 @@ int ash_opts_show(const struct ash_opt_slot *slot, struct ash_str *text)
         string = *(const char *const *)slot->field;
         return ash_str_adds(text, string != NULL ? string : "");
     case ASH_OPT_LIST:
+    case ASH_OPT_TEXTS:
         for (size_t i = 0; i < list->count && rc == 0; i++)
             rc = ash_str_addf(text, "%s%s", i > 0 ? "," : "", list->items[i]);
         return rc;

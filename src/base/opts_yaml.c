@@ -131,7 +131,7 @@ static int unknown_section(const struct reader *reader, const char *path, size_t
 
 static int set_null(struct reader *reader, struct ash_opt_slot *slot)
 {
-    if (slot->opt->type == ASH_OPT_LIST) {
+    if (ash_opt_is_list(slot->opt)) {
         ash_opts_empty_list(reader->opts, slot);
     } else if (slot->opt->type == ASH_OPT_STRING) {
         *(const char **)slot->field = NULL;
@@ -159,7 +159,7 @@ static int set_sequence(struct reader *reader, struct ash_opt_slot *slot)
     char where[SOURCE_BYTES];
     int rc;
 
-    if (slot->opt->type != ASH_OPT_LIST)
+    if (!ash_opt_is_list(slot->opt))
         return ash_err_set(reader->err, -EINVAL, "%s: '%s' takes one value, not a list", source(reader, where, sizeof(where)),
                            slot->key);
     ash_opts_empty_list(reader->opts, slot);
@@ -183,7 +183,7 @@ static int set_value(struct reader *reader, struct ash_opt_slot *slot, size_t ke
     if (reader->event.type == YAML_SCALAR_EVENT) return set_scalar(reader, slot);
     if (reader->event.type == YAML_SEQUENCE_START_EVENT) return set_sequence(reader, slot);
     return ash_err_set(reader->err, -EINVAL, "%.200s:%zu: '%s' takes %s, not a map", reader->name, key_line, slot->key,
-                       slot->opt->type == ASH_OPT_LIST ? "a list" : "one value");
+                       ash_opt_is_list(slot->opt) ? "a list" : "one value");
 }
 
 static int remember_map(struct reader *reader, size_t line)

@@ -173,6 +173,7 @@ static void format_value(const struct ash_opt *opt, const void *object, char *bu
         return;
     case ASH_OPT_STRING:
     case ASH_OPT_LIST:
+    case ASH_OPT_TEXTS:
         break;
     }
     buf[0] = '\0';

@@ -271,6 +271,31 @@ static void test_args_help(void **state)
     assert_false(help);
 }
 
+/* Stop strings and the like: a comma is part of the text. */
+static void test_args_texts(void **state)
+{
+    struct ash_opt_list stops;
+    const struct ash_opt opt = {.name = "stop", .type = ASH_OPT_TEXTS, .help = "text"};
+    const struct ash_opt_table table = {.section = "", .help = "flags", .opts = &opt, .count = 1};
+    const struct ash_opt_binding binding = {&table, &stops};
+    char *argv[] = {(char *)"--stop", (char *)"a,b", (char *)"--stop=", (char *)"stop=, "};
+    struct ash_opts *opts = NULL;
+    struct ash_err err = {0};
+    const char *none[1];
+    size_t count = 0;
+    bool asked = false;
+
+    (void)state;
+    assert_int_equal(ash_opts_open(&binding, 1, &opts, &err), 0);
+    assert_int_equal(stops.count, 0);
+    assert_int_equal(ash_opts_parse_args(opts, 4, argv, none, 0, &count, &asked, &err), 0);
+    assert_int_equal(stops.count, 3);
+    assert_string_equal(stops.items[0], "a,b");
+    assert_string_equal(stops.items[1], "");
+    assert_string_equal(stops.items[2], ", ");
+    ash_opts_close(opts);
+}
+
 static void test_args_lists(void **state)
 {
     struct sample *sample = *state;
@@ -436,7 +461,7 @@ int main(void)
         TEST(test_strings_and_lists), TEST(test_unknown_keys_name_the_nearest),
         TEST(test_very_long_keys),  TEST(test_env),
         TEST(test_args),            TEST(test_args_positionals),
-        TEST(test_args_help),       TEST(test_args_lists),
+        TEST(test_args_help),       TEST(test_args_lists),      TEST(test_args_texts),
         TEST(test_args_errors),     TEST(test_table_mistakes),
         TEST(test_help),            TEST(test_help_wraps),
         TEST(test_yaml_round_trip), TEST(test_locale_does_not_matter),
