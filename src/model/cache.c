@@ -12,6 +12,28 @@ struct ash_cache {
     struct ash_buffer keys, values; /* [layers, slots, max_tokens, width] */
 };
 
+static enum ash_dtype cache_dtype(const struct ash_model *model)
+{
+    return model->round_bf16 ? ASH_BF16 : ASH_F32;
+}
+
+static size_t key_width(const struct ash_model_config *config)
+{
+    return config->kv_heads * config->head_dim;
+}
+
+static size_t value_width(const struct ash_model_config *config)
+{
+    return config->kv_heads * (config->attn == ASH_ATTN_LATENT ? config->v_dim : config->head_dim);
+}
+
+size_t ash_cache_token_bytes(const struct ash_model *model)
+{
+    const struct ash_model_config *config = &model->config;
+
+    return config->layers * (key_width(config) + value_width(config)) * ash_dtype_bytes(cache_dtype(model));
+}
+
 int ash_cache_open(const struct ash_model *model, size_t slots, size_t max_tokens, struct ash_cache **cache_out,
                    struct ash_err *err)
 {
@@ -27,9 +49,9 @@ int ash_cache_open(const struct ash_model *model, size_t slots, size_t max_token
     cache->model = model;
     cache->slots = slots;
     cache->max_tokens = max_tokens;
-    cache->dtype = model->round_bf16 ? ASH_BF16 : ASH_F32;
-    cache->k_width = c->kv_heads * c->head_dim;
-    cache->v_width = c->kv_heads * (c->attn == ASH_ATTN_LATENT ? c->v_dim : c->head_dim);
+    cache->dtype = cache_dtype(model);
+    cache->k_width = key_width(c);
+    cache->v_width = value_width(c);
     size_t runs = c->layers * slots * max_tokens * ash_dtype_bytes(cache->dtype);
     if ((rc = ash_buffer_init(&cache->keys, &ash_memory_host, runs * cache->k_width, "cached keys", err)) < 0) goto fail;
     if ((rc = ash_buffer_init(&cache->values, &ash_memory_host, runs * cache->v_width, "cached values", err)) < 0) goto fail;

@@ -110,6 +110,8 @@ struct ash_cache; /* keys and values of earlier tokens: slots sequences of up to
 int ash_cache_open(const struct ash_model *model, size_t slots, size_t max_tokens, struct ash_cache **cache_out,
                    struct ash_err *err);
 void ash_cache_close(struct ash_cache *cache);
+/* Bytes that a cache opened now takes for one token of one slot. */
+size_t ash_cache_token_bytes(const struct ash_model *model);
 
 /* Run batch's rows on top of what the cache holds (doc.pos tokens of each slot) and add them to it. logits_out gets
  * [wanted_count, vocab] for the rows listed in wanted (ascending). cache NULL: each doc starts at 0 and nothing is kept.
