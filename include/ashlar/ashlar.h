@@ -1,0 +1,148 @@
+/* ashlar - language models in a C program: open a Hugging Face folder, pull text out of it, close it.
+ *
+ *     struct ash_engine *engine = NULL;
+ *     struct ash_answer *answer = NULL;
+ *     struct ash_err err = {0};
+ *     struct ash_text piece;
+ *     enum ash_finish finish = ASH_FINISH_NOT_YET;
+ *
+ *     if (ash_engine_open("model", NULL, &engine, &err) < 0) ...
+ *     if (ash_answer_open(engine, NULL, &answer, &err) < 0) ...
+ *     if (ash_answer_start(answer, "Once upon a time", &err) < 0) ...
+ *     while (finish == ASH_FINISH_NOT_YET && ash_answer_next(answer, &piece, &finish, &err) == 0)
+ *         fwrite(piece.data, 1, piece.size_bytes, stdout);
+ *     ash_answer_close(answer);
+ *     ash_engine_close(engine);
+ *
+ * Calls return 0 or a negative errno; then the struct ash_err that was passed (may be NULL) holds a sentence for the user, and outputs
+ * are as they were. An engine and what was opened from it belong to one thread at a time. Nothing calls back, prints or exits.
+ * Structs of options begin with their size, so that later versions can add to them: use the _init functions. */
+#ifndef ASHLAR_ASHLAR_H
+#define ASHLAR_ASHLAR_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "ashlar/err.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define ASHLAR_VERSION "0.1.0"
+
+/* The version of the library that is linked in; ASHLAR_VERSION is the one compiled against. */
+const char *ash_version(void);
+
+/* Borrowed UTF-8 bytes, not NUL-terminated. */
+struct ash_text {
+    const char *data;
+    size_t size_bytes;
+};
+
+/* ---- a model, ready to run --------------------------------------------------------------------------------------- */
+
+struct ash_engine; /* weights, tokenizer, chat template and threads */
+
+struct ash_engine_opts {
+    size_t size;         /* of this struct */
+    const char *backend; /* NULL: the best that this machine can run; `ashlar version` lists them */
+    int threads;         /* 0: one per core */
+    bool bf16;           /* round matrix operands to bfloat16 (sums stay float32) instead of computing in float32 */
+};
+
+/* The defaults: what a NULL opts means. */
+void ash_engine_opts_init(struct ash_engine_opts *opts);
+
+/* Open a Hugging Face folder: config.json, safetensors and tokenizer.json. Weights stay mapped and are read when they are used. */
+int ash_engine_open(const char *dir, const struct ash_engine_opts *opts, struct ash_engine **engine_out, struct ash_err *err);
+/* Everything opened from it must be closed before. NULL is a no-op. */
+void ash_engine_close(struct ash_engine *engine);
+
+/* The most tokens that a prompt and its answer may have together. */
+size_t ash_engine_context(const struct ash_engine *engine);
+
+/* Text to token ids, in *ids_out (free with ash_free). add_special puts the model's beginning-of-text token (and the like) in front. */
+int ash_engine_encode(const struct ash_engine *engine, const char *text, bool add_special, int32_t **ids_out, size_t *count_out,
+                      struct ash_err *err);
+/* Token ids to text, in *text_out, NUL-terminated (free with ash_free). */
+int ash_engine_decode(const struct ash_engine *engine, const int32_t *ids, size_t count, bool keep_special, char **text_out,
+                      struct ash_err *err);
+
+/* One message of a conversation. */
+struct ash_message {
+    const char *role; /* "system", "user", "assistant" */
+    const char *content;
+};
+
+/* Does the folder say how a conversation is written? */
+bool ash_engine_has_chat(const struct ash_engine *engine);
+/* A conversation as the model's own template writes it, ready for the next answer, in *prompt_out (free with ash_free). Start it with
+ * ash_answer_start_chat or encode it without special tokens: the template has written them. -ENOTSUP when the folder has no template. */
+int ash_engine_render_chat(const struct ash_engine *engine, const struct ash_message *messages, size_t count, char **prompt_out,
+                           struct ash_err *err);
+
+/* Free what one of these calls handed out. NULL is a no-op. */
+void ash_free(void *ptr);
+
+/* ---- answers ----------------------------------------------------------------------------------------------------- */
+
+/* Why an answer is over. */
+enum ash_finish {
+    ASH_FINISH_NOT_YET,
+    ASH_FINISH_EOS,        /* the model ended it */
+    ASH_FINISH_STOP,       /* a stop string came */
+    ASH_FINISH_MAX_TOKENS, /* it is as long as was asked for */
+    ASH_FINISH_CONTEXT,    /* the context is full */
+};
+
+/* "stop" or "length", the words of the OpenAI API; "" for ASH_FINISH_NOT_YET. */
+const char *ash_finish_reason(enum ash_finish finish);
+
+struct ash_answer_opts {
+    size_t size;               /* of this struct */
+    size_t context_tokens;     /* memory is taken for so many; 0: what the model can */
+    size_t max_tokens;         /* of an answer; 0: until the context is full */
+    double temperature;        /* 0: always the most likely token */
+    size_t top_k;              /* 0: off */
+    double top_p;              /* 1: off */
+    double min_p;              /* 0: off */
+    double repetition_penalty; /* 1: off */
+    uint64_t seed;             /* the same seed and prompt give the same answer, on any machine and any number of threads */
+    const char *const *stops;  /* strings that end an answer and are not shown; NULL: none */
+    size_t stop_count;
+    bool keep_special; /* special tokens appear in the text */
+};
+
+/* The settings that the model's generation_config.json asks for, as transformers would take them: what a NULL opts means. */
+void ash_answer_opts_init(const struct ash_engine *engine, struct ash_answer_opts *opts);
+
+struct ash_answer; /* one conversation's memory, and the answer that is being written */
+
+int ash_answer_open(struct ash_engine *engine, const struct ash_answer_opts *opts, struct ash_answer **answer_out,
+                    struct ash_err *err);
+void ash_answer_close(struct ash_answer *answer);
+
+/* Begin to answer: text to be continued; a conversation; or token ids as they are. Each may be called again at any time: what the
+ * new prompt has in common with the text before is not computed again. -EOVERFLOW when the prompt does not fit the context. */
+int ash_answer_start(struct ash_answer *answer, const char *prompt, struct ash_err *err);
+int ash_answer_start_chat(struct ash_answer *answer, const struct ash_message *messages, size_t count, struct ash_err *err);
+int ash_answer_start_ids(struct ash_answer *answer, const int32_t *ids, size_t count, struct ash_err *err);
+
+/* Work for a moment and give out what has become certain: *piece_out (perhaps empty, always whole characters) is valid until the next
+ * call. *finish_out is ASH_FINISH_NOT_YET while more will come. */
+int ash_answer_next(struct ash_answer *answer, struct ash_text *piece_out, enum ash_finish *finish_out, struct ash_err *err);
+
+/* The token ids of the answer so far, borrowed until the next call. */
+const int32_t *ash_answer_ids(const struct ash_answer *answer, size_t *count_out);
+
+struct ash_answer_stats {
+    size_t prompt_tokens, reused_tokens, answer_tokens; /* of the prompt, reused_tokens were not computed again */
+    double prompt_s, first_token_s, answer_s; /* computing the prompt; start to first token; first token to last */
+};
+void ash_answer_stats(const struct ash_answer *answer, struct ash_answer_stats *stats_out);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,133 @@
+/* The engine: opens what a folder holds, once, and keeps it together. */
+#include "serve/engine.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/str.h"
+
+struct ash_engine {
+    struct ash_exec exec;
+    struct ash_model *model;
+    struct ash_tokenizer *tokenizer;
+    struct ash_defaults defaults;
+};
+
+const char *ash_version(void)
+{
+    return ASHLAR_VERSION;
+}
+
+void ash_engine_opts_init(struct ash_engine_opts *opts)
+{
+    *opts = (struct ash_engine_opts){.size = sizeof(*opts)};
+}
+
+/* A caller compiled against another version has fewer fields (the rest keep their defaults) or more (which we cannot honour). */
+static int take_opts(struct ash_engine_opts *opts, const struct ash_engine_opts *given, struct ash_err *err)
+{
+    ash_engine_opts_init(opts);
+    if (given == NULL) return 0;
+    if (given->size < sizeof(given->size) || given->size > sizeof(*opts))
+        return ash_err_set(err, -EINVAL, "options of %zu bytes: initialise them with ash_engine_opts_init", given->size);
+    memcpy(opts, given, given->size);
+    opts->size = sizeof(*opts);
+    return 0;
+}
+
+int ash_engine_open(const char *dir, const struct ash_engine_opts *opts, struct ash_engine **engine_out, struct ash_err *err)
+{
+    struct ash_engine_opts taken;
+    struct ash_engine *engine;
+    int rc = take_opts(&taken, opts, err);
+
+    if (rc < 0) return rc;
+    engine = calloc(1, sizeof(*engine));
+    if (engine == NULL) return ash_err_set(err, -ENOMEM, "engine: out of memory");
+    rc = ash_exec_init(&engine->exec, taken.backend, taken.threads, err);
+    if (rc < 0) goto fail;
+    rc = ash_model_open(dir, &engine->model, err);
+    if (rc < 0) goto fail;
+    if (taken.bf16) ash_model_round_bf16(engine->model, true);
+    rc = ash_tokenizer_open(dir, &engine->tokenizer, err);
+    if (rc < 0) goto fail;
+    rc = ash_defaults_load(dir, ash_model_config(engine->model), &engine->defaults, err);
+    if (rc < 0) goto fail;
+    *engine_out = engine;
+    return 0;
+
+fail:
+    ash_engine_close(engine);
+    return rc;
+}
+
+void ash_engine_close(struct ash_engine *engine)
+{
+    if (engine == NULL) return;
+    ash_tokenizer_close(engine->tokenizer);
+    ash_model_close(engine->model);
+    ash_exec_fini(&engine->exec);
+    free(engine);
+}
+
+struct ash_model *ash_engine_model(struct ash_engine *engine)
+{
+    return engine->model;
+}
+
+struct ash_exec *ash_engine_exec(struct ash_engine *engine)
+{
+    return &engine->exec;
+}
+
+const struct ash_tokenizer *ash_engine_tokenizer(const struct ash_engine *engine)
+{
+    return engine->tokenizer;
+}
+
+const struct ash_defaults *ash_engine_defaults(const struct ash_engine *engine)
+{
+    return &engine->defaults;
+}
+
+size_t ash_engine_context(const struct ash_engine *engine)
+{
+    return ash_model_config(engine->model)->max_positions;
+}
+
+int ash_engine_encode(const struct ash_engine *engine, const char *text, bool add_special, int32_t **ids_out, size_t *count_out,
+                      struct ash_err *err)
+{
+    struct ash_ids ids = {0};
+    int rc = ash_tokenizer_encode(engine->tokenizer, text, strlen(text), add_special, &ids, err);
+
+    if (rc < 0) {
+        ash_ids_fini(&ids);
+        return rc;
+    }
+    *ids_out = ids.data;
+    *count_out = ids.count;
+    return 0;
+}
+
+int ash_engine_decode(const struct ash_engine *engine, const int32_t *ids, size_t count, bool keep_special, char **text_out,
+                      struct ash_err *err)
+{
+    struct ash_str text = {0};
+    int rc = ash_tokenizer_decode(engine->tokenizer, ids, count, !keep_special, &text, err);
+
+    if (rc == 0 && text.data == NULL && ash_str_adds(&text, "") < 0) rc = ash_err_set(err, -ENOMEM, "out of memory");
+    if (rc < 0) {
+        ash_str_fini(&text);
+        return rc;
+    }
+    *text_out = text.data;
+    return 0;
+}
+
+void ash_free(void *ptr)
+{
+    free(ptr);
+}
