@@ -11,6 +11,9 @@
 
 static const struct ash_cmd *const commands[] = {
     &ash_cmd_train,
+    &ash_cmd_generate,
+    &ash_cmd_eval,
+    &ash_cmd_model,
     &ash_cmd_version,
 };
 

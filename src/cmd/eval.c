@@ -1,0 +1,125 @@
+/* ashlar eval: how good is a model? Mean loss on token shards, or right answers to arithmetic problems. */
+#include "cmd/cmd.h"
+
+#include <errno.h>
+#include <math.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/assert.h"
+#include "base/interrupt.h"
+#include "cmd/eval_priv.h"
+
+#define EXIT_INTERRUPTED 130
+#define PROBLEM_FLAGS_MAX 32
+
+static const char *const tasks[] = {"none", "arithmetic", NULL};
+enum { TASK_NONE, TASK_ARITHMETIC };
+static const char *const precisions[] = {"fp32", "bf16", NULL};
+enum { PRECISION_FP32, PRECISION_BF16 };
+
+static const struct ash_opt eval_opts[] = {
+    {.name = "model", .type = ASH_OPT_STRING, .offset = offsetof(struct ash_eval, model),
+     .help = "the Hugging Face folder of the model"},
+    {.name = "data", .type = ASH_OPT_STRING, .offset = offsetof(struct ash_eval, data),
+     .help = "token shards, as `ashlar data` writes them: measure the loss"},
+    {.name = "seq_tokens", .type = ASH_OPT_INT, .offset = offsetof(struct ash_eval, seq_tokens), .fallback = "0", .min = 0,
+     .max = INFINITY, .help = "with --data: tokens of one window; 0: the model's context, at most 1024"},
+    {.name = "windows", .type = ASH_OPT_INT, .offset = offsetof(struct ash_eval, windows), .fallback = "0", .min = 0, .max = INFINITY,
+     .help = "with --data: how many windows, drawn evenly; 0: all"},
+    {.name = "task", .type = ASH_OPT_CHOICE, .offset = offsetof(struct ash_eval, task), .fallback = "none", .choices = tasks,
+     .help = "arithmetic: count exact answers to generated problems"},
+    {.name = "count", .type = ASH_OPT_INT, .offset = offsetof(struct ash_eval, count), .fallback = "1000", .min = 1, .max = INFINITY,
+     .help = "with --task: how many problems"},
+    {.name = "show", .type = ASH_OPT_INT, .offset = offsetof(struct ash_eval, show), .fallback = "5", .min = 0, .max = INFINITY,
+     .help = "with --task: how many wrong answers to show"},
+    {.name = "batch", .type = ASH_OPT_INT, .offset = offsetof(struct ash_eval, batch), .fallback = "64", .min = 1, .max = 4096,
+     .help = "with --task: problems answered at once. Changes the speed, never the result"},
+    {.name = "json", .type = ASH_OPT_BOOL, .offset = offsetof(struct ash_eval, json), .help = "print one JSON object"},
+    {.name = "threads", .type = ASH_OPT_INT, .offset = offsetof(struct ash_eval, threads), .fallback = "0", .min = 0, .max = 256,
+     .help = "threads; 0: one per core. Changes the speed, never the result"},
+    {.name = "backend", .type = ASH_OPT_STRING, .offset = offsetof(struct ash_eval, backend),
+     .help = "which kernels to use; default: the best that `ashlar version` lists"},
+    {.name = "precision", .type = ASH_OPT_CHOICE, .offset = offsetof(struct ash_eval, precision), .fallback = "fp32",
+     .choices = precisions, .help = "bf16: round what is multiplied to bfloat16, as in bf16 training"},
+};
+
+static const struct ash_opt_table eval_table = {
+    .section = "", .help = "flags", .opts = eval_opts, .count = ASH_COUNT(eval_opts)};
+
+static const struct ash_cmd_usage usage = {
+    .synopsis = "ashlar eval --model DIR --data SHARDS [flags]\nashlar eval --model DIR --task arithmetic [--count N] [flags]",
+    .about = "With --data: mean loss, perplexity and bits per byte of the model on token shards.\n"
+             "With --task arithmetic: exact-match accuracy on generated problems, by default held-out ones (--split valid), with a 95%\n"
+             "confidence interval (Wilson).",
+    .examples = "  ashlar eval --model run/model --task arithmetic --count 1000\n  ashlar eval --model run/model --data data/valid --json",
+};
+
+void ash_eval_progress(size_t done, size_t total, const char *what)
+{
+    if (!isatty(STDERR_FILENO)) return;
+    if (done == total)
+        fprintf(stderr, "\r\033[K");
+    else
+        fprintf(stderr, "\r%zu of %zu %s", done, total, what);
+    fflush(stderr);
+}
+
+static int measure(struct ash_eval *eval)
+{
+    struct ash_engine_opts engine_opts;
+    struct ash_err err = {0};
+    int rc;
+
+    ash_engine_opts_init(&engine_opts);
+    engine_opts.backend = eval->backend;
+    engine_opts.threads = (int)eval->threads;
+    engine_opts.bf16 = eval->precision == PRECISION_BF16;
+    ash_interrupt_install();
+    rc = ash_engine_open(eval->model, &engine_opts, &eval->engine, &err);
+    if (rc == 0) rc = eval->task == TASK_ARITHMETIC ? ash_eval_arithmetic(eval, &err) : ash_eval_data(eval, &err);
+    ash_engine_close(eval->engine);
+    if (rc == -ECANCELED) return EXIT_INTERRUPTED;
+    return rc < 0 ? ash_cmd_fail(&err) : 0;
+}
+
+static int check_flags(const struct ash_eval *eval)
+{
+    if (eval->model == NULL) return ash_cmd_misuse("eval", "--model DIR is missing");
+    if (eval->data == NULL && eval->task == TASK_NONE) return ash_cmd_misuse("eval", "say what to measure: --data DIR or --task arithmetic");
+    if (eval->data != NULL && eval->task != TASK_NONE) return ash_cmd_misuse("eval", "--data and --task exclude each other");
+    return ASH_CMD_GO;
+}
+
+/* The problems' own settings as plain flags; here the held-out ones are the default. */
+static size_t problem_flags(struct ash_opt *flags, size_t max)
+{
+    ash_assert(ash_arithmetic_table.count <= max);
+    for (size_t i = 0; i < ash_arithmetic_table.count; i++) {
+        flags[i] = ash_arithmetic_table.opts[i];
+        if (strcmp(flags[i].name, "split") == 0) flags[i].fallback = "valid";
+    }
+    return ash_arithmetic_table.count;
+}
+
+static int run(int argc, char **argv)
+{
+    struct ash_opt flags[PROBLEM_FLAGS_MAX];
+    struct ash_opt_table arithmetic_table = {"", "with --task arithmetic", flags, problem_flags(flags, ASH_COUNT(flags))};
+    struct ash_eval eval = {0};
+    struct ash_opt_binding bindings[] = {{&eval_table, &eval}, {&arithmetic_table, &eval.arithmetic}};
+    struct ash_opts *opts = NULL;
+    struct ash_err err = {0};
+    const char *none[1] = {NULL};
+    size_t count = 0;
+    int code;
+
+    if (ash_opts_open(bindings, ASH_COUNT(bindings), &opts, &err) < 0) return ash_cmd_fail(&err);
+    code = ash_cmd_parse(&usage, opts, argc, argv, none, 0, &count);
+    if (code == ASH_CMD_GO) code = check_flags(&eval);
+    if (code == ASH_CMD_GO) code = measure(&eval);
+    ash_opts_close(opts);
+    return code;
+}
+
+const struct ash_cmd ash_cmd_eval = {"eval", "measure a model: loss on data, or right answers", run};

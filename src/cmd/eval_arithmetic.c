@@ -1,0 +1,293 @@
+/* Right answers to arithmetic problems: the model continues "37+58=" greedily, many problems at a time, and what it writes before the
+ * end of text or line must be the answer to the letter. */
+#include "cmd/eval_priv.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/interrupt.h"
+#include "base/json.h"
+#include "base/str.h"
+#include "serve/batcher.h"
+
+#define ANSWER_TOKENS ASH_ARITHMETIC_TEXT_BYTES /* no answer has more characters, and a token has at least one */
+#define CHUNKS_PER_SLOT 8                       /* problems of one batcher run, per slot: how often progress is shown */
+#define WILSON_Z 1.959964                       /* 95 % */
+#define PASS_ROWS 1024
+
+static const char operators[] = {'+', '-', '*'};
+#define OPERATOR_COUNT ASH_COUNT(operators)
+
+struct tally {
+    size_t asked, right;
+};
+
+struct wrong {
+    struct ash_problem problem;
+    char *text; /* what the model wrote */
+};
+
+struct score {
+    struct tally all, by_operator[OPERATOR_COUNT];
+    struct wrong *wrong; /* the first few */
+    size_t wrong_count, wrong_max;
+};
+
+/* The problems of one batcher run. */
+struct chunk {
+    size_t count;
+    struct ash_problem *problems;
+    struct ash_ids *prompts;
+    struct ash_request *requests;
+    int32_t *answers; /* [count, ANSWER_TOKENS] */
+};
+
+struct interval {
+    double low, high;
+};
+
+/* The Wilson score interval: honest for small counts and for shares near 0 and 1. */
+static struct interval wilson(struct tally tally)
+{
+    double n = (double)tally.asked, share, centre, half, scale;
+
+    if (tally.asked == 0) return (struct interval){0.0, 1.0};
+    share = (double)tally.right / n;
+    scale = 1.0 / (1.0 + WILSON_Z * WILSON_Z / n);
+    centre = (share + WILSON_Z * WILSON_Z / (2.0 * n)) * scale;
+    half = WILSON_Z * scale * sqrt(share * (1.0 - share) / n + WILSON_Z * WILSON_Z / (4.0 * n * n));
+    return (struct interval){centre - half, centre + half};
+}
+
+static double share(struct tally tally)
+{
+    return tally.asked > 0 ? (double)tally.right / (double)tally.asked : 0.0;
+}
+
+/* ---- problems ---------------------------------------------------------------------------------------------------- */
+
+static void fini_chunk(struct chunk *chunk)
+{
+    for (size_t i = 0; chunk->prompts != NULL && i < chunk->count; i++)
+        ash_ids_fini(&chunk->prompts[i]);
+    free(chunk->problems);
+    free(chunk->prompts);
+    free(chunk->requests);
+    free(chunk->answers);
+}
+
+/* Tokens of a prompt and its answer. */
+static size_t slot_tokens(const struct ash_engine *engine)
+{
+    size_t context = ash_engine_context(engine);
+
+    return context < 2 * ANSWER_TOKENS ? context : 2 * ANSWER_TOKENS;
+}
+
+/* What of limit_tokens a prompt leaves for its answer. */
+static int plan_request(struct ash_request *request, const struct ash_problem *problem, size_t limit_tokens, struct ash_err *err)
+{
+    if (request->prompt_count == 0)
+        return ash_err_set(err, -EINVAL, "the tokenizer has no tokens for '%s': this model cannot do arithmetic", problem->prompt);
+    if (request->prompt_count >= limit_tokens)
+        return ash_err_set(err, -EOVERFLOW, "'%s' has %zu tokens, and the model's context is %zu", problem->prompt,
+                           request->prompt_count, limit_tokens);
+    request->answer_max = limit_tokens - request->prompt_count < ANSWER_TOKENS ? limit_tokens - request->prompt_count : ANSWER_TOKENS;
+    return 0;
+}
+
+/* Problems [first, first + count) and their prompts as ids. */
+static int init_chunk(struct chunk *chunk, const struct ash_arithmetic *arithmetic, const struct ash_engine *engine, size_t first,
+                      size_t count, struct ash_err *err)
+{
+    int rc = 0;
+
+    *chunk = (struct chunk){.count = count};
+    chunk->problems = calloc(count, sizeof(*chunk->problems));
+    chunk->prompts = calloc(count, sizeof(*chunk->prompts));
+    chunk->requests = calloc(count, sizeof(*chunk->requests));
+    chunk->answers = calloc(count * ANSWER_TOKENS, sizeof(*chunk->answers));
+    if (chunk->problems == NULL || chunk->prompts == NULL || chunk->requests == NULL || chunk->answers == NULL)
+        return ash_err_set(err, -ENOMEM, "no memory for %zu problems", count);
+    for (size_t i = 0; i < count && rc == 0; i++) {
+        const char *prompt = chunk->problems[i].prompt;
+
+        ash_arithmetic_problem(arithmetic, first + i, &chunk->problems[i]);
+        rc = ash_tokenizer_encode(ash_engine_tokenizer(engine), prompt, strlen(prompt), true, &chunk->prompts[i], err);
+        chunk->requests[i] = (struct ash_request){.prompt = chunk->prompts[i].data, .prompt_count = chunk->prompts[i].count,
+                                                  .answer = chunk->answers + i * ANSWER_TOKENS};
+        if (rc == 0) rc = plan_request(&chunk->requests[i], &chunk->problems[i], slot_tokens(engine), err);
+    }
+    return rc;
+}
+
+/* ---- marking ----------------------------------------------------------------------------------------------------- */
+
+static size_t operator_of(const struct ash_problem *problem)
+{
+    for (size_t i = 0; i < OPERATOR_COUNT; i++)
+        if (strchr(problem->prompt + 1, operators[i]) != NULL) return i; /* a leading '-' is a sign */
+    return 0;
+}
+
+static int keep_wrong(struct score *score, const struct ash_problem *problem, const char *text)
+{
+    if (score->wrong_count == score->wrong_max) return 0;
+    score->wrong[score->wrong_count].problem = *problem;
+    score->wrong[score->wrong_count].text = strdup(text);
+    if (score->wrong[score->wrong_count].text == NULL) return -ENOMEM;
+    score->wrong_count++;
+    return 0;
+}
+
+/* The answer is the text up to the end of its line. */
+static int mark(struct score *score, const struct ash_tokenizer *tokenizer, const struct ash_problem *problem,
+                const struct ash_request *request, struct ash_err *err)
+{
+    struct tally *tally = &score->by_operator[operator_of(problem)];
+    struct ash_str text = {0};
+    int rc = ash_str_adds(&text, "");
+    bool right;
+
+    if (rc == 0) rc = ash_tokenizer_decode(tokenizer, request->answer, request->answer_count, true, &text, err);
+    if (rc < 0) {
+        ash_str_fini(&text);
+        return rc;
+    }
+    text.data[strcspn(text.data, "\n")] = '\0';
+    right = ash_arithmetic_check(problem, text.data, strlen(text.data));
+    score->all.asked++;
+    tally->asked++;
+    score->all.right += right;
+    tally->right += right;
+    if (!right && keep_wrong(score, problem, text.data) < 0) rc = ash_err_set(err, -ENOMEM, "no memory for a wrong answer");
+    ash_str_fini(&text);
+    return rc;
+}
+
+static int run_chunk(struct score *score, struct ash_batcher *batcher, const struct ash_arithmetic *arithmetic,
+                     const struct ash_engine *engine, size_t first, size_t count, struct ash_err *err)
+{
+    struct chunk chunk;
+    int rc = init_chunk(&chunk, arithmetic, engine, first, count, err);
+
+    if (rc == 0) rc = ash_batcher_run(batcher, chunk.requests, count, err);
+    for (size_t i = 0; i < count && rc == 0; i++)
+        rc = mark(score, ash_engine_tokenizer(engine), &chunk.problems[i], &chunk.requests[i], err);
+    fini_chunk(&chunk);
+    return rc;
+}
+
+/* ---- printing ---------------------------------------------------------------------------------------------------- */
+
+static void print_tally(const char *name, struct tally tally)
+{
+    struct interval interval = wilson(tally);
+
+    printf("%-10s %6.2f %%  (%zu of %zu; 95 %% between %.2f and %.2f)\n", name, 100.0 * share(tally), tally.right, tally.asked,
+           100.0 * interval.low, 100.0 * interval.high);
+}
+
+static void print_score(const struct score *score)
+{
+    print_tally("accuracy", score->all);
+    for (size_t i = 0; i < OPERATOR_COUNT; i++) {
+        char name[] = {' ', ' ', operators[i], '\0'};
+
+        if (score->by_operator[i].asked > 0) print_tally(name, score->by_operator[i]);
+    }
+    for (size_t i = 0; i < score->wrong_count; i++)
+        printf("wrong: %s%s, should be %s\n", score->wrong[i].problem.prompt, score->wrong[i].text, score->wrong[i].problem.answer);
+}
+
+static json_t *tally_json(struct tally tally)
+{
+    struct interval interval = wilson(tally);
+
+    return json_pack("{s:f, s:I, s:I, s:[f, f]}", "accuracy", share(tally), "right", (json_int_t)tally.right, "asked",
+                     (json_int_t)tally.asked, "interval", interval.low, interval.high);
+}
+
+static void print_score_json(const struct score *score)
+{
+    json_t *json = tally_json(score->all), *by_operator = json_object(), *wrong = json_array();
+
+    for (size_t i = 0; i < OPERATOR_COUNT; i++) {
+        char name[] = {operators[i], '\0'};
+
+        if (score->by_operator[i].asked > 0) json_object_set_new(by_operator, name, tally_json(score->by_operator[i]));
+    }
+    for (size_t i = 0; i < score->wrong_count; i++)
+        json_array_append_new(wrong, json_pack("{s:s, s:s, s:s}", "prompt", score->wrong[i].problem.prompt, "text", score->wrong[i].text,
+                                               "answer", score->wrong[i].problem.answer));
+    json_object_set_new(json, "by_operator", by_operator);
+    json_object_set_new(json, "wrong", wrong);
+    json_dumpf(json, stdout, JSON_INDENT(2));
+    putchar('\n');
+    json_decref(json);
+}
+
+/* ---- the measure ------------------------------------------------------------------------------------------------- */
+
+static int open_batcher(const struct ash_eval *eval, struct ash_batcher **batcher_out, struct ash_err *err)
+{
+    const struct ash_defaults *defaults = ash_engine_defaults(eval->engine);
+    struct ash_batcher_opts opts = {
+        .sampler = ash_sampler_defaults(),
+        .slots = eval->count < eval->batch ? (size_t)eval->count : (size_t)eval->batch,
+        .slot_tokens = slot_tokens(eval->engine),
+        .rows = PASS_ROWS,
+        .vocab = ash_tokenizer_vocab_size(ash_engine_tokenizer(eval->engine)),
+        .eos = defaults->eos,
+        .eos_count = defaults->eos_count,
+    };
+
+    if (opts.rows < opts.slots) opts.rows = opts.slots;
+    return ash_batcher_open(ash_engine_model(eval->engine), ash_engine_exec(eval->engine), &opts, batcher_out, err);
+}
+
+static int run_all(const struct ash_eval *eval, struct ash_batcher *batcher, const struct ash_arithmetic *arithmetic,
+                   struct score *score, struct ash_err *err)
+{
+    size_t total = (size_t)eval->count, step = (size_t)eval->batch * CHUNKS_PER_SLOT;
+    int rc = 0;
+
+    for (size_t first = 0; first < total && rc == 0; first += step) {
+        size_t left = total - first;
+
+        ash_eval_progress(first, total, "problems");
+        rc = run_chunk(score, batcher, arithmetic, eval->engine, first, left < step ? left : step, err);
+        if (rc == 0 && ash_interrupt_requested()) rc = -ECANCELED;
+    }
+    ash_eval_progress(total, total, "problems");
+    return rc;
+}
+
+int ash_eval_arithmetic(struct ash_eval *eval, struct ash_err *err)
+{
+    struct score score = {.wrong_max = (size_t)eval->show};
+    struct ash_batcher *batcher = NULL;
+    struct ash_arithmetic arithmetic;
+    int rc = ash_arithmetic_init(&arithmetic, &eval->arithmetic, err);
+
+    if (rc < 0) return rc;
+    score.wrong = calloc(score.wrong_max + 1, sizeof(*score.wrong));
+    if (score.wrong == NULL) return ash_err_set(err, -ENOMEM, "no memory for %zu wrong answers", score.wrong_max);
+    rc = open_batcher(eval, &batcher, err);
+    if (rc == 0) rc = run_all(eval, batcher, &arithmetic, &score, err);
+    if (rc == 0) {
+        if (eval->json)
+            print_score_json(&score);
+        else
+            print_score(&score);
+    }
+    ash_batcher_close(batcher);
+    for (size_t i = 0; i < score.wrong_count; i++)
+        free(score.wrong[i].text);
+    free(score.wrong);
+    return rc;
+}

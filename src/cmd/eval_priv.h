@@ -1,0 +1,26 @@
+/* eval - what the two measures of `ashlar eval` share: loss on data (eval_data.c) and right answers (eval_arithmetic.c). */
+#ifndef ASH_CMD_EVAL_PRIV_H
+#define ASH_CMD_EVAL_PRIV_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include "serve/engine.h"
+#include "train/arithmetic.h"
+
+struct ash_eval {
+    const char *model, *data, *backend;
+    int64_t count, show, batch, seq_tokens, windows, threads;
+    int task, precision;
+    bool json;
+    struct ash_arithmetic_opts arithmetic;
+    struct ash_engine *engine;
+};
+
+/* Measure and print. Return 0 or an error; -ECANCELED after Ctrl-C. */
+int ash_eval_data(struct ash_eval *eval, struct ash_err *err);
+int ash_eval_arithmetic(struct ash_eval *eval, struct ash_err *err);
+
+/* "12 of 340 windows" on one line of a terminal, rewritten in place; nothing elsewhere. done == total wipes it. */
+void ash_eval_progress(size_t done, size_t total, const char *what);
+
+#endif

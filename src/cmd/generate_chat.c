@@ -1,0 +1,243 @@
+/* Conversations of `ashlar generate`: each line of standard input is a turn. On a terminal there is a prompt sign and a few /commands;
+ * line editing is the terminal's own. Elsewhere there is nothing but one answer per line. */
+#include "cmd/generate_priv.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/interrupt.h"
+#include "base/log.h"
+#include "cmd/cmd.h"
+#include "train/arithmetic.h"
+
+#define EXIT_INTERRUPTED 130
+
+struct chat {
+    struct ash_generate *generate;
+    struct ash_answer *answer;
+    bool terminal;  /* a person types */
+    bool templated; /* the model's template writes the conversation; else each line stands alone */
+    bool sums;      /* the quick-start model: a line is a sum, and its "=" may be left out */
+    struct ash_message *messages; /* role is static, content is owned */
+    size_t count, capacity;
+};
+
+enum turn { TURN_NEXT, TURN_END, TURN_FAILED, TURN_INTERRUPTED };
+
+/* ---- the conversation -------------------------------------------------------------------------------------------- */
+
+static int add_message(struct chat *chat, const char *role, const char *content)
+{
+    char *copy;
+
+    if (chat->count == chat->capacity) {
+        size_t capacity = chat->capacity == 0 ? 16 : chat->capacity * 2;
+        struct ash_message *messages = realloc(chat->messages, capacity * sizeof(*messages));
+
+        if (messages == NULL) return -ENOMEM;
+        chat->messages = messages;
+        chat->capacity = capacity;
+    }
+    copy = strdup(content);
+    if (copy == NULL) return -ENOMEM;
+    chat->messages[chat->count++] = (struct ash_message){role, copy};
+    return 0;
+}
+
+static void drop_messages(struct chat *chat, size_t keep)
+{
+    while (chat->count > keep)
+        free((void *)(uintptr_t)chat->messages[--chat->count].content);
+}
+
+/* Back to the beginning: only the system message is left. */
+static int reset(struct chat *chat)
+{
+    drop_messages(chat, 0);
+    if (!chat->templated || chat->generate->system == NULL) return 0;
+    return add_message(chat, "system", chat->generate->system);
+}
+
+/* ---- one turn ---------------------------------------------------------------------------------------------------- */
+
+static int start_line(struct chat *chat, const char *line, struct ash_err *err)
+{
+    int32_t *ids = NULL;
+    size_t count = 0;
+    int rc = ash_engine_encode(chat->generate->engine, line, !chat->generate->raw, &ids, &count, err);
+
+    if (rc == 0) rc = ash_answer_start_ids(chat->answer, ids, count, err);
+    ash_free(ids);
+    return rc;
+}
+
+/* A sum without its "=" gets one. */
+static int start_sum(struct chat *chat, const char *line, struct ash_err *err)
+{
+    struct ash_str text = {0};
+    int rc = ash_str_adds(&text, line);
+
+    if (rc == 0 && strchr(line, '=') == NULL) rc = ash_str_adds(&text, "=");
+    rc = rc < 0 ? ash_err_set(err, rc, "no memory for the prompt") : start_line(chat, text.data, err);
+    ash_str_fini(&text);
+    return rc;
+}
+
+static int start_turn(struct chat *chat, const char *line, struct ash_err *err)
+{
+    int rc;
+
+    if (chat->sums) return start_sum(chat, line, err);
+    if (!chat->templated) return start_line(chat, line, err);
+    if (add_message(chat, "user", line) < 0) return ash_err_set(err, -ENOMEM, "no memory for the conversation");
+    rc = ash_answer_start_chat(chat->answer, chat->messages, chat->count, err);
+    if (rc < 0) drop_messages(chat, chat->count - 1);
+    return rc;
+}
+
+/* The answer becomes part of the conversation, also when it was cut short. */
+static int end_turn(struct chat *chat, const char *line, const struct ash_generate_result *result, struct ash_err *err)
+{
+    const char *text = result->text.data != NULL ? result->text.data : "";
+
+    if (chat->templated && add_message(chat, "assistant", text) < 0)
+        return ash_err_set(err, -ENOMEM, "no memory for the conversation");
+    if (chat->generate->stats) ash_generate_print_stats(chat->answer);
+    if (chat->generate->json) return ash_generate_print_json(chat->generate, chat->answer, line, result, err);
+    putchar('\n');
+    fflush(stdout);
+    if (chat->terminal && result->finish == ASH_FINISH_CONTEXT)
+        ash_log(ASH_LOG_INFO, "the context is full: /reset starts a new conversation");
+    return 0;
+}
+
+/* A person may try again; a script gets an exit code. */
+static enum turn report(const struct chat *chat, const struct ash_err *err)
+{
+    ash_cmd_fail(err);
+    if (chat->terminal && err->code == -EOVERFLOW && chat->templated)
+        ash_log(ASH_LOG_INFO, "/reset starts a new conversation");
+    return chat->terminal ? TURN_NEXT : TURN_FAILED;
+}
+
+static enum turn answer_line(struct chat *chat, const char *line)
+{
+    struct ash_generate_result result = {0};
+    bool show = !chat->generate->json;
+    struct ash_err err = {0};
+    int rc;
+
+    rc = start_turn(chat, line, &err);
+    if (rc < 0) return report(chat, &err);
+    if (show && chat->generate->echo && !chat->templated) fputs(line, stdout);
+    rc = ash_generate_pull(chat->answer, show, chat->templated, &result, &err);
+    if (rc < 0 && chat->templated) drop_messages(chat, chat->count - 1);
+    if (rc == 0) rc = end_turn(chat, line, &result, &err);
+    ash_str_fini(&result.text);
+    if (rc < 0) return report(chat, &err);
+    return result.interrupted && !chat->terminal ? TURN_INTERRUPTED : TURN_NEXT;
+}
+
+/* ---- reading ----------------------------------------------------------------------------------------------------- */
+
+static void print_chat_help(const struct chat *chat)
+{
+    printf("/reset  forget the conversation\n/help   this list\n/quit   end (so does Ctrl-D)\nCtrl-C stops an answer.%s\n",
+           chat->templated ? "" : " This model has no chat template: it sees each line as a text of its own.");
+}
+
+/* A line that begins with a slash, typed on a terminal. */
+static enum turn run_command(struct chat *chat, const char *line)
+{
+    if (strcmp(line, "/quit") == 0 || strcmp(line, "/exit") == 0) return TURN_END;
+    if (strcmp(line, "/help") == 0)
+        print_chat_help(chat);
+    else if (strcmp(line, "/reset") == 0)
+        return reset(chat) < 0 ? TURN_FAILED : TURN_NEXT;
+    else
+        printf("there is no %s; /help lists the commands\n", line);
+    return TURN_NEXT;
+}
+
+static enum turn take_line(struct chat *chat, char *line, size_t bytes)
+{
+    while (bytes > 0 && (line[bytes - 1] == '\n' || line[bytes - 1] == '\r'))
+        line[--bytes] = '\0';
+    if (line[strspn(line, " \t")] == '\0') return TURN_NEXT;
+    if (chat->terminal && line[0] == '/') return run_command(chat, line);
+    return answer_line(chat, line);
+}
+
+/* Ctrl-C while a line is read ends the conversation; the one that stopped an answer has been forgotten by then. */
+static enum turn read_turns(struct chat *chat)
+{
+    enum turn turn = TURN_NEXT;
+    char *line = NULL;
+    size_t capacity = 0;
+
+    while (turn == TURN_NEXT) {
+        ssize_t bytes;
+
+        ash_interrupt_install();
+        if (chat->terminal) {
+            fputs("> ", stdout);
+            fflush(stdout);
+        }
+        bytes = getline(&line, &capacity, stdin);
+        if (bytes < 0) {
+            if (chat->terminal) putchar('\n');
+            turn = ash_interrupt_requested() && !chat->terminal ? TURN_INTERRUPTED : TURN_END;
+            break;
+        }
+        turn = take_line(chat, line, (size_t)bytes);
+    }
+    free(line);
+    return turn;
+}
+
+/* Was the model trained on what `ashlar data arithmetic` writes? Its tokenizer tells. */
+static bool knows_sums(const struct ash_engine *engine)
+{
+    const char *json = ash_arithmetic_tokenizer();
+    struct ash_tokenizer *sums = NULL;
+    bool same = false;
+
+    if (ash_tokenizer_parse(json, strlen(json), "arithmetic", &sums, NULL) == 0)
+        same = ash_tokenizer_hash(sums) == ash_tokenizer_hash(ash_engine_tokenizer(engine));
+    ash_tokenizer_close(sums);
+    return same;
+}
+
+static int open_chat(struct chat *chat, struct ash_err *err)
+{
+    struct ash_generate *generate = chat->generate;
+
+    chat->terminal = isatty(STDIN_FILENO) != 0 && !generate->json;
+    chat->templated = !generate->raw && ash_engine_has_chat(generate->engine);
+    chat->sums = !generate->raw && !chat->templated && knows_sums(generate->engine);
+    if (generate->chat && !chat->templated)
+        return ash_err_set(err, -ENOTSUP, "--chat: '%s' has no chat template", generate->model);
+    if (reset(chat) < 0) return ash_err_set(err, -ENOMEM, "no memory for the conversation");
+    return ash_answer_open(generate->engine, &generate->answer_opts, &chat->answer, err);
+}
+
+int ash_generate_chat(struct ash_generate *generate)
+{
+    struct chat chat = {.generate = generate};
+    struct ash_err err = {0};
+    enum turn end = TURN_FAILED;
+
+    if (open_chat(&chat, &err) < 0) {
+        ash_cmd_fail(&err);
+    } else {
+        if (chat.terminal) ash_log(ASH_LOG_INFO, "type a line and press enter; /help says more, Ctrl-D ends");
+        end = read_turns(&chat);
+    }
+    ash_answer_close(chat.answer);
+    drop_messages(&chat, 0);
+    free(chat.messages);
+    return end == TURN_END ? 0 : end == TURN_INTERRUPTED ? EXIT_INTERRUPTED : 1;
+}

@@ -1,0 +1,45 @@
+/* generate - what the two halves of `ashlar generate` share: one prompt (generate.c) and conversations (generate_chat.c). */
+#ifndef ASH_CMD_GENERATE_PRIV_H
+#define ASH_CMD_GENERATE_PRIV_H
+
+#include <stdbool.h>
+#include "ashlar/ashlar.h"
+#include "base/opts.h"
+#include "base/str.h"
+#include "serve/engine.h"
+
+struct ash_generate {
+    /* flags */
+    const char *model, *prompt, *prompt_file, *system, *backend;
+    int64_t max_tokens, context, top_k, seed, threads;
+    double temperature, top_p, min_p, repetition_penalty;
+    int precision;
+    struct ash_opt_list stop;
+    bool chat, raw, echo, json, stats;
+    /* state */
+    struct ash_opts *opts;
+    struct ash_engine *engine;
+    struct ash_answer_opts answer_opts;
+};
+
+/* How an answer came to its end. */
+struct ash_generate_result {
+    struct ash_str text; /* all of it; ash_str_fini */
+    enum ash_finish finish;
+    bool interrupted; /* Ctrl-C */
+};
+
+/* Pull the answer that was started to its end or until Ctrl-C, printing it as it comes when show is set (without blanks at its front
+ * when trim is set). On error result holds what came so far. */
+int ash_generate_pull(struct ash_answer *answer, bool show, bool trim, struct ash_generate_result *result, struct ash_err *err);
+
+/* One line of JSON on standard output. */
+int ash_generate_print_json(const struct ash_generate *generate, const struct ash_answer *answer, const char *prompt,
+                            const struct ash_generate_result *result, struct ash_err *err);
+/* One line of speeds on standard error. */
+void ash_generate_print_stats(const struct ash_answer *answer);
+
+/* Answer line after line from standard input until it ends. Returns the exit code. */
+int ash_generate_chat(struct ash_generate *generate);
+
+#endif

@@ -1,0 +1,258 @@
+/* ashlar model convert: the same model in another precision. A child process writes a hidden folder beside the target; the parent puts
+ * it in place when all went well, and removes it when the child failed, was interrupted or crashed. */
+#include "cmd/model_priv.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/assert.h"
+#include "base/bf16.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "cmd/cmd.h"
+#include "cmd/units.h"
+#include "model/model.h"
+#include "storage/commit.h"
+
+#define COPY_MAX_BYTES ((size_t)256 << 20) /* tokenizers and notes are far smaller */
+#define PATH_BYTES 4096
+#define F16_MAX 65504.0f
+#define EXIT_INTERRUPTED 130
+
+struct convert {
+    int dtype; /* index into dtypes */
+    int64_t max_shard_size;
+    const char *source, *target;
+    struct ash_commit *commit; /* the folder that is written */
+};
+
+static const char *const dtype_names[] = {"f32", "bf16", "f16", NULL};
+static const enum ash_dtype dtypes[] = {ASH_F32, ASH_BF16, ASH_F16};
+
+static const struct ash_opt convert_opts[] = {
+    {.name = "dtype", .type = ASH_OPT_CHOICE, .offset = offsetof(struct convert, dtype), .choices = dtype_names,
+     .help = "precision of the new weights"},
+    {.name = "max_shard_size", .type = ASH_OPT_INT, .offset = offsetof(struct convert, max_shard_size), .fallback = "5g",
+     .min = 0, .max = INFINITY, .help = "bytes of one file at most (500m, 5g); 0: one file"},
+};
+
+static const struct ash_opt_table convert_table = {
+    .section = "", .help = "flags", .opts = convert_opts, .count = ASH_COUNT(convert_opts)};
+
+static const struct ash_cmd_usage usage = {
+    .synopsis = "ashlar model convert SRC DST --dtype f32|bf16|f16 [flags]",
+    .about = "Writes the model folder SRC as the new folder DST, with its tokenizer and other small files. DST appears complete or not\n"
+             "at all: a failure or Ctrl-C leaves nothing behind.",
+    .examples = "  ashlar model convert stories stories-bf16 --dtype bf16",
+};
+
+/* ---- the child: writes the folder -------------------------------------------------------------------------------- */
+
+static bool ends_with(const char *name, const char *suffix)
+{
+    size_t name_bytes = strlen(name), suffix_bytes = strlen(suffix);
+
+    return name_bytes >= suffix_bytes && strcmp(name + name_bytes - suffix_bytes, suffix) == 0;
+}
+
+/* Tokenizer, templates and notes travel along; weights in any format and what was written anew do not. */
+static bool is_companion(const char *name)
+{
+    static const char *const suffixes[] = {".json", ".jinja", ".txt", ".model", ".md", ".tiktoken"};
+    static const char *const written[] = {"config.json", "generation_config.json", ASH_COMMIT_MANIFEST};
+
+    if (ends_with(name, ".index.json")) return false;
+    for (size_t i = 0; i < ASH_COUNT(written); i++)
+        if (strcmp(name, written[i]) == 0) return false;
+    for (size_t i = 0; i < ASH_COUNT(suffixes); i++)
+        if (ends_with(name, suffixes[i])) return true;
+    return strncmp(name, "LICENSE", strlen("LICENSE")) == 0;
+}
+
+static int copy_file(const char *from_dir, const char *to_dir, const char *name, struct ash_err *err)
+{
+    char from[PATH_BYTES], to[PATH_BYTES], *data = NULL;
+    struct stat info;
+    size_t size_bytes = 0;
+    int rc;
+
+    if (ash_path_join(from, sizeof(from), from_dir, name) < 0 || ash_path_join(to, sizeof(to), to_dir, name) < 0)
+        return ash_err_set(err, -ENAMETOOLONG, "the path of '%s' is too long", name);
+    if (stat(from, &info) < 0 || !S_ISREG(info.st_mode)) return 0;
+    rc = ash_file_read(from, COPY_MAX_BYTES, &data, &size_bytes, err);
+    if (rc < 0) return rc;
+    rc = ash_file_replace(to, data, size_bytes, err);
+    free(data);
+    return rc;
+}
+
+static int copy_companions(const char *from_dir, const char *to_dir, struct ash_err *err)
+{
+    DIR *dir = opendir(from_dir);
+    const struct dirent *entry;
+    int rc = 0;
+
+    if (dir == NULL) return ash_err_set(err, -errno, "cannot list '%s': %s", from_dir, strerror(errno));
+    while (rc == 0 && (entry = readdir(dir)) != NULL)
+        if (is_companion(entry->d_name)) rc = copy_file(from_dir, to_dir, entry->d_name, err);
+    closedir(dir);
+    return rc;
+}
+
+static float value_at(const struct ash_param *param, size_t index)
+{
+    return param->dtype == ASH_F32 ? ((const float *)param->data)[index] : ash_bf16_to_f32(((const uint16_t *)param->data)[index]);
+}
+
+/* A value that f16 cannot hold would become infinite: better no folder than one that is broken. */
+static int check_f16(const struct ash_model *model, struct ash_err *err)
+{
+    for (size_t i = 0; i < ash_model_param_count(model); i++) {
+        const struct ash_param *param = ash_model_param(model, i);
+
+        for (size_t e = 0; param->dtype != ASH_F16 && e < param->count; e++)
+            if (value_at(param, e) > F16_MAX || value_at(param, e) < -F16_MAX)
+                return ash_err_set(err, -ERANGE, "tensor '%s' holds %g, which f16 cannot: use --dtype bf16", param->name,
+                                   (double)value_at(param, e));
+    }
+    return 0;
+}
+
+static int write_folder(const struct convert *convert, struct ash_err *err)
+{
+    const char *dir = ash_commit_dir(convert->commit);
+    enum ash_dtype dtype = dtypes[convert->dtype];
+    struct ash_model *model = NULL;
+    char count[UNITS_BYTES];
+    int rc = ash_model_open(convert->source, &model, err);
+
+    if (rc == 0 && dtype == ASH_F16) rc = check_f16(model, err);
+    if (rc == 0) rc = ash_model_save(model, dir, dtype, (size_t)convert->max_shard_size, err);
+    if (rc == 0) rc = copy_companions(convert->source, dir, err);
+    if (rc == 0)
+        printf("%s: %s parameters as %s\n", convert->target, ash_units_count(ash_model_weight_count(model), count, sizeof(count)),
+               ash_dtype_name(dtype));
+    ash_model_close(model);
+    return rc;
+}
+
+/* ---- the parent: names the folder or removes it ------------------------------------------------------------------ */
+
+static volatile sig_atomic_t child_pid; /* for the handler; set before signals are let through */
+static volatile sig_atomic_t interrupted;
+
+static void pass_on(int number)
+{
+    interrupted = number;
+    if (child_pid > 0) kill((pid_t)child_pid, SIGTERM);
+}
+
+static const int ends[] = {SIGINT, SIGTERM, SIGHUP}; /* signals that ask a program to end */
+
+static void set_handler(void (*handler)(int))
+{
+    struct sigaction action = {.sa_handler = handler};
+
+    sigemptyset(&action.sa_mask);
+    for (size_t i = 0; i < ASH_COUNT(ends); i++)
+        sigaction(ends[i], &action, NULL);
+}
+
+static _Noreturn void run_child(const struct convert *convert, const sigset_t *mask)
+{
+    struct ash_err err = {0};
+    int code;
+
+    set_handler(SIG_DFL);
+    sigprocmask(SIG_SETMASK, mask, NULL);
+    code = write_folder(convert, &err) < 0 ? ash_cmd_fail(&err) : 0;
+    fflush(stdout);
+    _exit(code);
+}
+
+/* Start run_child; no signal arrives before the handler knows the child. Returns its id, or a negative errno. */
+static pid_t start_child(const struct convert *convert)
+{
+    sigset_t held, mask;
+    pid_t pid;
+    int cause;
+
+    sigemptyset(&held);
+    for (size_t i = 0; i < ASH_COUNT(ends); i++)
+        sigaddset(&held, ends[i]);
+    sigprocmask(SIG_BLOCK, &held, &mask);
+    pid = interrupted == 0 ? fork() : -1;
+    cause = interrupted == 0 ? errno : EINTR;
+    if (pid == 0) run_child(convert, &mask);
+    child_pid = pid;
+    sigprocmask(SIG_SETMASK, &mask, NULL);
+    return pid < 0 ? -cause : pid;
+}
+
+/* Run write_folder in a child and wait for its end. Returns the exit code. */
+static int run_and_wait(const struct convert *convert)
+{
+    pid_t pid = start_child(convert);
+    int status = 0;
+
+    if (pid < 0 && interrupted == 0) ash_log(ASH_LOG_ERROR, "cannot start a process: %s", strerror(-pid));
+    if (pid < 0) return interrupted != 0 ? EXIT_INTERRUPTED : 1;
+    while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
+        continue;
+    if (interrupted != 0 || (WIFSIGNALED(status) && WTERMSIG(status) == SIGINT)) return EXIT_INTERRUPTED;
+    if (WIFEXITED(status)) return WEXITSTATUS(status);
+    ash_log(ASH_LOG_ERROR, "the conversion ended by signal %d: nothing was written", WTERMSIG(status));
+    return 1;
+}
+
+/* The target must not exist, unless as an empty folder. */
+static int prepare(struct convert *convert, struct ash_err *err)
+{
+    if (ash_path_exists(convert->target) && rmdir(convert->target) < 0)
+        return ash_err_set(err, -EEXIST, "'%s' already exists: remove it or choose another name", convert->target);
+    return ash_commit_begin(convert->target, &convert->commit, err);
+}
+
+static int convert_folder(struct convert *convert)
+{
+    struct ash_err err = {0};
+    int code;
+
+    set_handler(pass_on);
+    if (prepare(convert, &err) < 0) return ash_cmd_fail(&err);
+    code = run_and_wait(convert);
+    if (code == 0) return ash_commit_finish(convert->commit, NULL, &err) < 0 ? ash_cmd_fail(&err) : 0;
+    ash_commit_abort(convert->commit);
+    return code;
+}
+
+int ash_model_convert(int argc, char **argv)
+{
+    struct convert convert = {0};
+    struct ash_opt_binding binding = {&convert_table, &convert};
+    struct ash_opts *opts = NULL;
+    struct ash_err err = {0};
+    const char *dirs[2] = {NULL};
+    size_t count = 0;
+    int code;
+
+    if (ash_opts_open(&binding, 1, &opts, &err) < 0) return ash_cmd_fail(&err);
+    code = ash_cmd_parse(&usage, opts, argc, argv, dirs, 2, &count);
+    if (code == ASH_CMD_GO && count != 2) code = ash_cmd_misuse("model convert", "it takes two folders, SRC and DST");
+    if (code == ASH_CMD_GO && !ash_opts_is_set(opts, "dtype")) code = ash_cmd_misuse("model convert", "--dtype is missing");
+    if (code == ASH_CMD_GO) {
+        convert.source = dirs[0];
+        convert.target = dirs[1];
+        code = convert_folder(&convert);
+    }
+    ash_opts_close(opts);
+    return code;
+}

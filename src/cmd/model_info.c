@@ -1,0 +1,317 @@
+/* ashlar model info: everything one asks of a model folder before using it. The facts are gathered into one JSON object, which is
+ * printed as it is (--json) or as lines for people. */
+#include "cmd/model_priv.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/assert.h"
+#include "base/file.h"
+#include "base/json.h"
+#include "cmd/cmd.h"
+#include "cmd/units.h"
+#include "model/family.h"
+#include "model/model.h"
+#include "model/tokenizer.h"
+
+struct info_flags {
+    bool json, tensors;
+};
+
+static const struct ash_opt info_opts[] = {
+    {.name = "json", .type = ASH_OPT_BOOL, .offset = offsetof(struct info_flags, json), .help = "print one JSON object"},
+    {.name = "tensors", .type = ASH_OPT_BOOL, .offset = offsetof(struct info_flags, tensors), .help = "list every tensor too"},
+};
+
+static const struct ash_opt_table info_table = {
+    .section = "", .help = "flags", .opts = info_opts, .count = ASH_COUNT(info_opts)};
+
+static const struct ash_cmd_usage usage = {
+    .synopsis = "ashlar model info DIR [flags]",
+    .about = "Says what a Hugging Face model folder holds: family, sizes, precision, memory per token, tokenizer and files.\n"
+             "Every tensor's presence and shape is checked on the way; the weights themselves are not read.",
+    .examples = "  ashlar model info stories\n  ashlar model info stories --tensors --json",
+};
+
+/* ---- facts ------------------------------------------------------------------------------------------------------- */
+
+/* Of a sparse layer's experts a token visits only some: the share of their weights that counts as active. */
+static size_t active_weights(const struct ash_model *model)
+{
+    const struct ash_expert_config *expert = &ash_model_config(model)->expert;
+    size_t routed = 0;
+
+    if (expert->experts == 0) return ash_model_weight_count(model);
+    for (size_t i = 0; i < ash_model_param_count(model); i++)
+        if (strstr(ash_model_param(model, i)->name, ".experts.") != NULL) routed += ash_model_param(model, i)->count;
+    return ash_model_weight_count(model) - routed + routed / expert->experts * expert->choices;
+}
+
+/* {"F32": elements, ...} */
+static json_t *dtype_facts(const struct ash_model *model)
+{
+    size_t counts[ASH_DTYPE_COUNT] = {0};
+    json_t *json = json_object();
+
+    for (size_t i = 0; i < ash_model_param_count(model); i++)
+        counts[ash_model_param(model, i)->dtype] += ash_model_param(model, i)->count;
+    for (int i = 0; i < ASH_DTYPE_COUNT; i++)
+        if (counts[i] > 0) json_object_set_new(json, ash_dtype_name((enum ash_dtype)i), json_integer((json_int_t)counts[i]));
+    return json;
+}
+
+static json_t *size_json(size_t value)
+{
+    return json_integer((json_int_t)value);
+}
+
+static void add_architecture(json_t *facts, const struct ash_model *model)
+{
+    const struct ash_model_config *config = ash_model_config(model);
+
+    json_object_set_new(facts, "family", json_string(config->family->type));
+    json_object_set_new(facts, "layers", size_json(config->layers));
+    json_object_set_new(facts, "hidden", size_json(config->hidden));
+    json_object_set_new(facts, "heads", size_json(config->heads));
+    json_object_set_new(facts, "kv_heads", size_json(config->kv_heads));
+    json_object_set_new(facts, "head_dim", size_json(config->head_dim));
+    json_object_set_new(facts, "ffn", size_json(config->ffn));
+    json_object_set_new(facts, "vocab", size_json(config->vocab));
+    json_object_set_new(facts, "context_tokens", size_json(config->max_positions));
+    json_object_set_new(facts, "tied_embeddings", json_boolean(config->tied));
+    if (config->window[0] != 0) json_object_set_new(facts, "window_tokens", size_json(config->window[0]));
+    if (config->attn == ASH_ATTN_LATENT) json_object_set_new(facts, "latent_rank", size_json(config->kv_rank));
+    if (config->expert.experts == 0) return;
+    json_object_set_new(facts, "experts", size_json(config->expert.experts));
+    json_object_set_new(facts, "experts_per_token", size_json(config->expert.choices));
+    json_object_set_new(facts, "expert_ffn", size_json(config->expert.ffn));
+    json_object_set_new(facts, "shared_expert_ffn", size_json(config->expert.shared_ffn));
+}
+
+static void add_weights(json_t *facts, struct ash_model *model)
+{
+    json_object_set_new(facts, "parameters", size_json(ash_model_weight_count(model)));
+    json_object_set_new(facts, "active_parameters", size_json(active_weights(model)));
+    json_object_set_new(facts, "dtypes", dtype_facts(model));
+    json_object_set_new(facts, "cache_bytes_per_token", size_json(ash_cache_token_bytes(model)));
+    ash_model_round_bf16(model, true);
+    json_object_set_new(facts, "cache_bytes_per_token_bf16", size_json(ash_cache_token_bytes(model)));
+    ash_model_round_bf16(model, false);
+}
+
+/* A folder without tokenizer.json is still a model; one with a broken file deserves the reason. */
+static int add_tokenizer(json_t *facts, const char *dir, struct ash_err *err)
+{
+    struct ash_tokenizer *tokenizer = NULL;
+    char path[4096];
+    int rc = ash_path_join(path, sizeof(path), dir, "tokenizer.json");
+
+    if (rc < 0) return ash_err_set(err, rc, "the path '%s' is too long", dir);
+    if (!ash_path_exists(path)) {
+        json_object_set_new(facts, "tokenizer_tokens", json_null());
+        return 0;
+    }
+    rc = ash_tokenizer_open(dir, &tokenizer, err);
+    if (rc < 0) return rc;
+    json_object_set_new(facts, "tokenizer_tokens", size_json(ash_tokenizer_vocab_size(tokenizer)));
+    ash_tokenizer_close(tokenizer);
+    return 0;
+}
+
+/* {"config.json": bytes, ...}, regular files only, and their sum. */
+static int add_files(json_t *facts, const char *dir, struct ash_err *err)
+{
+    struct dirent **entries = NULL;
+    int count = scandir(dir, &entries, NULL, alphasort);
+    json_t *files = json_object();
+    json_int_t total = 0;
+
+    for (int i = 0; i < count; i++) {
+        struct stat info;
+        char path[4096];
+
+        if (ash_path_join(path, sizeof(path), dir, entries[i]->d_name) == 0 && stat(path, &info) == 0 && S_ISREG(info.st_mode)) {
+            json_object_set_new(files, entries[i]->d_name, json_integer((json_int_t)info.st_size));
+            total += (json_int_t)info.st_size;
+        }
+        free(entries[i]);
+    }
+    free(entries);
+    json_object_set_new(facts, "disk_bytes", json_integer(total));
+    json_object_set_new(facts, "files", files);
+    return count < 0 ? ash_err_set(err, -errno, "cannot list '%s': %s", dir, strerror(errno)) : 0;
+}
+
+static void add_tensors(json_t *facts, const struct ash_model *model)
+{
+    json_t *list = json_array();
+
+    for (size_t i = 0; i < ash_model_param_count(model); i++) {
+        const struct ash_param *param = ash_model_param(model, i);
+        json_t *shape = json_array();
+
+        for (int d = 0; d < param->dim_count; d++)
+            json_array_append_new(shape, size_json(param->dims[d]));
+        json_array_append_new(list, json_pack("{s:s, s:s, s:o}", "name", param->name, "dtype", ash_dtype_name(param->dtype), "shape",
+                                              shape));
+    }
+    json_object_set_new(facts, "tensors", list);
+}
+
+static int gather(const char *dir, bool tensors, json_t **facts_out, struct ash_err *err)
+{
+    struct ash_model *model = NULL;
+    json_t *facts;
+    int rc = ash_model_open(dir, &model, err);
+
+    if (rc < 0) return rc;
+    facts = json_object();
+    json_object_set_new(facts, "path", json_string(dir));
+    add_architecture(facts, model);
+    add_weights(facts, model);
+    if (tensors) add_tensors(facts, model);
+    ash_model_close(model);
+    rc = add_tokenizer(facts, dir, err);
+    if (rc == 0) rc = add_files(facts, dir, err);
+    if (rc < 0)
+        json_decref(facts);
+    else
+        *facts_out = facts;
+    return rc;
+}
+
+/* ---- lines for people -------------------------------------------------------------------------------------------- */
+
+static size_t fact(const json_t *facts, const char *key)
+{
+    return (size_t)json_integer_value(json_object_get(facts, key));
+}
+
+static void print_count(const char *name, size_t value, const char *unit)
+{
+    char text[UNITS_BYTES];
+
+    printf("  %-14s %s%s\n", name, ash_units_count(value, text, sizeof(text)), unit);
+}
+
+static void print_experts(const json_t *facts)
+{
+    if (json_object_get(facts, "experts") == NULL) return;
+    printf("  %-14s %zu, %zu per token, %zu wide", "experts", fact(facts, "experts"), fact(facts, "experts_per_token"),
+           fact(facts, "expert_ffn"));
+    if (fact(facts, "shared_expert_ffn") > 0) printf("; shared ones %zu wide", fact(facts, "shared_expert_ffn"));
+    printf("\n");
+}
+
+static void print_weights(const json_t *facts)
+{
+    char total[UNITS_BYTES], active[UNITS_BYTES];
+    const char *name, *comma = "";
+    json_t *value;
+
+    printf("  %-14s %s", "parameters", ash_units_count(fact(facts, "parameters"), total, sizeof(total)));
+    if (json_object_get(facts, "experts") != NULL)
+        printf(" (%s active)", ash_units_count(fact(facts, "active_parameters"), active, sizeof(active)));
+    printf("\n  %-14s ", "precision");
+    json_object_foreach(json_object_get(facts, "dtypes"), name, value) {
+        printf("%s%s", comma, name);
+        comma = ", ";
+    }
+    printf("\n");
+}
+
+static void print_files(const json_t *facts)
+{
+    char text[UNITS_BYTES];
+    const char *name;
+    json_t *value, *files = json_object_get(facts, "files");
+
+    printf("  %-14s %s\n", "on disk", ash_units_bytes(fact(facts, "disk_bytes"), text, sizeof(text)));
+    json_object_foreach(files, name, value)
+        printf("    %-40s %10s\n", name, ash_units_bytes((size_t)json_integer_value(value), text, sizeof(text)));
+}
+
+static void print_tensors(const json_t *facts)
+{
+    size_t i;
+    json_t *tensor;
+
+    json_array_foreach(json_object_get(facts, "tensors"), i, tensor) {
+        json_t *shape = json_object_get(tensor, "shape");
+        const char *comma = "";
+
+        if (i == 0) printf("  tensors\n");
+        printf("    %-64s %-5s [", json_string_value(json_object_get(tensor, "name")),
+               json_string_value(json_object_get(tensor, "dtype")));
+        for (size_t d = 0; d < json_array_size(shape); d++) {
+            printf("%s%lld", comma, (long long)json_integer_value(json_array_get(shape, d)));
+            comma = ", ";
+        }
+        printf("]\n");
+    }
+}
+
+static void print_facts(const char *dir, const json_t *facts)
+{
+    char wide[UNITS_BYTES], narrow[UNITS_BYTES];
+
+    printf("%s: %s\n", dir, json_string_value(json_object_get(facts, "family")));
+    print_weights(facts);
+    print_count("layers", fact(facts, "layers"), "");
+    print_count("hidden size", fact(facts, "hidden"), "");
+    printf("  %-14s %zu, %zu for keys and values, %zu wide\n", "heads", fact(facts, "heads"), fact(facts, "kv_heads"),
+           fact(facts, "head_dim"));
+    print_count("feed-forward", fact(facts, "ffn"), "");
+    print_experts(facts);
+    print_count("vocabulary", fact(facts, "vocab"), json_is_true(json_object_get(facts, "tied_embeddings")) ? " (tied)" : "");
+    print_count("context", fact(facts, "context_tokens"), " tokens");
+    if (json_object_get(facts, "window_tokens") != NULL) print_count("window", fact(facts, "window_tokens"), " tokens");
+    printf("  %-14s %s per token (%s with bf16)\n", "cache",
+           ash_units_bytes(fact(facts, "cache_bytes_per_token"), wide, sizeof(wide)),
+           ash_units_bytes(fact(facts, "cache_bytes_per_token_bf16"), narrow, sizeof(narrow)));
+    if (json_is_null(json_object_get(facts, "tokenizer_tokens")))
+        printf("  %-14s none\n", "tokenizer");
+    else
+        print_count("tokenizer", fact(facts, "tokenizer_tokens"), " tokens");
+    print_files(facts);
+    print_tensors(facts);
+}
+
+/* ---- the command ------------------------------------------------------------------------------------------------- */
+
+static int describe(const char *dir, const struct info_flags *flags)
+{
+    struct ash_err err = {0};
+    json_t *facts = NULL;
+
+    if (gather(dir, flags->tensors, &facts, &err) < 0) return ash_cmd_fail(&err);
+    if (flags->json) {
+        json_dumpf(facts, stdout, JSON_INDENT(2));
+        putchar('\n');
+    } else {
+        print_facts(dir, facts);
+    }
+    json_decref(facts);
+    return 0;
+}
+
+int ash_model_info(int argc, char **argv)
+{
+    struct info_flags flags = {0};
+    struct ash_opt_binding binding = {&info_table, &flags};
+    struct ash_opts *opts = NULL;
+    struct ash_err err = {0};
+    const char *dir[1] = {NULL};
+    size_t count = 0;
+    int code;
+
+    if (ash_opts_open(&binding, 1, &opts, &err) < 0) return ash_cmd_fail(&err);
+    code = ash_cmd_parse(&usage, opts, argc, argv, dir, 1, &count);
+    if (code == ASH_CMD_GO) code = count == 1 ? describe(dir[0], &flags) : ash_cmd_misuse("model info", "which folder?");
+    ash_opts_close(opts);
+    return code;
+}

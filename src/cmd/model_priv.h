@@ -1,0 +1,9 @@
+/* model - the subcommands of `ashlar model`. */
+#ifndef ASH_CMD_MODEL_PRIV_H
+#define ASH_CMD_MODEL_PRIV_H
+
+/* As struct ash_cmd's run. */
+int ash_model_info(int argc, char **argv);
+int ash_model_convert(int argc, char **argv);
+
+#endif

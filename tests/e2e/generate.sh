@@ -1,0 +1,166 @@
+#!/usr/bin/env bash
+# ashlar generate: a real model's text word for word, every way to give a prompt, stops, JSON, conversations, wrong use.
+. "$SOURCE/tests/e2e/lib.bash" || exit 1
+generate=("$ASHLAR" generate --model "$stories")
+
+# ---- word for word what the reference program says
+reference() { sed -n -e 's/\\"/"/g' -e "$1"'s/^ *"text": "\(.*\)"$/\1/p' "$stories/reference.json"; }
+prompts=("Once upon a time" "The cat sat")
+lines=(7 12)
+for i in 0 1; do
+    expected=$(printf '%b.' "$(reference "${lines[$i]}")") # the dot keeps trailing newlines
+    expected=${expected%.}
+    [ -n "$expected" ] || fail "no reference text on line ${lines[$i]}"
+    try "${generate[@]}" --prompt "${prompts[$i]}" --echo --max-tokens 200
+    expect 0 "${prompts[$i]}"
+    found=$(head -c "$(printf '%s' "$expected" | wc -c)" "$SCRATCH/out"; printf .)
+    same "text after '${prompts[$i]}'" "$expected" "${found%.}"
+done
+
+# ---- threads, backends and the way the prompt arrives change nothing
+try "${generate[@]}" --prompt "Once upon a time" --max-tokens 60
+expect 0 "plain"
+plain=$(cat "$SCRATCH/out")
+[ "${plain:0:1}" = "," ] || fail "the continuation begins with a comma, not: $plain"
+for variant in "--threads 1" "--threads 3" "--backend ref" "--seed 9" "--temperature 0 --top-k 5" "--context 100"; do
+    try "${generate[@]}" --prompt "Once upon a time" --max-tokens 60 $variant
+    expect 0 "$variant"
+    same "text with $variant" "$plain" "$(cat "$SCRATCH/out")"
+done
+printf 'Once upon a time' > "$SCRATCH/prompt"
+try "${generate[@]}" --prompt-file "$SCRATCH/prompt" --max-tokens 60
+same "prompt from a file" "$plain" "$(cat "$SCRATCH/out")"
+same "prompt from standard input" "$plain" "$("${generate[@]}" - --max-tokens 60 < "$SCRATCH/prompt")"
+same "prompt file -" "$plain" "$("${generate[@]}" --prompt-file - --max-tokens 60 < "$SCRATCH/prompt")"
+try env ASHLAR_MAX_TOKENS=60 "${generate[@]}" --prompt "Once upon a time"
+same "length from the environment" "$plain" "$(cat "$SCRATCH/out")"
+
+# ---- sampling: a seed decides, on any number of threads
+try "${generate[@]}" --prompt "Once upon a time" --max-tokens 60 --temperature 1 --top-p 0.9 --seed 7 --threads 1
+sampled=$(cat "$SCRATCH/out")
+[ "$sampled" != "$plain" ] || fail "temperature 1 gave the greedy text"
+try "${generate[@]}" --prompt "Once upon a time" --max-tokens 60 --temperature 1 --top-p 0.9 --seed 7 --threads 2
+same "seed 7 again" "$sampled" "$(cat "$SCRATCH/out")"
+try "${generate[@]}" --prompt "Once upon a time" --max-tokens 60 --top-p 0.9 --seed 7
+same "a filter asks for sampling" "$sampled" "$(cat "$SCRATCH/out")"
+try "${generate[@]}" --prompt "Once upon a time" --max-tokens 60 --temperature 1 --top-p 0.9 --seed 8
+[ "$sampled" != "$(cat "$SCRATCH/out")" ] || fail "seeds 7 and 8 gave the same text"
+
+# ---- stop strings, shown in no part; bf16 runs
+try "${generate[@]}" --prompt "Once upon a time" --max-tokens 60 --stop "Lily. She"
+same "stop string" ", there was a little girl named " "$(cat "$SCRATCH/out")"
+try "${generate[@]}" --prompt "Once upon a time" --max-tokens 60 --stop "never there" --stop ", red" --stop zzz
+same "stop string with a comma" ", there was a little girl named Lily. She loved to play outside in the park. One day, she saw a big" "$(cat "$SCRATCH/out")"
+try "${generate[@]}" --prompt "Once upon a time" --max-tokens 20 --precision bf16
+expect 0 "bf16"
+
+# ---- JSON
+try "${generate[@]}" --prompt "Once upon a time" --max-tokens 5 --json
+expect 0 "json"
+for field in '"text":","' '"ids":[' '"finish_reason":"length"' '"finish_detail":"max tokens"' '"prompt_tokens":' '"answer_tokens":5' \
+    '"first_token_s":' '"answer_tokens_per_s":'; do
+    case $field in
+    '"text":","') grep -q '"text":", there' "$SCRATCH/out" || fail "json: text: $(cat "$SCRATCH/out")" ;;
+    *) grep -qF "$field" "$SCRATCH/out" || fail "json: $field is not in $(cat "$SCRATCH/out")" ;;
+    esac
+done
+same "json is one line" 1 "$(wc -l < "$SCRATCH/out")"
+try "${generate[@]}" --prompt "Once upon a time" --stop girl --json --echo
+grep -q '"text":"Once upon a time, there was a little ","ids":' "$SCRATCH/out" || fail "json with echo: $(cat "$SCRATCH/out")"
+grep -q '"finish_reason":"stop","finish_detail":"stop string"' "$SCRATCH/out" || fail "json stop: $(cat "$SCRATCH/out")"
+try "${generate[@]}" --prompt "Once upon a time" --max-tokens 0 --json
+grep -q '"finish_detail":"\(context full\|end of text\)"' "$SCRATCH/out" || fail "json until the end: $(tail -c 400 "$SCRATCH/out")"
+try "${generate[@]}" --prompt "Once upon a time" --max-tokens 8 --stats
+grep -q 'tokens/s' "$SCRATCH/err" || fail "no speeds: $(cat "$SCRATCH/err")"
+
+# ---- line by line: each line is a text of its own for a model without a chat template
+printf 'Once upon a time\n\nThe cat sat\r\nOnce upon a time\n' | "${generate[@]}" --max-tokens 12 --stop $'\n' > "$SCRATCH/lines" || fail "lines: exit code $?"
+same "answers to three lines" 3 "$(wc -l < "$SCRATCH/lines")"
+same "the same line, the same answer" "$(sed -n 1p "$SCRATCH/lines")" "$(sed -n 3p "$SCRATCH/lines")"
+case $plain in "$(sed -n 1p "$SCRATCH/lines")"*) ;; *) fail "line by line differs from --prompt" ;; esac
+same "JSON lines" 2 "$(printf 'a\nb' | "${generate[@]}" --max-tokens 3 --json | grep -c '"finish_reason"')"
+same "no lines, no answers" "" "$("${generate[@]}" < /dev/null)"
+
+# ---- a terminal: prompt sign, commands, Ctrl-D
+if command -v script > /dev/null; then
+    printf '/help\nOnce upon a time\n/reset\n/nonsense\n/quit\nnever read\n' |
+        script -qec "$(printf '%q ' "${generate[@]}" --max-tokens 8)" /dev/null > "$SCRATCH/tty" 2>&1 || fail "terminal: exit code $?"
+    for words in '> ' 'no chat template' ', there was' 'there is no /nonsense'; do
+        grep -qF -- "$words" "$SCRATCH/tty" || fail "terminal: '$words' is not in $(cat "$SCRATCH/tty")"
+    done
+fi
+
+# ---- an early end of the reader is no error to speak of
+"${generate[@]}" --prompt "Once upon a time" --max-tokens 300 2> "$SCRATCH/err" | head -c 10 > /dev/null
+same "broken pipe" "" "$(cat "$SCRATCH/err")"
+
+# ---- Ctrl-C: what was said so far stays said
+"${generate[@]}" --prompt "Once upon a time" --max-tokens 0 --temperature 1 --context 512 > "$SCRATCH/cut" 2> "$SCRATCH/err" &
+pid=$!
+for _ in $(seq 200); do [ -s "$SCRATCH/cut" ] && break; sleep 0.01; done
+kill -TERM "$pid"
+code=0
+wait "$pid" || code=$?
+[ "$code" -eq 130 ] || [ "$code" -eq 0 ] || fail "Ctrl-C: exit code $code" # 0: it was done before
+same "Ctrl-C says nothing" "" "$(cat "$SCRATCH/err")"
+
+# ---- wrong use
+try "$ASHLAR" generate --prompt x
+expect_error 2 "no model" "--model"
+try "${generate[@]}" --prompt x --prompt-file y
+expect_error 2 "two prompts" "exclude"
+try "${generate[@]}" --prompt x --temprature 1
+expect_error 2 "misspelt flag" "--temperature"
+try "${generate[@]}" --prompt x --top-p 0
+expect_error 2 "top_p 0" "top_p"
+try "${generate[@]}" prompt
+expect_error 2 "a word too many" "--prompt"
+try "${generate[@]}" --prompt x --backend gpu9
+expect_error 1 "unknown backend" "gpu9" "ref"
+try "${generate[@]}" --prompt "" --raw
+expect_error 1 "empty prompt" "prompt is empty"
+try "${generate[@]}" --prompt x --stop ""
+expect_error 1 "empty stop string" "stop string"
+try "${generate[@]}" --prompt "Once upon a time" --context 3
+expect_error 1 "prompt longer than the context" "context is full"
+try "${generate[@]}" --prompt-file "$SCRATCH/nowhere"
+expect_error 1 "no prompt file" "nowhere"
+printf 'bad \xff bytes' > "$SCRATCH/prompt"
+try "${generate[@]}" --prompt-file "$SCRATCH/prompt"
+expect_error 1 "not UTF-8" "UTF-8"
+try "${generate[@]}" --prompt x --chat
+expect_error 1 "no chat template" "chat template"
+
+# ---- bad folders: one clear line, no crash
+bad() { # name: a fresh copy of the model
+    rm -rf "$SCRATCH/bad"
+    cp -r "$stories" "$SCRATCH/bad"
+    chmod -R u+w "$SCRATCH/bad"
+}
+refused() { # what, words...
+    try "$ASHLAR" generate --model "$SCRATCH/bad" --prompt x
+    expect_error 1 "$@"
+}
+rm -rf "$SCRATCH/bad"
+refused "no folder" "bad"
+for file in config.json model.safetensors tokenizer.json; do
+    bad && rm "$SCRATCH/bad/$file"
+    refused "without $file" "$file"
+    bad && : > "$SCRATCH/bad/$file"
+    refused "empty $file" "$file"
+done
+bad && truncate -s 500000 "$SCRATCH/bad/model.safetensors"
+refused "truncated weights" "model.safetensors"
+bad && sed -i 's/"llama"/"lhama"/' "$SCRATCH/bad/config.json"
+refused "unknown model type" "lhama" "llama"
+bad && sed -i 's/"hidden_size": 64/"hidden_size": 72/' "$SCRATCH/bad/config.json"
+refused "wrong shape" "config.json"
+bad && sed -i 's/"num_hidden_layers": 5/"num_hidden_layers": 6/' "$SCRATCH/bad/config.json"
+refused "missing tensors" "layers.5"
+bad && sed -i 's/"vocab_size": 512/"vocab_size": "many"/' "$SCRATCH/bad/config.json"
+refused "text where a number belongs" "vocab_size"
+bad && echo '{' > "$SCRATCH/bad/config.json"
+refused "broken config.json" "config.json"
+bad && echo '{"do_sample": true, "temperature": -4}' > "$SCRATCH/bad/generation_config.json"
+refused "absurd generation_config.json" "generation_config.json" "temperature"
+finish

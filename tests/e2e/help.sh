@@ -1,0 +1,60 @@
+#!/usr/bin/env bash
+# Help: every command explains itself, the man page is up to date, wrong words get one line and a suggestion.
+. "$SOURCE/tests/e2e/lib.bash" || exit 1
+
+names() { sed -n '/^commands:/,/^$/s/^  \([a-z_-]*\) .*/\1/p'; }
+explain() { # words of a command
+    try "$ASHLAR" "$@" --help
+    expect 0 "$* --help"
+    grep -q "^usage: ashlar $*" "$SCRATCH/out" || fail "$* --help does not begin with its usage"
+    [ ! -s "$SCRATCH/err" ] || fail "$* --help writes to standard error"
+    local sub
+    for sub in $(names < "$SCRATCH/out"); do explain "$@" "$sub"; done
+}
+try "$ASHLAR" --help
+expect 0 "--help"
+commands=$(names < "$SCRATCH/out")
+for name in generate eval model version; do
+    case " $(echo $commands) " in *" $name "*) ;; *) fail "--help does not list $name" ;; esac
+done
+for name in $commands; do explain "$name"; done
+
+# The man page says what --help says.
+bash "$SOURCE/scripts/man.sh" "$ASHLAR" > "$SCRATCH/ashlar.1" || fail "scripts/man.sh failed"
+diff "$SOURCE/docs/man/ashlar.1" "$SCRATCH/ashlar.1" > "$SCRATCH/diff" ||
+    fail "docs/man/ashlar.1 is out of date: run scripts/man.sh build/ashlar > docs/man/ashlar.1 ($(head -5 "$SCRATCH/diff"))"
+if command -v groff > /dev/null; then
+    groff -man -Tascii -ww "$SCRATCH/ashlar.1" > "$SCRATCH/page" 2> "$SCRATCH/err" || fail "groff refuses the man page"
+    [ ! -s "$SCRATCH/err" ] || fail "groff warns: $(head -3 "$SCRATCH/err")"
+fi
+
+# Wrong words.
+try "$ASHLAR"
+expect 2 "no command"
+try "$ASHLAR" genrate
+expect_error 2 "misspelt command" "ashlar generate"
+try "$ASHLAR" xyzzy
+expect_error 2 "no such command" "ashlar --help"
+try "$ASHLAR" version extra
+expect_error 2 "a word too many" "extra"
+
+# version: of the build, of the header, and what it can run.
+try "$ASHLAR" version
+expect 0 "version"
+header=$(sed -n 's/^#define ASHLAR_VERSION "\(.*\)"/\1/p' "$SOURCE/include/ashlar/ashlar.h")
+same "version" "ashlar $header" "$(sed -n '1s/ (.*//p' "$SCRATCH/out")"
+grep -q 'backends .*ref' "$SCRATCH/out" || fail "version lists no backends: $(cat "$SCRATCH/out")"
+grep -q 'jansson' "$SCRATCH/out" || fail "version lists no libraries"
+cp "$SCRATCH/out" "$SCRATCH/version"
+try "$ASHLAR" --version
+cmp -s "$SCRATCH/out" "$SCRATCH/version" || fail "--version differs from version"
+try "$ASHLAR" version --json
+grep -q '"backends"' "$SCRATCH/out" || fail "version --json: $(cat "$SCRATCH/out")"
+
+# Output that cannot be written is an error; a reader that went away is not worth a word.
+code=0
+"$ASHLAR" version > /dev/full 2> "$SCRATCH/err" || code=$?
+expect_error 1 "full disk" "No space left"
+"$ASHLAR" generate --help 2> "$SCRATCH/err" | head -n 1 > /dev/null
+same "broken pipe" "" "$(cat "$SCRATCH/err")"
+finish

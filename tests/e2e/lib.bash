@@ -1,0 +1,38 @@
+# What the end-to-end scripts share. Sourced: `. "$SOURCE/tests/e2e/lib.bash"`. Scratch space is emptied first.
+set -u
+rm -rf "$SCRATCH"
+mkdir -p "$SCRATCH"
+stories=$SOURCE/tests/golden/stories260K
+failures=0
+
+fail() {
+    echo "FAIL: $*" >&2
+    failures=$((failures + 1))
+}
+# Run a command; its output, messages and exit code are in $SCRATCH/out, $SCRATCH/err and $code.
+try() {
+    code=0
+    "$@" > "$SCRATCH/out" 2> "$SCRATCH/err" < /dev/null || code=$?
+}
+# expect CODE WHAT: the last try ended so.
+expect() {
+    [ "$code" -eq "$1" ] || fail "$2: exit code $code instead of $1: $(head -c 500 "$SCRATCH/err")"
+}
+# A failed command says why in exactly one line that begins with "ashlar: error: " and holds the given words; nothing else.
+expect_error() { # code, what, words...
+    expect "$1" "$2"
+    [ "$(wc -l < "$SCRATCH/err")" -eq 1 ] || fail "$2: not one line of error: $(cat "$SCRATCH/err")"
+    grep -q '^ashlar: error: ' "$SCRATCH/err" || fail "$2: no error line: $(cat "$SCRATCH/err")"
+    local what=$2 word
+    shift 2
+    for word in "$@"; do
+        grep -qF -- "$word" "$SCRATCH/err" || fail "$what: '$word' is not in: $(cat "$SCRATCH/err")"
+    done
+}
+same() { # what, expected, found
+    [ "$2" = "$3" ] || fail "$1: expected '$2', found '$3'"
+}
+finish() {
+    [ "$failures" -eq 0 ] || { echo "$failures failures" >&2; exit 1; }
+    exit 0
+}
