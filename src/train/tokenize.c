@@ -6,17 +6,20 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/assert.h"
+#include "base/file.h"
 #include "base/hash.h"
 #include "base/json.h"
 #include "base/workers.h"
 #include "model/tokenizer.h"
 #include "train/dataset_folder.h"
-#include "train/tokenize_files.h"
+#include "train/tokenize_eos.h"
+#include "train/tokenizer_files.h"
 
 #define BATCH_BYTES_PER_THREAD ((size_t)1 << 20)
 #define BATCH_BYTES_MIN ((size_t)2 << 20)
@@ -62,6 +65,7 @@ const struct ash_opt_table ash_tokenize_table = {"", "options", opts_list, ASH_C
 struct ash_tokenize {
     struct ash_tokenize_opts opts;
     struct ash_tokenizer *tokenizer;
+    char tokenizer_dir[PATH_MAX];
     struct ash_workers *workers;
     struct ash_input *input;
     struct ash_input_batch batch;
@@ -82,7 +86,9 @@ static int open_tools(struct ash_tokenize *job, struct ash_err *err)
     int rc = ash_tokenizer_open(opts->tokenizer, &job->tokenizer, err);
 
     if (rc < 0) return rc;
-    rc = ash_tokenizer_find_eos(opts->tokenizer, job->tokenizer, opts->eos, &job->status.eos_id, err);
+    rc = ash_tokenizer_files_dir(opts->tokenizer, job->tokenizer_dir, err);
+    if (rc < 0) return rc;
+    rc = ash_tokenizer_find_eos(job->tokenizer_dir, job->tokenizer, opts->eos, &job->status.eos_id, err);
     if (rc < 0) return rc;
     if (job->status.eos_id >= 0) job->status.eos = ash_tokenizer_content(job->tokenizer, job->status.eos_id);
     rc = ash_workers_open((int)opts->threads, &job->workers, err);
@@ -274,6 +280,23 @@ static int add_doc(struct ash_tokenize *job, size_t index, struct ash_err *err)
     return rc == 1 ? save_state(job, err) : 0;
 }
 
+/* The tokenizer may have been named by its file, whatever that is called. */
+static int copy_tokenizer(const struct ash_tokenize *job, struct ash_err *err)
+{
+    const char *name = strcmp(job->tokenizer_dir, job->opts.tokenizer) == 0 ? NULL : job->opts.tokenizer;
+    char path[PATH_MAX], *data = NULL;
+    size_t size_bytes = 0;
+    int rc = ash_tokenizer_files_copy(job->tokenizer_dir, job->opts.out, NULL, err);
+
+    if (rc < 0 || name == NULL) return rc;
+    rc = ash_path_join(path, sizeof(path), job->opts.out, "tokenizer.json");
+    if (rc < 0) return ash_err_set(err, rc, "%s: the path is too long", job->opts.out);
+    rc = ash_file_read(name, ASH_JSON_MAX_BYTES, &data, &size_bytes, err);
+    if (rc == 0) rc = ash_file_replace(path, data, size_bytes, err);
+    free(data);
+    return rc;
+}
+
 static int finish(struct ash_tokenize *job, struct ash_err *err)
 {
     json_t *source;
@@ -282,7 +305,7 @@ static int finish(struct ash_tokenize *job, struct ash_err *err)
     if (job->status.documents == 0)
         return ash_err_set(err, -EINVAL, "there is no document in the input (%" PRIu64 " empty, %" PRIu64 " skipped)",
                            job->status.empty, job->status.skipped);
-    rc = ash_tokenizer_copy(job->opts.tokenizer, job->opts.out, err);
+    rc = copy_tokenizer(job, err);
     if (rc < 0) return rc;
     source = json_copy(job->key);
     if (source == NULL || json_object_set_new(source, "paths", list_inputs(job->input)) < 0 ||

@@ -4,6 +4,8 @@
 #include <errno.h>
 #include <limits.h>
 #include <stdbool.h>
+#include <string.h>
+#include <sys/stat.h>
 
 #include "base/assert.h"
 #include "base/file.h"
@@ -13,9 +15,23 @@
 #define CONFIG_FILE "tokenizer_config.json"
 
 static const char *const names[] = {
-    "tokenizer.json", CONFIG_FILE, "special_tokens_map.json", "added_tokens.json", "vocab.json",
-    "vocab.txt", "merges.txt", "tokenizer.model", "chat_template.jinja", "chat_template.json",
+    "tokenizer.json", CONFIG_FILE,  "special_tokens_map.json", "added_tokens.json",   "vocab.json",
+    "vocab.txt",      "merges.txt", "tokenizer.model",         "chat_template.jinja", "chat_template.json",
 };
+
+int ash_tokenizer_files_dir(const char *name, char *dir, struct ash_err *err)
+{
+    const char *slash = strrchr(name, '/');
+    size_t length = strlen(name);
+    struct stat st;
+
+    if (stat(name, &st) == 0 && S_ISREG(st.st_mode))
+        length = slash == NULL ? 0 : slash == name ? 1 : (size_t)(slash - name);
+    if (length >= PATH_MAX) return ash_err_set(err, -ENAMETOOLONG, "%s: the path is too long", name);
+    memcpy(dir, length == 0 ? "." : name, length == 0 ? 1 : length);
+    dir[length == 0 ? 1 : length] = '\0';
+    return 0;
+}
 
 /* Copy a file that may be missing. Returns 1 when it was there. */
 static int copy_file(const char *from_dir, const char *to_dir, const char *name, struct ash_err *err)
@@ -33,7 +49,8 @@ static int copy_file(const char *from_dir, const char *to_dir, const char *name,
     return rc < 0 ? rc : 1;
 }
 
-static int write_config(const char *from_dir, const char *to_dir, const struct ash_model_config *config, struct ash_err *err)
+static int write_config(const char *from_dir, const char *to_dir, const struct ash_model_config *config,
+                        struct ash_err *err)
 {
     struct ash_tokenizer *tokenizer = NULL;
     char path[PATH_MAX];
@@ -41,8 +58,8 @@ static int write_config(const char *from_dir, const char *to_dir, const struct a
     int rc = ash_tokenizer_open(from_dir, &tokenizer, err);
 
     if (rc < 0) return rc;
-    json = json_pack("{s:s, s:b, s:s*}", "tokenizer_class", "PreTrainedTokenizerFast", "clean_up_tokenization_spaces", 0,
-                     "eos_token", config->eos_count > 0 ? ash_tokenizer_content(tokenizer, config->eos[0]) : NULL);
+    json = json_pack("{s:s, s:b, s:s*}", "tokenizer_class", "PreTrainedTokenizerFast", "clean_up_tokenization_spaces",
+                     0, "eos_token", config->eos_count > 0 ? ash_tokenizer_content(tokenizer, config->eos[0]) : NULL);
     ash_tokenizer_close(tokenizer);
     rc = ash_path_join(path, sizeof(path), to_dir, CONFIG_FILE);
     if (json == NULL || rc < 0)
@@ -53,7 +70,8 @@ static int write_config(const char *from_dir, const char *to_dir, const struct a
     return rc;
 }
 
-int ash_tokenizer_files_copy(const char *from_dir, const char *to_dir, const struct ash_model_config *config, struct ash_err *err)
+int ash_tokenizer_files_copy(const char *from_dir, const char *to_dir, const struct ash_model_config *config,
+                             struct ash_err *err)
 {
     bool has_json = false, has_config = false;
 
@@ -64,5 +82,5 @@ int ash_tokenizer_files_copy(const char *from_dir, const char *to_dir, const str
         if (i == 0) has_json = rc == 1;
         if (i == 1) has_config = rc == 1;
     }
-    return has_json && !has_config ? write_config(from_dir, to_dir, config, err) : 0;
+    return has_json && !has_config && config != NULL ? write_config(from_dir, to_dir, config, err) : 0;
 }

@@ -13,7 +13,8 @@
 #include "train/dataset.h"
 #include "train/dataset_folder.h"
 #include "train/tokenize.h"
-#include "train/tokenize_files.h"
+#include "train/tokenize_eos.h"
+#include "train/tokenizer_files.h"
 
 #define LARGE_LINES 300000
 
@@ -325,9 +326,6 @@ static void find_eos(const char *file, const char *text, const char *eos, int rc
     assert_int_equal(ash_tokenizer_open(scratch_path("tok"), &tokenizer, &err), 0);
     assert_int_equal(ash_tokenizer_find_eos(scratch_path("tok"), tokenizer, eos, &id, &err), rc);
     assert_int_equal(id, rc < 0 ? 77 : expected);
-    id = 77;
-    assert_int_equal(ash_tokenizer_find_eos(scratch_path("tok/tokenizer.json"), tokenizer, eos, &id, &err), rc);
-    assert_int_equal(id, rc < 0 ? 77 : expected);
     ash_tokenizer_close(tokenizer);
     assert_int_equal(unlink(scratch_path(file)), 0);
 }
@@ -352,19 +350,31 @@ static void test_eos(void **state)
     find_eos("tok/tokenizer_config.json", "{}", "auto", 0, 1);
 }
 
-static void test_copy(void **state)
+/* A tokenizer is named by its folder or by its file; what lies beside it comes along. */
+static void test_tokenizer_files(void **state)
 {
+    const char *paths[] = {keep("a")};
+    struct ash_tokenize_opts opts = defaults(keep("out"));
+    struct ash_tokenize_status status = {0};
+    char dir[PATH_MAX];
+
     (void)state;
+    scratch_write("a", "1", 1);
     scratch_write("tok/chat_template.jinja", "{{x}}", 5);
+    scratch_write("tok/tokenizer_config.json", "{\"eos_token\": \"=\"}", 18);
     scratch_write("tok/model.safetensors", "", 0);
-    assert_int_equal(ash_dir_make(scratch_path("to"), NULL), 0);
-    assert_int_equal(ash_tokenizer_copy(scratch_path("tok"), scratch_path("to"), &err), 0);
-    assert_true(ash_path_exists(scratch_path("to/tokenizer.json")));
-    assert_true(ash_path_exists(scratch_path("to/chat_template.jinja")));
-    assert_false(ash_path_exists(scratch_path("to/tokenizer_config.json")));
-    assert_false(ash_path_exists(scratch_path("to/model.safetensors")));
-    assert_int_equal(ash_tokenizer_copy(scratch_path("tok/tokenizer.json"), scratch_path("tok"), &err), 0);
-    assert_int_equal(ash_tokenizer_copy(scratch_path("none"), scratch_path("to"), &err), -ENOENT);
+    assert_int_equal(rename(scratch_path("tok/tokenizer.json"), scratch_path("tok/other.json")), 0);
+    opts.tokenizer = keep("tok/other.json");
+    assert_int_equal(drive(&opts, paths, 1, 100, &status), 0);
+    check_texts(opts.out, "[1=]");
+    assert_true(ash_path_exists(scratch_path("out/tokenizer.json")));
+    assert_true(ash_path_exists(scratch_path("out/tokenizer_config.json")));
+    assert_true(ash_path_exists(scratch_path("out/chat_template.jinja")));
+    assert_false(ash_path_exists(scratch_path("out/model.safetensors")));
+    assert_int_equal(ash_tokenizer_files_dir(opts.tokenizer, dir, &err), 0);
+    assert_string_equal(dir, scratch_path("tok"));
+    assert_int_equal(ash_tokenizer_files_dir(scratch_dir, dir, &err), 0);
+    assert_string_equal(dir, scratch_dir);
 }
 
 int main(void)
@@ -375,7 +385,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_other_run, open_scratch, scratch_close),
         cmocka_unit_test_setup_teardown(test_bad_input, open_scratch, scratch_close),
         cmocka_unit_test_setup_teardown(test_eos, open_scratch, scratch_close),
-        cmocka_unit_test_setup_teardown(test_copy, open_scratch, scratch_close),
+        cmocka_unit_test_setup_teardown(test_tokenizer_files, open_scratch, scratch_close),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
