@@ -10,6 +10,7 @@
 #include "base/log.h"
 
 static const struct ash_cmd *const commands[] = {
+    &ash_cmd_data,
     &ash_cmd_train,
     &ash_cmd_generate,
     &ash_cmd_eval,

@@ -1,0 +1,171 @@
+/* ashlar data tokenize: drives a tokenizing run step by step, shows how far it is, and stops between two steps when
+ * asked to. */
+#include "cmd/data_priv.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/interrupt.h"
+#include "base/log.h"
+#include "train/tokenize.h"
+
+#define LIVE_NS ((uint64_t)200 * 1000 * 1000)        /* between two updates of a live line */
+#define PLAIN_NS ((uint64_t)10 * 1000 * 1000 * 1000) /* between two plain lines */
+#define EXIT_INTERRUPTED 130
+
+static const struct ash_cmd_usage usage = {
+    .synopsis = "ashlar data tokenize --tokenizer DIR --out DIR FILE...",
+    .about = "Turns text files (UTF-8) and .jsonl files into a folder of token shards that `ashlar train` reads.\n"
+             "The work may be interrupted at any time: the same command again keeps the shards that are complete.",
+    .examples =
+        "  ashlar data tokenize --tokenizer models/gpt2 --out data/books books/*.txt\n"
+        "  ashlar data tokenize --tokenizer models/qwen3 --out data/web --field content --on-error skip web-*.jsonl\n"
+        "  ashlar data tokenize --tokenizer models/gpt2 --out data/tales --split blank-line tales.txt",
+};
+
+struct progress {
+    bool live; /* a terminal: one line that is written over */
+    bool shown;
+    uint64_t began_ns, next_ns;
+    uint64_t began_bytes, began_tokens; /* found done at the start: not part of the speed */
+};
+
+static void progress_init(struct progress *progress, const struct ash_tokenize_status *status)
+{
+    *progress = (struct progress){
+        .live = isatty(STDERR_FILENO) == 1,
+        .began_ns = ash_clock_ns(),
+        .began_bytes = status->bytes_done,
+        .began_tokens = status->tokens,
+    };
+    progress->next_ns = progress->began_ns + (progress->live ? 0 : PLAIN_NS);
+}
+
+static void progress_show(struct progress *progress, const struct ash_tokenize_status *status)
+{
+    uint64_t now = ash_clock_ns();
+    double seconds = (double)(now - progress->began_ns) / 1e9;
+    double speed = (double)(status->tokens - progress->began_tokens) / (seconds > 0 ? seconds : 1);
+    double bytes = (double)(status->bytes_done - progress->began_bytes);
+    double left_bytes = (double)(status->bytes_total - status->bytes_done);
+    char text[160], left[32] = "?";
+
+    if (now < progress->next_ns) return;
+    progress->next_ns = now + (progress->live ? LIVE_NS : PLAIN_NS);
+    if (bytes > 0) ash_clock_format(seconds * left_bytes / bytes, left, sizeof(left));
+    snprintf(text, sizeof(text), "%5.1f %%  %.2f m tokens  %.2f m tokens/s  %zu shards  %s left",
+             100.0 * (double)status->bytes_done / (double)status->bytes_total, (double)status->tokens / 1e6,
+             speed / 1e6, status->shards, left);
+    if (progress->live)
+        fprintf(stderr, "\r\033[K%s", text);
+    else
+        ash_log(ASH_LOG_INFO, "%s", text);
+    progress->shown = true;
+}
+
+/* Leave an empty line for what comes next. */
+static void progress_clear(const struct progress *progress)
+{
+    if (progress->live && progress->shown) fprintf(stderr, "\r\033[K");
+}
+
+/* 0 when the work is done, -ECANCELED when it was interrupted. */
+static int drive(struct ash_tokenize *job, struct ash_err *err)
+{
+    struct ash_tokenize_status status;
+    struct progress progress;
+    int rc;
+
+    ash_tokenize_status(job, &status);
+    progress_init(&progress, &status);
+    while ((rc = ash_tokenize_step(job, err)) > 0) {
+        ash_tokenize_status(job, &status);
+        progress_show(&progress, &status);
+        if (ash_interrupt_requested()) {
+            rc = -ECANCELED;
+            break;
+        }
+    }
+    progress_clear(&progress);
+    return rc;
+}
+
+static void report_begin(const struct ash_tokenize_status *status, const char *out)
+{
+    if (status->complete) {
+        ash_log(ASH_LOG_INFO, "%s: complete already, nothing to do", out);
+        return;
+    }
+    if (status->kept_shards > 0)
+        ash_log(ASH_LOG_INFO, "%s: keeping %zu finished shard%s (%" PRIu64 " tokens) of an earlier run", out,
+                status->kept_shards, status->kept_shards == 1 ? "" : "s", status->tokens);
+    if (status->eos != NULL)
+        ash_log(ASH_LOG_INFO, "each document ends with %s (%" PRId32 ")", status->eos, status->eos_id);
+    else
+        ash_log(ASH_LOG_INFO, "documents have no end token");
+}
+
+static void report_left_out(const struct ash_tokenize_status *status)
+{
+    if (status->skipped > 0)
+        ash_log(ASH_LOG_WARN, "skipped %" PRIu64 " broken documents%s%s", status->skipped,
+                status->first_skipped != NULL ? "; the first: " : "",
+                status->first_skipped != NULL ? status->first_skipped : "");
+    if (status->empty > 0) ash_log(ASH_LOG_INFO, "left out %" PRIu64 " documents without a token", status->empty);
+}
+
+static int tokenize(const struct ash_tokenize_opts *opts, const char *const *paths, size_t count)
+{
+    struct ash_tokenize *job = NULL;
+    struct ash_tokenize_status status;
+    struct ash_err err = {0};
+    int rc = ash_tokenize_open(opts, paths, count, &job, &err);
+
+    if (rc < 0) return ash_cmd_fail(&err);
+    ash_tokenize_status(job, &status);
+    report_begin(&status, opts->out);
+    rc = drive(job, &err);
+    ash_tokenize_status(job, &status);
+    if (rc == 0) report_left_out(&status);
+    ash_tokenize_close(job);
+    if (rc == -ECANCELED) {
+        ash_log(ASH_LOG_INFO, "stopped with %zu finished shards; the same command goes on behind them", status.shards);
+        return EXIT_INTERRUPTED;
+    }
+    return rc < 0 ? ash_cmd_fail(&err) : ash_cmd_data_describe(opts->out);
+}
+
+static int run(int argc, char **argv)
+{
+    struct ash_tokenize_opts settings = {0};
+    const struct ash_opt_binding bindings[] = {{&ash_tokenize_table, &settings}};
+    const char **paths = calloc((size_t)argc, sizeof(*paths));
+    struct ash_opts *opts = NULL;
+    struct ash_err err = {0};
+    size_t count = 0;
+    int code;
+
+    if (paths == NULL || ash_opts_open(bindings, 1, &opts, &err) < 0) {
+        free(paths);
+        return ash_cmd_fail(&err);
+    }
+    code = ash_cmd_parse(&usage, opts, argc, argv, paths, (size_t)argc, &count);
+    if (code == ASH_CMD_GO && (settings.tokenizer == NULL || settings.out == NULL || count == 0))
+        code = ash_cmd_misuse("data tokenize", "%s",
+                              settings.tokenizer == NULL ? "--tokenizer is missing: name a folder with a tokenizer.json"
+                              : settings.out == NULL     ? "--out is missing: name a folder for the shards"
+                                                         : "no input: name one or more files");
+    if (code == ASH_CMD_GO) {
+        ash_interrupt_install();
+        code = tokenize(&settings, paths, count);
+    }
+    ash_opts_close(opts);
+    free(paths);
+    return code;
+}
+
+const struct ash_cmd ash_cmd_data_tokenize = {"tokenize", "text and .jsonl files to token shards", run};

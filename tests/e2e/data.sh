@@ -1,0 +1,111 @@
+#!/usr/bin/env bash
+# `ashlar data` as a user meets it: the project's own sources become shards, the run is killed, interrupted and starved of disk and
+# still ends in the same bytes; broken input is named; arithmetic splits share no problem.
+set -euo pipefail
+tokenizer=$SOURCE/tests/golden/tokenizers/gpt2-bytelevel
+[ -f "$tokenizer/tokenizer.json" ] || { echo "no golden tokenizer"; exit 77; }
+rm -rf "$SCRATCH" && mkdir -p "$SCRATCH" && cd "$SCRATCH"
+
+fail() { echo "FAILED: $*"; exit 1; }
+# run CODE TEXT COMMAND...: it must exit with CODE and say TEXT somewhere.
+run() {
+    local code=$1 text=$2 got=0
+    shift 2
+    "$@" > log 2>&1 || got=$?
+    [ "$got" -eq "$code" ] || { cat log; fail "exit code $got, not $code: $*"; }
+    grep -qF -- "$text" log || { cat log; fail "does not say '$text': $*"; }
+}
+tokenize() { "$ASHLAR" data tokenize --tokenizer "$tokenizer" "$@"; }
+same() { diff -r "$1" "$2" > log || { cat log; fail "$1 and $2 differ"; }; }
+
+# ---- sources to shards ----
+mkdir in && find "$SOURCE/src" "$SOURCE/tests/unit" "$SOURCE/include" -name '*.[ch]' | sort > list
+find "$SOURCE" -maxdepth 1 -name '*.md' | sort >> list
+n=0; while read -r file; do n=$((n + 1)); cp "$file" "in/$n-$(basename "$file")"; done < list
+run 0 "$n documents" tokenize --out files in/*
+run 0 "nothing to do" tokenize --out files in/*
+run 0 "every checksum is right" "$ASHLAR" data info files --verify
+"$ASHLAR" data info files --show 1 > shown
+{ tail -n +2 shown | head -c -1; } | cmp - <(cat "$(ls in/* | head -1)"; printf '<|endoftext|>') || fail "the first document is another text"
+
+# ---- the same bytes, whatever happens on the way ----
+for _ in $(seq 8); do cat in/*; done > big.txt
+job=(--split line --shard-tokens 100k big.txt)
+run 0 "documents" tokenize --out one --threads 1 "${job[@]}"
+run 0 "documents" tokenize --out three --threads 3 "${job[@]}"
+same one three
+[ "$(ls one/shard-* | wc -l)" -gt 8 ] || fail "too few shards to be interrupted"
+# stop SIGNAL OUT: start the job, send the signal when its third shard is there; prints its exit code.
+stop() {
+    "$ASHLAR" data tokenize --tokenizer "$tokenizer" --out "$2" --threads 1 "${job[@]}" > "log-$2" 2>&1 &
+    local pid=$! code=0
+    while kill -0 $pid 2> /dev/null && [ ! -e "$2/shard-00002.safetensors" ]; do sleep 0.01; done
+    kill -"$1" $pid 2> /dev/null || true
+    wait $pid 2> /dev/null || code=$?
+    echo $code
+}
+[ "$(stop KILL killed)" -eq 137 ] || fail "was not killed"
+[ ! -e killed/manifest.json ] || fail "a manifest before the end"
+run 1 "manifest.json" "$ASHLAR" data info killed
+run 0 "finished shards" tokenize --out killed "${job[@]}"
+same one killed
+[ "$(stop TERM stopped)" -eq 130 ] || { cat log-stopped; fail "did not stop politely"; }
+grep -q "goes on behind" log-stopped || fail "does not say how to go on"
+run 0 "finished shards" tokenize --out stopped "${job[@]}"
+same one stopped
+starve() { (trap '' XFSZ; ulimit -f 180; tokenize --out starved "${job[@]}"); } # a shard needs more
+run 1 "cannot write" starve
+run 0 "documents" tokenize --out starved "${job[@]}"
+same one starved
+
+# ---- a folder belongs to one run ----
+run 1 "not the same: split" tokenize --out one --shard-tokens 100k big.txt
+run 1 "not the same: inputs" tokenize --out one --split line --shard-tokens 100k list
+run 0 "documents" tokenize --out one --overwrite --split line list
+echo "mine" > one/notes
+run 0 "documents" tokenize --out one --overwrite --split blank-line list
+[ -e one/notes ] || fail "--overwrite removed a file that is not its own"
+
+# ---- jsonl is the same text in another coat ----
+for i in $(seq 500); do echo "line $i says: it's fine"; done > plain.txt
+sed 's/.*/{"id": 7, "body": "&"}/' plain.txt > coat.jsonl
+run 0 "500 documents" tokenize --out plain --split line plain.txt
+run 0 "500 documents" tokenize --out coat --field body coat.jsonl
+cmp plain/shard-00000.safetensors coat/shard-00000.safetensors
+
+# ---- broken input is named ----
+printf 'fine\nalso fine\nbro\xffken\nfine\n' > bad.txt
+run 1 "bad.txt:3: byte 18 " tokenize --out bad bad.txt
+run 0 "skipped 1 broken document" tokenize --out bad --overwrite --split line --on-error skip bad.txt
+printf '{"text": "a"}\n{"text": "b"\n{"txt": "c"}\n' > bad.jsonl
+run 1 "bad.jsonl:2: not valid JSON" tokenize --out bad --overwrite bad.jsonl
+run 0 "bad.jsonl:2: not valid JSON" tokenize --out bad --overwrite --on-error skip bad.jsonl
+: > nothing
+run 1 "no text" tokenize --out nothing-out nothing
+[ ! -e nothing-out ] || fail "an empty input made a folder"
+run 1 "No such file" tokenize --out x missing.txt
+run 1 "it is a folder" tokenize --out x in
+run 1 "no token" tokenize --out x --eos '<nope>' plain.txt
+run 1 "tokenizer.json" "$ASHLAR" data tokenize --tokenizer in --out x plain.txt
+run 2 "--out is missing" "$ASHLAR" data tokenize --tokenizer "$tokenizer" plain.txt
+run 2 "no input" tokenize --out x
+run 2 "shard" tokenize --out x --shard-token 5 plain.txt
+run 2 "did you mean" "$ASHLAR" data tokenise
+printf '\xff' | dd of=plain/shard-00000.safetensors bs=1 seek=$(($(stat -c %s plain/shard-00000.safetensors) - 1)) conv=notrunc 2> /dev/null
+run 1 "damaged" "$ASHLAR" data info plain --verify
+
+# ---- arithmetic ----
+run 0 "4000 documents" "$ASHLAR" data arithmetic --out train --count 4k --shard-tokens 10k --ops add,sub,mul
+run 0 "complete already" "$ASHLAR" data arithmetic --out train --count 4k --shard-tokens 10k --ops add,sub,mul
+run 1 "not the same: seed" "$ASHLAR" data arithmetic --out train --count 4k --shard-tokens 10k --ops add,sub,mul --seed 2
+run 0 "1000 documents" "$ASHLAR" data arithmetic --out valid --count 1000 --split valid --seed 2
+run 2 "'pow'" "$ASHLAR" data arithmetic --out x --ops add,pow
+run 2 "min_digits" "$ASHLAR" data arithmetic --out x --min-digits 3
+"$ASHLAR" data info train --show 1m | tail -n +2 | sort -u > train.txt
+"$ASHLAR" data info valid --show 1m | tail -n +2 | sort -u > valid.txt
+[ -z "$(comm -12 train.txt valid.txt)" ] || fail "problems in both splits"
+# every answer, by another calculator
+sed 's/<eos>$//; s/\(.*\)=\(.*\)/(\1)==(\2)/' train.txt valid.txt > sums
+while read -r sum; do (($sum)) || fail "wrong: $sum"; done < sums
+[ "$(wc -l < sums)" -gt 2000 ] || fail "too few different problems"
+echo "data: $n files, $(ls three/shard-* | wc -l) shards, $(wc -l < sums) sums"
