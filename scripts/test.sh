@@ -1,0 +1,32 @@
+#!/usr/bin/env bash
+# The whole suite: every test in the ordinary build, then again under ASan+UBSan (built with clang where there is one, so that both
+# compilers' warnings are errors), then what uses threads under TSan. With an argument, only that sanitizer's build.
+# Each part ends with ctest's summary; the first failing part ends the run.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+jobs=$(nproc)
+
+# part TITLE BUILD_DIR SANITIZERS COMPILER CTEST_ARGUMENTS...
+part() {
+    local title=$1 dir=$2 san=$3 cc=$4
+    shift 4
+    echo "== $title"
+    cmake -S . -B "$dir" -G Ninja -DASHLAR_SANITIZE="$san" -DCMAKE_C_COMPILER="$cc" > "$dir.log" 2>&1 || { cat "$dir.log"; exit 1; }
+    cmake --build "$dir" > "$dir.log" 2>&1 || { cat "$dir.log"; exit 1; }
+    rm -f "$dir.log"
+    ctest --test-dir "$dir" -j "$jobs" --output-on-failure --no-tests=error "$@"
+}
+
+cc=${CC:-cc}
+other=$(command -v clang || echo "$cc")
+# What compares with other programs or measures time says nothing more under a sanitizer.
+slow='e2e_.*_world'
+threaded='test_workers|test_metrics|test_exporter|test_pass|test_trainer|test_tokenizer|test_dataset|test_tokenize'
+
+if [ -n "${1:-}" ]; then
+    part "tests with -fsanitize=$1" "build-${1//,/-}" "$1" "$cc" -E "$slow"
+    exit 0
+fi
+part "tests" build "" "$cc"
+part "tests under ASan and UBSan" build-address-undefined address,undefined "$other" -E "$slow"
+part "threads under TSan" build-thread thread "$cc" -R "$threaded"
