@@ -1,6 +1,6 @@
 # src/compute/cpu/ops_<isa>.c is compiled for that instruction set; the dispatcher picks one at run time. -O3: the kernel bodies
 # count on loops of constant length being unrolled into registers.
-set(ISA_portable)
+set(ISA_portable -Wno-psabi) # its vectors never cross a call; without AVX gcc warns about their calling convention
 set(ISA_neon)
 set(ISA_avx2 -mavx2 -mfma -mf16c)
 set(ISA_avx512 -mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma -mf16c)
