@@ -28,7 +28,7 @@ struct ash_live_view {
 
 /* terminal: out understands control sequences. width 0: the terminal's own (or 80). */
 void ash_live_init(struct ash_live *live, FILE *out, bool terminal, int width, uint64_t total_steps);
-/* Show a step: at most ten times a second on a terminal; elsewhere about twenty lines over the run, one more every ten seconds, and
+/* Show a step: at most ten times a second on a terminal; elsewhere about twenty lines over the run, one more after thirty quiet seconds, and
  * every validation. The last step is always shown. */
 void ash_live_step(struct ash_live *live, const struct ash_live_view *view);
 /* Take the line away before anything else is printed. */
