@@ -85,6 +85,9 @@ static int resolve_model(struct ash_job *job, struct ash_err *err)
                  (model->head_dim != 0 && model->head_dim != model->hidden / model->heads)))
         return ash_err_set(err, -EINVAL, "gpt2 has neither model.kv_heads nor model.head_dim of its own: leave both out");
     if (model->head_dim == 0) model->head_dim = model->hidden / model->heads;
+    if (model->head_dim > ASH_ATTN_HEAD_MAX)
+        return ash_err_set(err, -EINVAL, "a head of %lld (model.hidden / model.heads) is wider than %d", (long long)model->head_dim,
+                           ASH_ATTN_HEAD_MAX);
     if (model->head_dim % 2 != 0 && !gpt2)
         return ash_err_set(err, -EINVAL, "model.head_dim=%lld must be even for rotary positions", (long long)model->head_dim);
     if (model->ffn == 0) model->ffn = gpt2 ? 4 * model->hidden : (model->hidden * 8 / 3 + 31) / 32 * 32;

@@ -6,6 +6,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/assert.h"
 #include "base/clock.h"
@@ -75,13 +76,18 @@ static void say_batch(const struct run *run, char *buf)
              job->train.global_batch, job->data.seq_tokens, job->train.grains, job->train.micro_batch);
 }
 
+static double needed_bytes(const struct run *run)
+{
+    return (double)(run->facts.state_bytes + run->facts.gradient_bytes + run->facts.activation_bytes);
+}
+
 static void say_memory(const struct run *run, char *buf)
 {
     const struct ash_trainer_facts *facts = &run->facts;
     char total[32], state[32], gradients[32], activations[32];
 
     snprintf(buf, FACT_BYTES, "%sB (state %s, gradients %s, activations %s)",
-             ash_live_short((double)(facts->state_bytes + facts->gradient_bytes + facts->activation_bytes), total, sizeof(total)),
+             ash_live_short(needed_bytes(run), total, sizeof(total)),
              ash_live_short((double)facts->state_bytes, state, sizeof(state)),
              ash_live_short((double)facts->gradient_bytes, gradients, sizeof(gradients)),
              ash_live_short((double)facts->activation_bytes, activations, sizeof(activations)));
@@ -103,6 +109,18 @@ static const struct {
 
 /* ---- screen ------------------------------------------------------------------------------------------------------ */
 
+/* The system hands memory out before it has it, and ends the process later, without a word. */
+static void warn_of_memory(struct run *run)
+{
+    double present = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
+    char need[32], have[32];
+
+    if (present <= 0.0 || needed_bytes(run) < present) return;
+    ash_run_warn(run, "this run needs %sB of memory and the machine has %sB: fewer train.grains, a smaller train.micro_batch or "
+                      "train.recompute=full need less",
+                 ash_live_short(needed_bytes(run), need, sizeof(need)), ash_live_short(present, have, sizeof(have)));
+}
+
 void ash_run_print_start(struct run *run)
 {
     FILE *screen = run->opts->screen;
@@ -110,6 +128,7 @@ void ash_run_print_start(struct run *run)
 
     if (run->facts.tokenizer_dir == NULL)
         ash_run_warn(run, "no tokenizer.json beside the data: the model is saved without one (data.tokenizer names a folder)");
+    warn_of_memory(run);
     if (screen == NULL) return;
     for (size_t i = 0; i < ASH_COUNT(fact_table); i++) {
         fact_table[i].say(run, text);
