@@ -118,9 +118,12 @@ static int run(int argc, char **argv)
     exit_code = read_settings(opts, &flags, argc, argv);
     if (exit_code == ASH_CMD_GO) {
         ash_log_set_level((enum ash_log_level)job.runtime.log_level);
-        rc = ash_job_resolve(&job, &err);
-        if (rc == 0) rc = train(&job, &flags, &err);
-        exit_code = rc < 0 ? ash_cmd_fail(&err) : rc;
+        if (ash_job_resolve(&job, &err) < 0) {
+            exit_code = ash_cmd_misuse("train", "%s", err.text);
+        } else {
+            rc = train(&job, &flags, &err);
+            exit_code = rc < 0 ? ash_cmd_fail(&err) : rc;
+        }
     }
     ash_opts_close(opts);
     return exit_code;

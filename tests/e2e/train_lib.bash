@@ -1,0 +1,31 @@
+# What the training scripts share, on top of lib.bash: arithmetic data and a job so small that a run takes well under a second.
+. "$SOURCE/tests/e2e/lib.bash" || exit 1
+"$ASHLAR" data arithmetic --out "$SCRATCH/train" --count 4000 > "$SCRATCH/out" 2>&1 || fail "data: $(cat "$SCRATCH/out")"
+"$ASHLAR" data arithmetic --out "$SCRATCH/valid" --count 400 --split valid > "$SCRATCH/out" 2>&1 || fail "data: $(cat "$SCRATCH/out")"
+cat > "$SCRATCH/job.yaml" << YAML
+model: {type: llama, hidden: 16, layers: 2, heads: 2, ffn: 32}
+data: {train: $SCRATCH/train, valid: $SCRATCH/valid, seq: 16}
+train: {steps: 40, global_batch: 8, grains: 4, valid_every: 20, save_every: 0, hash_every: 10}
+optimizer: {lr: 0.01}
+schedule: {warmup: 5}
+YAML
+# train NAME [words]: a run of the job into $SCRATCH/NAME.
+train() {
+    local name=$1
+    shift
+    try "$ASHLAR" train "$SCRATCH/job.yaml" --out "$SCRATCH/$name" "$@"
+}
+# All that must be the same in two runs: each step's loss bits and every hash.
+bits_of() { grep -o '"step":[0-9]*\|"loss_bits":"[0-9a-f]*"\|"state_hash":"[0-9a-f]*"' "$SCRATCH/$1/log.jsonl"; }
+steps_of() { grep -c '"step"' "$SCRATCH/$1/log.jsonl"; }
+# wait_for WHAT COMMAND...: until it succeeds; a minute at most.
+wait_for() {
+    local what=$1 i
+    shift
+    for i in $(seq 3000); do
+        "$@" && return 0
+        sleep 0.02
+    done
+    fail "waited a minute for $what"
+    return 1
+}

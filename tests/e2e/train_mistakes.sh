@@ -1,0 +1,57 @@
+#!/usr/bin/env bash
+# Mistakes in jobs, data and folders: one line that says what to do, the right exit code, nothing left behind.
+. "$SOURCE/tests/e2e/train_lib.bash" || exit 1
+
+mistake() { # code, what, words of the error (one string), words of the command...
+    local code_wanted=$1 what=$2 says=$3
+    shift 3
+    try "$ASHLAR" train "$@"
+    expect_error "$code_wanted" "$what" "$says"
+}
+job=$SCRATCH/job.yaml
+out=(--out "$SCRATCH/run")
+mistake 2 "no folder" "--out" "$job"
+mistake 2 "no job" "job file" "${out[@]}"
+mistake 2 "a job that is not there" "nowhere.yaml" "$SCRATCH/nowhere.yaml" "${out[@]}"
+mistake 2 "two jobs" "$job" "$job" "$job" "${out[@]}"
+mistake 2 "a misspelt override" "did you mean 'train.steps'" "$job" train.stepz=5 "${out[@]}"
+mistake 2 "a misspelt flag" "--resume" "$job" --resum "${out[@]}"
+mistake 2 "text for a number" "train.steps" "$job" train.steps=many "${out[@]}"
+mistake 2 "grains" "train.grains=3 does not divide train.global_batch=8" "$job" train.grains=3 "${out[@]}"
+mistake 2 "micro-batch" "train.micro_batch=3" "$job" train.micro_batch=3 "${out[@]}"
+mistake 2 "no length" "train.steps or train.tokens" "$job" train.steps=0 "${out[@]}"
+mistake 2 "an unknown type" "qwen3" "$job" model.type=llamma "${out[@]}"
+mistake 1 "a small vocabulary" "model.vocab=0" "$job" model.vocab=8 "${out[@]}"
+mistake 1 "data that are not there" "data.train" "$job" "data.train=$SCRATCH/nothing" "${out[@]}"
+mistake 1 "sequences longer than the data" "data.train" "$job" data.seq=1000000 model.max_positions=1000000 "${out[@]}"
+mistake 1 "an unknown backend" "abacus" "$job" runtime.backend=abacus "${out[@]}"
+mistake 1 "a model that is not there" "nothing" "$job" "model.from=$SCRATCH/nothing" "${out[@]}"
+mistake 1 "a folder that is a file" "job.yaml" "$job" --out "$job"
+mistake 2 "a port that cannot be" "metrics_port" "$job" "${out[@]}" --metrics-port 70000
+printf 'train:\n  steps: 5\n stray' > "$SCRATCH/broken.yaml"
+mistake 2 "broken YAML" "broken.yaml:" "$SCRATCH/broken.yaml" "${out[@]}"
+printf 'train:\n  setps: 5\n' > "$SCRATCH/typo.yaml"
+mistake 2 "a misspelt key" "typo.yaml:2" "$SCRATCH/typo.yaml" "${out[@]}"
+mkdir "$SCRATCH/empty"
+mistake 1 "an empty folder of data" "data.train" "$job" "data.train=$SCRATCH/empty" "${out[@]}"
+ls -A "$SCRATCH/run" 2> /dev/null | grep -qv '^\.lock$' && fail "mistakes left files behind: $(ls -A "$SCRATCH/run")"
+
+# A folder that holds a run, and a job that changed.
+train run
+expect 0 "a run"
+mistake 1 "a second start" "--resume" "$job" "${out[@]}"
+mistake 1 "another seed" "train.seed was 1" "$job" train.seed=2 "${out[@]}" --resume
+mistake 1 "another seed" "--allow-change" "$job" train.seed=2 "${out[@]}" --resume
+mistake 1 "other data" "train.global_batch was 8" "$job" train.global_batch=16 "${out[@]}" --resume
+try "$ASHLAR" train "$job" "${out[@]}" --resume --allow-change train.steps=44
+expect 0 "longer with --allow-change"
+same "steps in the log" 44 "$(steps_of run)"
+
+# A hopeless learning rate: skipped steps are said, and too many end the run, saved.
+train nan optimizer.lr=1e30 schedule.warmup=0 guard.max_skips=5
+expect 1 "a hopeless learning rate"
+same "skipped steps said" 5 "$(grep -c '^ashlar: warning: step [0-9]* skipped: ' "$SCRATCH/err")"
+grep -q '^ashlar: error: 5 steps in a row were left out' "$SCRATCH/err" || fail "hopeless: $(cat "$SCRATCH/err")"
+same "skipped steps logged" 5 "$(grep -c '"skipped":true' "$SCRATCH/nan/log.jsonl")"
+same "saved all the same" 1 "$(ls "$SCRATCH/nan/checkpoints" | wc -l)"
+finish

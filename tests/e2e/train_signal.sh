@@ -1,0 +1,52 @@
+#!/usr/bin/env bash
+# Ctrl-C and SIGTERM finish the step, save, say how to go on and exit with 130; metrics are served meanwhile; a terminal sees one
+# live line.
+. "$SOURCE/tests/e2e/train_lib.bash" || exit 1
+
+more=(train.steps=1500 schedule.warmup=5 train.hash_every=500)
+train quiet "${more[@]}"
+expect 0 "the quiet run"
+
+scrape() { # port
+    exec 3<> "/dev/tcp/127.0.0.1/$1" || return 1
+    printf 'GET /metrics HTTP/1.0\r\n\r\n' >&3
+    cat <&3 > "$SCRATCH/metrics"
+    exec 3>&-
+    grep -q '^ashlar_train_tokens_total [1-9]' "$SCRATCH/metrics"
+} 2> /dev/null
+
+for signal in INT TERM; do
+    port=$((20000 + RANDOM % 20000))
+    setsid "$ASHLAR" train "$SCRATCH/job.yaml" --out "$SCRATCH/$signal" "${more[@]}" --metrics-port $port \
+        > "$SCRATCH/out" 2> "$SCRATCH/err" < /dev/null &
+    pid=$!
+    wait_for "metrics on port $port" scrape $port
+    kill -s $signal $pid
+    code=0
+    wait $pid || code=$?
+    expect 130 "SIG$signal"
+    grep -q '^stopped and saved at step' "$SCRATCH/out" || fail "SIG$signal: it says: $(tail -n 3 "$SCRATCH/out")"
+    grep -qF "ashlar train --resume --out $SCRATCH/$signal" "$SCRATCH/out" || fail "SIG$signal: it does not say how to go on"
+    [ -e "$SCRATCH/$signal/model" ] && fail "SIG$signal: a model that is not finished"
+    step=$(steps_of $signal)
+    [ "$step" -ge 1 ] && [ "$step" -lt 1500 ] || fail "SIG$signal at step $step"
+    tail -n 1 "$SCRATCH/$signal/log.jsonl" | grep -q state_hash || fail "SIG$signal: the saved step has no hash in the log"
+    for metric in ashlar_train_step ashlar_train_loss ashlar_train_tokens_per_second ashlar_train_step_seconds_bucket \
+        ashlar_train_skipped_steps_total; do
+        grep -q "^$metric" "$SCRATCH/metrics" || fail "no metric $metric"
+    done
+    try "$ASHLAR" train --resume --out "$SCRATCH/$signal"
+    expect 0 "resume after SIG$signal"
+    grep -q "^resumed .*at step $step" "$SCRATCH/out" || fail "SIG$signal: it does not say where it resumes"
+    same "bits after SIG$signal" "$(tail -n 1 "$SCRATCH/quiet/log.jsonl" | grep -o 'state_hash.*')" \
+        "$(tail -n 1 "$SCRATCH/$signal/log.jsonl" | grep -o 'state_hash.*')"
+    same "steps in the log" 1500 "$(steps_of $signal)"
+done
+
+# A terminal, if there is a program that makes one.
+if command -v script > /dev/null; then
+    script -qec "stty cols 120; '$ASHLAR' train '$SCRATCH/job.yaml' --out '$SCRATCH/tty'" "$SCRATCH/typescript" > /dev/null < /dev/null
+    grep -q $'\r\033\[Kstep .*loss' "$SCRATCH/typescript" || fail "no live line on a terminal"
+    grep -q $'\r\033\[K40 steps in' "$SCRATCH/typescript" || fail "the live line is not cleared before the end"
+fi
+finish
