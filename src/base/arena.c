@@ -1,4 +1,5 @@
-/* Arenas: a chain of blocks and a fill level. A rewind only moves the level back, so a step that fits once never mallocs again. */
+/* Arenas: a chain of blocks and a fill level. A rewind only moves the level back, so a step that fits once never
+ * mallocs again. */
 #include "base/arena.h"
 
 #include <stdint.h>
@@ -60,7 +61,8 @@ void ash_arena_close(struct ash_arena *arena)
     free(arena);
 }
 
-/* Make a block with room for size_bytes current: the next kept one, or a new one put before it when that is too small. */
+/* Make a block with room for size_bytes current: the next kept one, or a new one put before it when that is too small.
+ */
 static struct block *advance(struct ash_arena *arena, size_t size_bytes)
 {
     struct block *from = arena->current, *to = from->next;

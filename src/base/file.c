@@ -1,5 +1,5 @@
-/* Whole files. A replaced file is written beside the old one, flushed, and renamed over it: after a crash, a full disk or a kill the
- * path holds the old bytes or the new ones. */
+/* Whole files. A replaced file is written beside the old one, flushed, and renamed over it: after a crash, a full disk
+ * or a kill the path holds the old bytes or the new ones. */
 #include "base/file.h"
 
 #include <errno.h>
@@ -22,10 +22,14 @@
 static const char *cause(int code)
 {
     switch (-code) {
-    case ENOSPC: return "disk full: free some space and try again";
-    case EDQUOT: return "disk full: the quota is used up";
-    case EFBIG: return "disk full: the file size limit (ulimit -f) is reached";
-    default: return strerror(-code);
+    case ENOSPC:
+        return "disk full: free some space and try again";
+    case EDQUOT:
+        return "disk full: the quota is used up";
+    case EFBIG:
+        return "disk full: the file size limit (ulimit -f) is reached";
+    default:
+        return strerror(-code);
     }
 }
 
@@ -40,7 +44,8 @@ static int open_regular(const char *path, size_t *size_out, struct ash_err *err)
     struct stat info;
     int fd, code;
 
-    fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* O_NONBLOCK: a pipe must not make us wait before it is refused */
+    fd = open(path,
+              O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* O_NONBLOCK: a pipe must not make us wait before it is refused */
     if (fd < 0) return fail(err, -errno, "open", path);
     if (fstat(fd, &info) < 0) {
         code = fail(err, -errno, "open", path);
@@ -102,8 +107,8 @@ int ash_file_read(const char *path, size_t max_bytes, char **data_out, size_t *s
 
     if (fd < 0) return fd;
     if (size_bytes > max_bytes) {
-        rc = ash_err_set(err, -EFBIG, "cannot read '%s': it has %zu bytes, more than the %zu that are allowed here", path,
-                         size_bytes, max_bytes);
+        rc = ash_err_set(err, -EFBIG, "cannot read '%s': it has %zu bytes, more than the %zu that are allowed here",
+                         path, size_bytes, max_bytes);
         goto out;
     }
     data = malloc(size_bytes + 1);

@@ -28,8 +28,9 @@ uint64_t ash_hash_mix(uint64_t x)
     return x;
 }
 
-/* An element's share of the sum: a bijective mix of its word (keyed by its place) times an odd number made of its place. 32 x 32
- * bits do not wrap, so a changed word changes the sum for certain, and several changes go unseen with a chance of about 2^-63. */
+/* An element's share of the sum: a bijective mix of its word (keyed by its place) times an odd number made of its
+ * place. 32 x 32 bits do not wrap, so a changed word changes the sum for certain, and several changes go unseen with a
+ * chance of about 2^-63. */
 static inline uint64_t share(uint32_t word, uint32_t place, uint32_t key_low, uint32_t key_high)
 {
     uint32_t a = word ^ (place + key_low), b = (place ^ key_high) | 1u;
@@ -49,7 +50,8 @@ static uint64_t hash_run(const uint32_t *words, size_t count, uint32_t first, ui
     size_t i = 0;
 
     for (; count - i >= BLOCK_WORDS; i += BLOCK_WORDS)
-        for (size_t j = 0; j < BLOCK_WORDS; j++, place += PLACE_STEP) /* a fixed count, which compilers vectorise gladly */
+        for (size_t j = 0; j < BLOCK_WORDS;
+             j++, place += PLACE_STEP) /* a fixed count, which compilers vectorise gladly */
             sum += share(words[i + j], place, low, high);
     for (; i < count; i++, place += PLACE_STEP)
         sum += share(words[i], place, low, high);

@@ -51,14 +51,21 @@ int ash_json_save(const char *path, const json_t *json, struct ash_err *err)
 static const char *type_name(const json_t *value)
 {
     switch (json_typeof(value)) {
-    case JSON_OBJECT: return "an object";
-    case JSON_ARRAY: return "an array";
-    case JSON_STRING: return "a string";
-    case JSON_INTEGER: return "an integer";
-    case JSON_REAL: return "a number with a fraction";
+    case JSON_OBJECT:
+        return "an object";
+    case JSON_ARRAY:
+        return "an array";
+    case JSON_STRING:
+        return "a string";
+    case JSON_INTEGER:
+        return "an integer";
+    case JSON_REAL:
+        return "a number with a fraction";
     case JSON_TRUE:
-    case JSON_FALSE: return "true or false";
-    default: return "null";
+    case JSON_FALSE:
+        return "true or false";
+    default:
+        return "null";
     }
 }
 

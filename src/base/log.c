@@ -19,9 +19,12 @@ void ash_log_set_level(enum ash_log_level level)
 static const char *level_prefix(enum ash_log_level level)
 {
     switch (level) {
-    case ASH_LOG_WARN: return "ashlar: warning: ";
-    case ASH_LOG_ERROR: return "ashlar: error: ";
-    default: return "ashlar: ";
+    case ASH_LOG_WARN:
+        return "ashlar: warning: ";
+    case ASH_LOG_ERROR:
+        return "ashlar: error: ";
+    default:
+        return "ashlar: ";
     }
 }
 

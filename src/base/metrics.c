@@ -1,4 +1,5 @@
-/* Metrics: each instrument is a few atomic words that anyone may bump; a list without locks remembers those that were. */
+/* Metrics: each instrument is a few atomic words that anyone may bump; a list without locks remembers those that were.
+ */
 #include "base/metrics.h"
 
 #include <math.h>
@@ -53,8 +54,8 @@ static void add_to(_Atomic uint64_t *bits, double value)
 {
     uint64_t before = atomic_load_explicit(bits, memory_order_relaxed);
 
-    while (!atomic_compare_exchange_weak_explicit(bits, &before, to_bits(to_double(before) + value), memory_order_relaxed,
-                                                  memory_order_relaxed))
+    while (!atomic_compare_exchange_weak_explicit(bits, &before, to_bits(to_double(before) + value),
+                                                  memory_order_relaxed, memory_order_relaxed))
         ;
 }
 
@@ -84,7 +85,7 @@ void ash_metric_observe(struct ash_metric *metric, double value)
     add_to(&metric->bits, value);
 }
 
-/* ---- Prometheus text ------------------------------------------------------------------------------------------------- */
+/* ---- Prometheus text --------------------------------------------------------------------------------------------- */
 
 static void write_number(double value, FILE *out)
 {

@@ -63,7 +63,8 @@ const struct ash_opt_slot *ash_opts_nearest(const struct ash_opts *opts, const c
     for (size_t i = 0; i < opts->count; i++) {
         const struct ash_opt_slot *slot = &opts->slots[i];
         size_t distance = 2 * ash_opts_distance(key, slot->key);
-        size_t bare = 2 * ash_opts_distance(key, slot->opt->name) + 1; /* `steps` for `train.steps`: the whole key wins a tie */
+        size_t bare =
+            2 * ash_opts_distance(key, slot->opt->name) + 1; /* `steps` for `train.steps`: the whole key wins a tie */
         if (bare < distance) distance = bare;
         if (nearest != NULL && distance >= least) continue;
         nearest = slot;
@@ -89,13 +90,15 @@ static const char *make_key(struct ash_opts *opts, const struct ash_opt_table *t
     return used > 0 && (size_t)used < sizeof(key) ? ash_arena_strdup(opts->arena, key) : NULL;
 }
 
-static int add_slot(struct ash_opts *opts, const struct ash_opt_binding *binding, const struct ash_opt *opt, struct ash_err *err)
+static int add_slot(struct ash_opts *opts, const struct ash_opt_binding *binding, const struct ash_opt *opt,
+                    struct ash_err *err)
 {
     struct ash_opt_slot *slot = &opts->slots[opts->count];
     const char *key = make_key(opts, binding->table, opt);
 
     if (key == NULL) return ash_err_set(err, -ENOMEM, "options: no room for the key '%s'", opt->name);
-    if (ash_opts_find(opts, key) != NULL) return ash_err_set(err, -EINVAL, "options: two tables have the key '%s'", key);
+    if (ash_opts_find(opts, key) != NULL)
+        return ash_err_set(err, -EINVAL, "options: two tables have the key '%s'", key);
     *slot = (struct ash_opt_slot){
         .table = binding->table, .opt = opt, .field = (char *)binding->object + opt->offset, .key = key};
     opts->count++;

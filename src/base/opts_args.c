@@ -36,7 +36,8 @@ static int unknown_flag(const struct ash_opts *opts, const char *name, struct as
 
     if (nearest == NULL) return ash_err_set(err, -ENOENT, SOURCE ": there is no flag '--%.100s'", name);
     if (nearest->table->section[0] != '\0')
-        return ash_err_set(err, -ENOENT, SOURCE ": there is no flag '--%.100s'; did you mean '%s=VALUE'?", name, nearest->key);
+        return ash_err_set(err, -ENOENT, SOURCE ": there is no flag '--%.100s'; did you mean '%s=VALUE'?", name,
+                           nearest->key);
     for (; nearest->key[i] != '\0'; i++)
         shown[i] = nearest->key[i] == '_' ? '-' : nearest->key[i];
     shown[i] = '\0';
@@ -59,7 +60,8 @@ static int take_value(struct words *words, const char *flag, const char **value_
 
     if (word == NULL) return ash_err_set(err, -EINVAL, SOURCE ": %s needs a value", flag);
     if (strncmp(word, "--", 2) == 0)
-        return ash_err_set(err, -EINVAL, SOURCE ": %s needs a value (write %s=%.60s if that is meant)", flag, flag, word);
+        return ash_err_set(err, -EINVAL, SOURCE ": %s needs a value (write %s=%.60s if that is meant)", flag, flag,
+                           word);
     words->next++;
     *value_out = word;
     return 0;
@@ -94,7 +96,8 @@ static int take_setting(struct ash_opts *opts, const char *key, const char *valu
     return ash_opts_store(opts, slot, value, SOURCE, err);
 }
 
-static int add_positional(const char *word, const char **positionals, size_t max_positionals, size_t *count, struct ash_err *err)
+static int add_positional(const char *word, const char **positionals, size_t max_positionals, size_t *count,
+                          struct ash_err *err)
 {
     if (*count == max_positionals)
         return ash_err_set(err, -E2BIG, SOURCE ": '%.100s' is one word too many (%zu %s)", word, max_positionals,

@@ -9,7 +9,8 @@
 #define LEFT_COLUMNS_MAX 30 /* a longer left part gets a line of its own */
 #define LINE_COLUMNS 100
 
-/* ---- help ----------------------------------------------------------------------------------------------------------- */
+/* ---- help -----------------------------------------------------------------------------------------------------------
+ */
 
 static int add_choices(const struct ash_opt *opt, struct ash_str *text)
 {
@@ -29,7 +30,7 @@ static bool is_on_by_default(const struct ash_opt *opt)
 static void add_left(const struct ash_opt_slot *slot, struct ash_str *text)
 {
     static const char *const values[] = {
-        [ASH_OPT_INT] = " N", [ASH_OPT_DOUBLE] = " X", [ASH_OPT_BOOL] = "", [ASH_OPT_STRING] = " TEXT",
+        [ASH_OPT_INT] = " N",   [ASH_OPT_DOUBLE] = " X",    [ASH_OPT_BOOL] = "",      [ASH_OPT_STRING] = " TEXT",
         [ASH_OPT_CHOICE] = " ", [ASH_OPT_LIST] = " A,B...", [ASH_OPT_TEXTS] = " TEXT"};
     bool flag = slot->table->section[0] == '\0';
 
@@ -62,7 +63,8 @@ static void add_right(const struct ash_opt_slot *slot, struct ash_str *text)
     ash_str_adds(text, opt->help);
     ash_str_adds(text, " (");
     before = text->size_bytes;
-    if (has_default && !(opt->type == ASH_OPT_BOOL && strcmp(opt->fallback, "false") == 0 && slot->table->section[0] == '\0'))
+    if (has_default &&
+        !(opt->type == ASH_OPT_BOOL && strcmp(opt->fallback, "false") == 0 && slot->table->section[0] == '\0'))
         ash_str_addf(text, "default %s", opt->fallback);
     add_limits(opt, text->size_bytes > before ? ", " : "", text);
     if (text->size_bytes > before) {
@@ -138,13 +140,16 @@ void ash_opts_print_help(const struct ash_opts *opts, FILE *out)
             if (table != NULL) fputc('\n', out);
             table = slot->table;
             fprintf(out, "%s%s%s:\n", section, section[0] != '\0' && help != NULL ? " - " : "",
-                    help != NULL ? help : section[0] != '\0' ? "" : "flags");
+                    help != NULL         ? help
+                    : section[0] != '\0' ? ""
+                                         : "flags");
         }
         print_setting(slot, columns, out);
     }
 }
 
-/* ---- job file ------------------------------------------------------------------------------------------------------- */
+/* ---- job file -------------------------------------------------------------------------------------------------------
+ */
 
 /* May point stand in a double-quoted scalar as it is? */
 static bool is_printable(uint32_t point)

@@ -43,13 +43,16 @@ const struct ash_opt_slot *ash_opts_nearest(const struct ash_opts *opts, const c
 /* -ENOENT with the nearest known key in the sentence. */
 int ash_opts_unknown(const struct ash_opts *opts, const char *key, const char *source, struct ash_err *err);
 
-/* Parse text and store it, within the current generation. Returns 0, -EINVAL, -ERANGE or -ENOMEM; on error the field is as it was. */
-int ash_opts_store(struct ash_opts *opts, struct ash_opt_slot *slot, const char *text, const char *source, struct ash_err *err);
+/* Parse text and store it, within the current generation. Returns 0, -EINVAL, -ERANGE or -ENOMEM; on error the field is
+ * as it was. */
+int ash_opts_store(struct ash_opts *opts, struct ash_opt_slot *slot, const char *text, const char *source,
+                   struct ash_err *err);
 /* Append one item to a list (commas are part of it), and empty a list, within the current generation. */
 int ash_opts_store_item(struct ash_opts *opts, struct ash_opt_slot *slot, const char *text, const char *source,
                         struct ash_err *err);
 void ash_opts_empty_list(struct ash_opts *opts, struct ash_opt_slot *slot);
-/* Append a setting's present value as text that ash_opts_store takes back (lists: comma-separated). 0 or -ENOMEM. */
+/* Append the present value of a number, boolean or choice as text that ash_opts_store takes back. 0, -ENOMEM, or
+ * -EINVAL for strings and lists, which need quotes. */
 int ash_opts_show(const struct ash_opt_slot *slot, struct ash_str *text);
 
 #endif

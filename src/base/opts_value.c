@@ -11,7 +11,8 @@
 #include "base/opts_priv.h"
 #include "base/utf8.h"
 
-/* ---- numbers -------------------------------------------------------------------------------------------------------- */
+/* ---- numbers --------------------------------------------------------------------------------------------------------
+ */
 
 /* The factor of a suffix, 1 for none, or 0. */
 static int64_t suffix_factor(const char *suffix)
@@ -19,7 +20,7 @@ static int64_t suffix_factor(const char *suffix)
     static const struct {
         const char *text;
         int64_t factor;
-    } known[] = {{"", 1},       {"k", 1000},       {"m", 1000000},       {"g", 1000000000},
+    } known[] = {{"", 1},         {"k", 1000},     {"m", 1000000}, {"g", 1000000000},
                  {"ki", 1 << 10}, {"mi", 1 << 20}, {"gi", 1 << 30}};
 
     for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
@@ -43,7 +44,8 @@ static int parse_int(const char *text, int64_t *value_out)
     return 0;
 }
 
-/* ---- storing -------------------------------------------------------------------------------------------------------- */
+/* ---- storing --------------------------------------------------------------------------------------------------------
+ */
 
 static int wrong(const struct ash_opt_slot *slot, const char *text, const char *source, const char *expected,
                  struct ash_err *err)
@@ -51,15 +53,18 @@ static int wrong(const struct ash_opt_slot *slot, const char *text, const char *
     return ash_err_set(err, -EINVAL, "%s: '%s' must be %s, not '%.100s'", source, slot->key, expected, text);
 }
 
-static int check_limits(const struct ash_opt_slot *slot, double value, const char *text, const char *source, struct ash_err *err)
+static int check_limits(const struct ash_opt_slot *slot, double value, const char *text, const char *source,
+                        struct ash_err *err)
 {
     const struct ash_opt *opt = slot->opt;
 
     if ((opt->min == 0 && opt->max == 0) || (value >= opt->min && value <= opt->max)) return 0;
     if (isinf(opt->max))
-        return ash_err_set(err, -ERANGE, "%s: '%s' is %.100s, but it must be at least %.15g", source, slot->key, text, opt->min);
+        return ash_err_set(err, -ERANGE, "%s: '%s' is %.100s, but it must be at least %.15g", source, slot->key, text,
+                           opt->min);
     if (isinf(opt->min))
-        return ash_err_set(err, -ERANGE, "%s: '%s' is %.100s, but it must be at most %.15g", source, slot->key, text, opt->max);
+        return ash_err_set(err, -ERANGE, "%s: '%s' is %.100s, but it must be at most %.15g", source, slot->key, text,
+                           opt->max);
     return ash_err_set(err, -ERANGE, "%s: '%s' is %.100s, but it must be from %.15g to %.15g", source, slot->key, text,
                        opt->min, opt->max);
 }
@@ -129,7 +134,8 @@ static int store_string(struct ash_opts *opts, struct ash_opt_slot *slot, const 
 }
 
 /* Append one item to the list as it is. */
-static int push_item(struct ash_opts *opts, struct ash_opt_slot *slot, const char *text, const char *source, struct ash_err *err)
+static int push_item(struct ash_opts *opts, struct ash_opt_slot *slot, const char *text, const char *source,
+                     struct ash_err *err)
 {
     struct ash_opt_list *list = slot->field;
     const char *copy = ash_arena_strdup(opts->arena, text);
@@ -172,8 +178,8 @@ static void begin_list(const struct ash_opts *opts, struct ash_opt_slot *slot)
     slot->capacity = 0;
 }
 
-static int store_list(struct ash_opts *opts, struct ash_opt_slot *slot, const char *text, bool whole, const char *source,
-                      struct ash_err *err)
+static int store_list(struct ash_opts *opts, struct ash_opt_slot *slot, const char *text, bool whole,
+                      const char *source, struct ash_err *err)
 {
     struct ash_opt_list kept = *(struct ash_opt_list *)slot->field;
     size_t capacity = slot->capacity;
@@ -202,19 +208,32 @@ static int check_text(const struct ash_opt_slot *slot, const char *text, const c
     return ash_err_set(err, -EILSEQ, "%s: the value of '%s' is not valid UTF-8", source, slot->key);
 }
 
-int ash_opts_store(struct ash_opts *opts, struct ash_opt_slot *slot, const char *text, const char *source, struct ash_err *err)
+int ash_opts_store(struct ash_opts *opts, struct ash_opt_slot *slot, const char *text, const char *source,
+                   struct ash_err *err)
 {
     int rc = check_text(slot, text, source, err);
 
     if (rc < 0) return rc;
     switch (slot->opt->type) {
-    case ASH_OPT_INT: rc = store_int(slot, text, source, err); break;
-    case ASH_OPT_DOUBLE: rc = store_double(slot, text, source, err); break;
-    case ASH_OPT_BOOL: rc = store_bool(slot, text, source, err); break;
-    case ASH_OPT_CHOICE: rc = store_choice(slot, text, source, err); break;
-    case ASH_OPT_STRING: rc = store_string(opts, slot, text, source, err); break;
+    case ASH_OPT_INT:
+        rc = store_int(slot, text, source, err);
+        break;
+    case ASH_OPT_DOUBLE:
+        rc = store_double(slot, text, source, err);
+        break;
+    case ASH_OPT_BOOL:
+        rc = store_bool(slot, text, source, err);
+        break;
+    case ASH_OPT_CHOICE:
+        rc = store_choice(slot, text, source, err);
+        break;
+    case ASH_OPT_STRING:
+        rc = store_string(opts, slot, text, source, err);
+        break;
     case ASH_OPT_LIST:
-    case ASH_OPT_TEXTS: rc = store_list(opts, slot, text, slot->opt->type == ASH_OPT_TEXTS, source, err); break;
+    case ASH_OPT_TEXTS:
+        rc = store_list(opts, slot, text, slot->opt->type == ASH_OPT_TEXTS, source, err);
+        break;
     }
     if (rc == 0) mark_set(opts, slot);
     return rc;
@@ -237,27 +256,21 @@ void ash_opts_empty_list(struct ash_opts *opts, struct ash_opt_slot *slot)
     mark_set(opts, slot);
 }
 
-/* ---- showing -------------------------------------------------------------------------------------------------------- */
+/* ---- showing --------------------------------------------------------------------------------------------------------
+ */
 
 int ash_opts_show(const struct ash_opt_slot *slot, struct ash_str *text)
 {
-    const struct ash_opt_list *list = slot->field;
-    const char *string;
-    int rc = 0;
-
     switch (slot->opt->type) {
-    case ASH_OPT_INT: return ash_str_addf(text, "%lld", (long long)*(const int64_t *)slot->field);
-    case ASH_OPT_DOUBLE: return ash_number_add(text, *(const double *)slot->field);
-    case ASH_OPT_BOOL: return ash_str_adds(text, *(const bool *)slot->field ? "true" : "false");
-    case ASH_OPT_CHOICE: return ash_str_adds(text, slot->opt->choices[*(const int *)slot->field]);
-    case ASH_OPT_STRING:
-        string = *(const char *const *)slot->field;
-        return ash_str_adds(text, string != NULL ? string : "");
-    case ASH_OPT_LIST:
-    case ASH_OPT_TEXTS:
-        for (size_t i = 0; i < list->count && rc == 0; i++)
-            rc = ash_str_addf(text, "%s%s", i > 0 ? "," : "", list->items[i]);
-        return rc;
+    case ASH_OPT_INT:
+        return ash_str_addf(text, "%lld", (long long)*(const int64_t *)slot->field);
+    case ASH_OPT_DOUBLE:
+        return ash_number_add(text, *(const double *)slot->field);
+    case ASH_OPT_BOOL:
+        return ash_str_adds(text, *(const bool *)slot->field ? "true" : "false");
+    case ASH_OPT_CHOICE:
+        return ash_str_adds(text, slot->opt->choices[*(const int *)slot->field]);
+    default:
+        return -EINVAL;
     }
-    return rc;
 }

@@ -1,5 +1,6 @@
-/* YAML job files, read event by event: nested maps become "section.name" keys, so nothing of the file is kept in memory.
- * What a job file does not need (anchors, aliases, tags, several documents) is refused rather than half understood. */
+/* YAML job files, read event by event: nested maps become "section.name" keys, so nothing of the file is kept in
+ * memory. What a job file does not need (anchors, aliases, tags, several documents) is refused rather than half
+ * understood. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -52,11 +53,14 @@ static int syntax_error(struct reader *reader)
     const char *problem = parser->problem != NULL ? parser->problem : "it cannot be read";
     const char *hint = "";
 
-    if (parser->error == YAML_MEMORY_ERROR) return ash_err_set(reader->err, -ENOMEM, "%.200s: out of memory", reader->name);
-    if (strstr(problem, "cannot start any token") != NULL) hint = " (indent with spaces, not tabs; quote values that start with @, ` or %)";
-    if (strstr(problem, "mapping values are not allowed") != NULL) hint = " (check the indentation; quote values that contain ': ')";
-    return ash_err_set(reader->err, -EINVAL, "%.200s:%zu: not valid YAML: %s%s", reader->name, line_of(&parser->problem_mark),
-                       problem, hint);
+    if (parser->error == YAML_MEMORY_ERROR)
+        return ash_err_set(reader->err, -ENOMEM, "%.200s: out of memory", reader->name);
+    if (strstr(problem, "cannot start any token") != NULL)
+        hint = " (indent with spaces, not tabs; quote values that start with @, ` or %)";
+    if (strstr(problem, "mapping values are not allowed") != NULL)
+        hint = " (check the indentation; quote values that contain ': ')";
+    return ash_err_set(reader->err, -EINVAL, "%.200s:%zu: not valid YAML: %s%s", reader->name,
+                       line_of(&parser->problem_mark), problem, hint);
 }
 
 /* Move on to the next event; anchors, aliases and tags end here. */
@@ -69,13 +73,22 @@ static int next(struct reader *reader)
     reader->has_event = yaml_parser_parse(&reader->parser, &reader->event) == 1;
     if (!reader->has_event) return syntax_error(reader);
     switch (event->type) {
-    case YAML_SCALAR_EVENT: anchor = event->data.scalar.anchor, tag = event->data.scalar.tag; break;
-    case YAML_SEQUENCE_START_EVENT: anchor = event->data.sequence_start.anchor, tag = event->data.sequence_start.tag; break;
-    case YAML_MAPPING_START_EVENT: anchor = event->data.mapping_start.anchor, tag = event->data.mapping_start.tag; break;
-    case YAML_ALIAS_EVENT: return refuse(reader, "aliases (*name) are not supported: write the value out");
-    default: break;
+    case YAML_SCALAR_EVENT:
+        anchor = event->data.scalar.anchor, tag = event->data.scalar.tag;
+        break;
+    case YAML_SEQUENCE_START_EVENT:
+        anchor = event->data.sequence_start.anchor, tag = event->data.sequence_start.tag;
+        break;
+    case YAML_MAPPING_START_EVENT:
+        anchor = event->data.mapping_start.anchor, tag = event->data.mapping_start.tag;
+        break;
+    case YAML_ALIAS_EVENT:
+        return refuse(reader, "aliases (*name) are not supported: write the value out");
+    default:
+        break;
     }
-    if (anchor != NULL) return refuse(reader, "anchors (&name) are not supported: write the value out where it is needed");
+    if (anchor != NULL)
+        return refuse(reader, "anchors (&name) are not supported: write the value out where it is needed");
     if (tag != NULL) return refuse(reader, "tags (!name) are not supported");
     return 0;
 }
@@ -125,8 +138,8 @@ static int unknown_section(const struct reader *reader, const char *path, size_t
     }
     if (nearest == NULL)
         return ash_err_set(reader->err, -ENOENT, "%.200s:%zu: there is no section '%.100s'", reader->name, line, path);
-    return ash_err_set(reader->err, -ENOENT, "%.200s:%zu: there is no section '%.100s'; did you mean '%s'?", reader->name, line,
-                       path, nearest);
+    return ash_err_set(reader->err, -ENOENT, "%.200s:%zu: there is no section '%.100s'; did you mean '%s'?",
+                       reader->name, line, path, nearest);
 }
 
 static int set_null(struct reader *reader, struct ash_opt_slot *slot)
@@ -160,13 +173,14 @@ static int set_sequence(struct reader *reader, struct ash_opt_slot *slot)
     int rc;
 
     if (!ash_opt_is_list(slot->opt))
-        return ash_err_set(reader->err, -EINVAL, "%s: '%s' takes one value, not a list", source(reader, where, sizeof(where)),
-                           slot->key);
+        return ash_err_set(reader->err, -EINVAL, "%s: '%s' takes one value, not a list",
+                           source(reader, where, sizeof(where)), slot->key);
     ash_opts_empty_list(reader->opts, slot);
     for (;;) {
         rc = next(reader);
         if (rc < 0 || reader->event.type == YAML_SEQUENCE_END_EVENT) return rc;
-        if (reader->event.type != YAML_SCALAR_EVENT) return refuse(reader, "a list holds plain values, not lists or maps");
+        if (reader->event.type != YAML_SCALAR_EVENT)
+            return refuse(reader, "a list holds plain values, not lists or maps");
         if (scalar(reader) == NULL) return refuse(reader, "the value contains a NUL character");
         rc = ash_opts_store_item(reader->opts, slot, scalar(reader), source(reader, where, sizeof(where)), reader->err);
         if (rc < 0) return rc;
@@ -177,8 +191,8 @@ static int set_sequence(struct reader *reader, struct ash_opt_slot *slot)
 static int set_value(struct reader *reader, struct ash_opt_slot *slot, size_t key_line)
 {
     if (slot->is_set && slot->generation == reader->opts->generation)
-        return ash_err_set(reader->err, -EINVAL, "%.200s:%zu: '%s' is given twice (first on line %zu)", reader->name, key_line,
-                           slot->key, slot->line);
+        return ash_err_set(reader->err, -EINVAL, "%.200s:%zu: '%s' is given twice (first on line %zu)", reader->name,
+                           key_line, slot->key, slot->line);
     slot->line = key_line;
     if (reader->event.type == YAML_SCALAR_EVENT) return set_scalar(reader, slot);
     if (reader->event.type == YAML_SEQUENCE_START_EVENT) return set_sequence(reader, slot);
@@ -190,8 +204,8 @@ static int remember_map(struct reader *reader, size_t line)
 {
     for (size_t i = 0; i < reader->maps_seen_count; i++)
         if (ash_opts_same_key(reader->maps_seen[i], reader->path))
-            return ash_err_set(reader->err, -EINVAL, "%.200s:%zu: the section '%.*s' is given twice", reader->name, line,
-                               (int)strlen(reader->path) - 1, reader->path);
+            return ash_err_set(reader->err, -EINVAL, "%.200s:%zu: the section '%.*s' is given twice", reader->name,
+                               line, (int)strlen(reader->path) - 1, reader->path);
     if (reader->maps_seen_count == MAPS_MAX)
         return ash_err_set(reader->err, -E2BIG, "%.200s:%zu: more than %d sections", reader->name, line, MAPS_MAX);
     reader->maps_seen[reader->maps_seen_count] = strdup(reader->path);
@@ -239,7 +253,8 @@ static int read_entry(struct reader *reader, int depth)
     key = scalar(reader);
     if (key == NULL || key[0] == '\0') return refuse(reader, "a key must be a plain word");
     if (strlen(key) >= ASH_OPT_KEY_BYTES || path_length + strlen(key) + 2 > sizeof(reader->path))
-        return ash_err_set(reader->err, -ENOENT, "%.200s:%zu: there is no setting '%.60s...'", reader->name, key_line, key);
+        return ash_err_set(reader->err, -ENOENT, "%.200s:%zu: there is no setting '%.60s...'", reader->name, key_line,
+                           key);
     memcpy(reader->path + path_length, key, strlen(key) + 1);
     rc = next(reader);
     if (rc < 0) return rc;
@@ -289,7 +304,8 @@ static int check_utf8(const char *text, size_t size_bytes, const char *name, str
                        (unsigned char)text[valid]);
 }
 
-int ash_opts_parse_yaml(struct ash_opts *opts, const char *text, size_t size_bytes, const char *name, struct ash_err *err)
+int ash_opts_parse_yaml(struct ash_opts *opts, const char *text, size_t size_bytes, const char *name,
+                        struct ash_err *err)
 {
     struct reader reader = {.opts = opts, .name = name, .err = err};
     int rc;

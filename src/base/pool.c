@@ -1,4 +1,5 @@
-/* Pools: one block of memory and a stack of free places, so that get and put are a few instructions and never malloc. */
+/* Pools: one block of memory and a stack of free places, so that get and put are a few instructions and never malloc.
+ */
 #include "base/pool.h"
 
 #include <errno.h>
@@ -13,10 +14,10 @@
 struct ash_pool {
     const char *what;
     size_t stride_bytes, limit;
-    char *objects;      /* limit * stride_bytes */
-    size_t *free_list;  /* indexes of free objects; the last put is the next got, while its lines are in the cache */
+    char *objects;     /* limit * stride_bytes */
+    size_t *free_list; /* indexes of free objects; the last put is the next got, while its lines are in the cache */
     size_t free_count;
-    bool *out;          /* per object: catches a second put */
+    bool *out; /* per object: catches a second put */
 };
 
 int ash_pool_open(const char *what, size_t object_bytes, size_t limit, struct ash_pool **pool_out, struct ash_err *err)

@@ -1,5 +1,6 @@
-/* Counter-based random numbers. Every draw is a few multiplicative mixes of (seed, stream, counter); logarithm and cosine of the normal
- * draw are worked out here with plain additions and multiplications, because a libm may round them differently from machine to machine. */
+/* Counter-based random numbers. Every draw is a few multiplicative mixes of (seed, stream, counter); logarithm and
+ * cosine of the normal draw are worked out here with plain additions and multiplications, because a libm may round them
+ * differently from machine to machine. */
 #include "base/rng.h"
 
 #include <math.h>
@@ -56,7 +57,8 @@ static double polynomial(const double *c, int count, double z)
     return sum;
 }
 
-/* log(x) for a normal x > 0, to about 1e-16: x = m * 2^e with m in [sqrt(1/2), sqrt(2)), log m = 2 atanh((m - 1) / (m + 1)). */
+/* log(x) for a normal x > 0, to about 1e-16: x = m * 2^e with m in [sqrt(1/2), sqrt(2)), log m = 2 atanh((m - 1) / (m +
+ * 1)). */
 static double plain_log(double x)
 {
     static const double c[] = {2.0,        2.0 / 3.0,  2.0 / 5.0,  2.0 / 7.0,  2.0 / 9.0, 2.0 / 11.0,
@@ -115,10 +117,14 @@ static double plain_cos_turn(double u)
     double t = (u - quarter * 0.25) * 6.28318530717958647692;
 
     switch (quarter & 3) {
-    case 0: return plain_cos(t);
-    case 1: return -plain_sin(t);
-    case 2: return -plain_cos(t);
-    default: return plain_sin(t);
+    case 0:
+        return plain_cos(t);
+    case 1:
+        return -plain_sin(t);
+    case 2:
+        return -plain_cos(t);
+    default:
+        return plain_sin(t);
     }
 }
 
@@ -152,7 +158,8 @@ uint64_t ash_rng_permute(uint64_t seed, uint64_t stream, uint64_t index, uint64_
     ash_assert(count > 0 && index < count);
     while (half_bits < 32 && (uint64_t)1 << (2 * half_bits) < count)
         half_bits++;
-    /* Cycle walking: the network permutes a power of 4 below 4 * count; following it until it is back inside permutes [0, count). */
+    /* Cycle walking: the network permutes a power of 4 below 4 * count; following it until it is back inside permutes
+     * [0, count). */
     do
         index = feistel(index, half_bits, key);
     while (index >= count);

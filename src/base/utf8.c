@@ -11,7 +11,8 @@ static int lead(uint8_t byte, uint8_t *low_out, uint8_t *high_out)
     return byte < 0xe0 ? 2 : byte < 0xf0 ? 3 : 4;
 }
 
-/* How many of the size_bytes (> 0) bytes at text agree with the character that text[0] starts; 0 when none can start there. */
+/* How many of the size_bytes (> 0) bytes at text agree with the character that text[0] starts; 0 when none can start
+ * there. */
 static int agreeing(const uint8_t *text, size_t size_bytes, int *length_out)
 {
     uint8_t low, high;

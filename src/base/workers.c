@@ -1,6 +1,6 @@
-/* Worker threads. One 32-bit word says how many seats a loop offers and how many threads sit in it; a thread takes a seat with one
- * compare-and-swap, so a short loop does not wait for threads that never came. Idle threads spin for a moment, then sleep on
- * the word (a futex). */
+/* Worker threads. One 32-bit word says how many seats a loop offers and how many threads sit in it; a thread takes a
+ * seat with one compare-and-swap, so a short loop does not wait for threads that never came. Idle threads spin for a
+ * moment, then sleep on the word (a futex). */
 #include "base/workers.h"
 
 #include <errno.h>
@@ -25,8 +25,8 @@
 #define SEATED(word) ((word) & (SEAT - 1))
 #define OFFERED(word) (((word) & ~STOP) / SEAT)
 
-#define SPIN_NS 50000      /* longer than the gap between two loops of a step, shorter than anyone notices */
-#define SPINS_PER_LOOK 64  /* pauses between two looks at the clock */
+#define SPIN_NS 50000       /* longer than the gap between two loops of a step, shorter than anyone notices */
+#define SPINS_PER_LOOK 64   /* pauses between two looks at the clock */
 #define RANGES_PER_THREAD 4 /* so that a late thread leaves work for the others */
 
 #define WAKE_WORKERS 1u
@@ -40,7 +40,7 @@ struct worker {
 
 struct ash_workers {
     _Alignas(64) _Atomic uint32_t word;
-    _Atomic int sleepers;       /* workers in (or about to enter) a futex wait */
+    _Atomic int sleepers; /* workers in (or about to enter) a futex wait */
     _Atomic int caller_sleeps;
     _Alignas(64) _Atomic size_t next; /* first unit that nobody has taken */
     /* The loop: written by the caller before it offers seats, read by those who took one. */

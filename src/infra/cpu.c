@@ -21,7 +21,7 @@
 #define CACHE_FOLDER "/sys/devices/system/cpu/cpu0/cache"
 #define CACHES_MAX 16
 
-/* ---- instruction sets and model ---------------------------------------------------------------------------------------- */
+/* ---- instruction sets and model ---------------------------------------------------------------------------------- */
 
 #if defined(__aarch64__)
 
@@ -42,7 +42,8 @@ static void find_model(struct ash_cpu *cpu)
     unsigned maker = (unsigned)(midr >> 24 & 0xff), part = (unsigned)(midr >> 4 & 0xfff);
     if (midr != 0) snprintf(cpu->model, sizeof(cpu->model), "maker 0x%02x part 0x%03x", maker, part);
     for (size_t i = 0; i < ASH_COUNT(arm_parts); i++)
-        if (maker == 0x41 && part == arm_parts[i].part) snprintf(cpu->model, sizeof(cpu->model), "%s", arm_parts[i].name);
+        if (maker == 0x41 && part == arm_parts[i].part)
+            snprintf(cpu->model, sizeof(cpu->model), "%s", arm_parts[i].name);
 }
 
 static void find_features(struct ash_cpu *cpu)
@@ -136,7 +137,7 @@ static void find_features(struct ash_cpu *cpu)
 
 #endif
 
-/* ---- caches and memory --------------------------------------------------------------------------------------------------- */
+/* ---- caches and memory ------------------------------------------------------------------------------------------- */
 
 /* The text of one file of one cache, without its newline; "" when there is none. */
 static void read_cache_file(int index, const char *name, char *text, size_t text_bytes)
@@ -187,7 +188,7 @@ static void find_memory(struct ash_cpu *cpu)
     if (limit < (double)cpu->memory_bytes) cpu->memory_bytes = (uint64_t)limit;
 }
 
-/* ---- the whole ------------------------------------------------------------------------------------------------------------ */
+/* ---- the whole --------------------------------------------------------------------------------------------------- */
 
 static struct ash_cpu found;
 
@@ -234,16 +235,29 @@ const char *ash_cpu_describe(const struct ash_cpu *cpu, char *buf, size_t buf_by
         const char *name;
         bool present;
     } features[] = {
-        {"asimd", cpu->asimd},       {"fp16", cpu->fp16},         {"dotprod", cpu->dotprod},   {"bf16", cpu->bf16},
-        {"i8mm", cpu->i8mm},         {"sve", cpu->sve},           {"avx2", cpu->avx2},         {"fma", cpu->fma},
-        {"f16c", cpu->f16c},         {"avx512f", cpu->avx512f},   {"avx512bw", cpu->avx512bw}, {"avx512vl", cpu->avx512vl},
-        {"avx512dq", cpu->avx512dq}, {"avx512_bf16", cpu->avx512_bf16}, {"avx512_vnni", cpu->avx512_vnni},
-        {"amx_tile", cpu->amx_tile}, {"amx_bf16", cpu->amx_bf16}, {"amx_int8", cpu->amx_int8},
+        {"asimd", cpu->asimd},
+        {"fp16", cpu->fp16},
+        {"dotprod", cpu->dotprod},
+        {"bf16", cpu->bf16},
+        {"i8mm", cpu->i8mm},
+        {"sve", cpu->sve},
+        {"avx2", cpu->avx2},
+        {"fma", cpu->fma},
+        {"f16c", cpu->f16c},
+        {"avx512f", cpu->avx512f},
+        {"avx512bw", cpu->avx512bw},
+        {"avx512vl", cpu->avx512vl},
+        {"avx512dq", cpu->avx512dq},
+        {"avx512_bf16", cpu->avx512_bf16},
+        {"avx512_vnni", cpu->avx512_vnni},
+        {"amx_tile", cpu->amx_tile},
+        {"amx_bf16", cpu->amx_bf16},
+        {"amx_int8", cpu->amx_int8},
     };
     const char *before = ", ";
 
-    snprintf(buf, buf_bytes, "%s%s%s, %d core%s", cpu->arch, cpu->model[0] != '\0' ? " " : "", cpu->model, cpu->core_count,
-             cpu->core_count == 1 ? "" : "s");
+    snprintf(buf, buf_bytes, "%s%s%s, %d core%s", cpu->arch, cpu->model[0] != '\0' ? " " : "", cpu->model,
+             cpu->core_count, cpu->core_count == 1 ? "" : "s");
     append_size(buf, buf_bytes, ", L1d ", cpu->l1d_bytes);
     append_size(buf, buf_bytes, ", L2 ", cpu->l2_bytes);
     append_size(buf, buf_bytes, ", L3 ", cpu->l3_bytes);

@@ -1,4 +1,5 @@
-/* Host memory and the buffers over any memory. Large blocks sit on huge-page borders, which halves the cost of walking weights. */
+/* Host memory and the buffers over any memory. Large blocks sit on huge-page borders, which halves the cost of walking
+ * weights. */
 #include "infra/memory.h"
 
 #include <errno.h>
@@ -55,8 +56,8 @@ static void count_up(size_t size_bytes)
     size_t now = atomic_fetch_add_explicit(&used_bytes, size_bytes, memory_order_relaxed) + size_bytes;
     size_t peak = atomic_load_explicit(&peak_bytes, memory_order_relaxed);
 
-    while (peak < now && !atomic_compare_exchange_weak_explicit(&peak_bytes, &peak, now, memory_order_relaxed,
-                                                                memory_order_relaxed))
+    while (peak < now &&
+           !atomic_compare_exchange_weak_explicit(&peak_bytes, &peak, now, memory_order_relaxed, memory_order_relaxed))
         ;
 }
 
@@ -68,8 +69,9 @@ int ash_buffer_init(struct ash_buffer *buffer, const struct ash_memory_ops *memo
     if (size_bytes > 0) {
         data = memory->alloc(size_bytes);
         if (data == NULL)
-            return ash_err_set(err, -ENOMEM, "out of %s memory: %s needs %.1f MiB more, %.1f MiB are in use", memory->name,
-                               what, (double)size_bytes / 0x1p20, (double)ash_memory_used_bytes() / 0x1p20);
+            return ash_err_set(err, -ENOMEM, "out of %s memory: %s needs %.1f MiB more, %.1f MiB are in use",
+                               memory->name, what, (double)size_bytes / 0x1p20,
+                               (double)ash_memory_used_bytes() / 0x1p20);
         int rc = memory->zero(data, size_bytes);
         if (rc < 0) {
             memory->free(data, size_bytes);

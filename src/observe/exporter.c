@@ -1,4 +1,5 @@
-/* The metrics endpoint: libmicrohttpd with one thread, on a socket that we bind ourselves so that a refusal has its exact cause. */
+/* The metrics endpoint: libmicrohttpd with one thread, on a socket that we bind ourselves so that a refusal has its
+ * exact cause. */
 #include "observe/exporter.h"
 
 #include <arpa/inet.h>
@@ -26,7 +27,7 @@ struct ash_exporter {
     int port;
 };
 
-/* ---- requests -------------------------------------------------------------------------------------------------------- */
+/* ---- requests ---------------------------------------------------------------------------------------------------- */
 
 static enum MHD_Result send_response(struct MHD_Connection *connection, unsigned status, const char *type,
                                      struct MHD_Response *response)
@@ -42,8 +43,9 @@ static enum MHD_Result send_response(struct MHD_Connection *connection, unsigned
 
 static enum MHD_Result send_text(struct MHD_Connection *connection, unsigned status, const char *text)
 {
-    return send_response(connection, status, TEXT_TYPE,
-                         MHD_create_response_from_buffer(strlen(text), (void *)(uintptr_t)text, MHD_RESPMEM_PERSISTENT));
+    return send_response(
+        connection, status, TEXT_TYPE,
+        MHD_create_response_from_buffer(strlen(text), (void *)(uintptr_t)text, MHD_RESPMEM_PERSISTENT));
 }
 
 static enum MHD_Result send_metrics(struct MHD_Connection *connection)
@@ -76,7 +78,7 @@ static enum MHD_Result answer(void *ctx, struct MHD_Connection *connection, cons
     return send_text(connection, MHD_HTTP_NOT_FOUND, "not found: there are /metrics and /healthz\n");
 }
 
-/* ---- the listening socket ---------------------------------------------------------------------------------------------- */
+/* ---- the listening socket ---------------------------------------------------------------------------------------- */
 
 union address {
     struct sockaddr any;
@@ -126,10 +128,10 @@ static int start_daemon(struct ash_exporter *exporter)
     /* Signals are for the main thread: the server's thread, which inherits this mask, must not take them. */
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    exporter->daemon = MHD_start_daemon(
-        MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_AUTO, 0, NULL, NULL, answer, NULL, MHD_OPTION_LISTEN_SOCKET,
-        exporter->socket, MHD_OPTION_CONNECTION_LIMIT, (unsigned)CONNECTIONS_MAX, MHD_OPTION_CONNECTION_TIMEOUT,
-        (unsigned)CONNECTION_TIMEOUT_S, MHD_OPTION_END);
+    exporter->daemon = MHD_start_daemon(MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_AUTO, 0, NULL, NULL, answer, NULL,
+                                        MHD_OPTION_LISTEN_SOCKET, exporter->socket, MHD_OPTION_CONNECTION_LIMIT,
+                                        (unsigned)CONNECTIONS_MAX, MHD_OPTION_CONNECTION_TIMEOUT,
+                                        (unsigned)CONNECTION_TIMEOUT_S, MHD_OPTION_END);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (exporter->daemon == NULL) return -EIO;
     exporter->socket = -1;

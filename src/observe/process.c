@@ -51,7 +51,8 @@ static double boot_time_s(void)
     return (double)seconds;
 }
 
-/* Clock ticks between the machine's start and this process's, or 0: the 22nd field, behind a name that may hold anything. */
+/* Clock ticks between the machine's start and this process's, or 0: the 22nd field, behind a name that may hold
+ * anything. */
 static unsigned long long start_ticks(void)
 {
     FILE *file = fopen("/proc/self/stat", "re");
@@ -63,7 +64,8 @@ static unsigned long long start_ticks(void)
     if (fgets(line, sizeof(line), file) != NULL) fields = strrchr(line, ')');
     fclose(file);
     if (fields == NULL ||
-        sscanf(fields + 1, " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu", &ticks) != 1)
+        sscanf(fields + 1, " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu",
+               &ticks) != 1)
         return 0;
     return ticks;
 }

@@ -1,5 +1,6 @@
-/* A main() for fuzz targets where libFuzzer is not at hand: runs the seed corpus, then mutations of it, for a bounded time.
- * No coverage feedback; a fixed seed, so that a failure comes back. The input that crashed or hung is written to crash-<target>. */
+/* A main() for fuzz targets where libFuzzer is not at hand: runs the seed corpus, then mutations of it, for a bounded
+ * time. No coverage feedback; a fixed seed, so that a failure comes back. The input that crashed or hung is written to
+ * crash-<target>. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -48,7 +49,8 @@ static volatile size_t current_bytes;
 static volatile sig_atomic_t running;
 static volatile uint64_t run_count;
 
-/* ---- the input that did it ------------------------------------------------------------------------------------------ */
+/* ---- the input that did it ------------------------------------------------------------------------------------------
+ */
 
 static void dump_current(void)
 {
@@ -103,7 +105,8 @@ static void install_handlers(const char *program)
     const char *slash = strrchr(program, '/');
 
     snprintf(crash_path, sizeof(crash_path), "crash-%s", slash == NULL ? program : slash + 1);
-    if (__sanitizer_set_death_callback != NULL) { /* it explains a bad access better than we can; an abort it leaves alone */
+    if (__sanitizer_set_death_callback !=
+        NULL) { /* it explains a bad access better than we can; an abort it leaves alone */
         __sanitizer_set_death_callback(dump_current);
         own_count = 1;
     }
@@ -114,7 +117,8 @@ static void install_handlers(const char *program)
     setitimer(ITIMER_REAL, &second, NULL);
 }
 
-/* ---- mutations ------------------------------------------------------------------------------------------------------ */
+/* ---- mutations ------------------------------------------------------------------------------------------------------
+ */
 
 static uint64_t draw_counter;
 
@@ -123,7 +127,8 @@ static size_t below(size_t bound)
     return (size_t)ash_rng_below(opts.seed, 0, draw_counter++, bound);
 }
 
-/* Replace cut bytes at `at` by more bytes (undefined when source is NULL); the input stays within the buffer of capacity bytes. */
+/* Replace cut bytes at `at` by more bytes (undefined when source is NULL); the input stays within the buffer of
+ * capacity bytes. */
 static void edit(struct input *input, size_t capacity, size_t at, size_t cut, const uint8_t *source, size_t more)
 {
     if (input->size_bytes - cut + more > capacity) more = capacity - (input->size_bytes - cut);
@@ -134,9 +139,23 @@ static void edit(struct input *input, size_t capacity, size_t at, size_t cut, co
 
 static void put_integer(struct input *input)
 {
-    static const uint64_t values[] = {0,          1,          0x7f,       0x80,       0xff,       0x7fff,
-                                      0x8000,     0xffff,     0x10000,    0x7fffffff, 0x80000000, 0xffffffff,
-                                      0x100000000, INT64_MAX, UINT64_MAX, (uint64_t)1 << 63,      (uint64_t)1 << 62};
+    static const uint64_t values[] = {0,
+                                      1,
+                                      0x7f,
+                                      0x80,
+                                      0xff,
+                                      0x7fff,
+                                      0x8000,
+                                      0xffff,
+                                      0x10000,
+                                      0x7fffffff,
+                                      0x80000000,
+                                      0xffffffff,
+                                      0x100000000,
+                                      INT64_MAX,
+                                      UINT64_MAX,
+                                      (uint64_t)1 << 63,
+                                      (uint64_t)1 << 62};
     size_t width = (size_t)1 << below(4);
     uint64_t value = values[below(ASH_COUNT(values))] + below(3) - 1;
 
@@ -148,9 +167,36 @@ static void put_integer(struct input *input)
 
 static void put_text(struct input *input, size_t capacity)
 {
-    static const char *const words[] = {"\"", "{", "}", "[", "]", ":", ",", "\n", "\t", "-1", "0", "1e999", "null", "true",
-                                        "18446744073709551616", "9223372036854775807", "0.1", "\\u0000", "\\ud800", "\xff",
-                                        "\xe2\x82", "#", "&a", "*a", "- ", "  ", "%", "../", "F32", "<0x00>"};
+    static const char *const words[] = {"\"",
+                                        "{",
+                                        "}",
+                                        "[",
+                                        "]",
+                                        ":",
+                                        ",",
+                                        "\n",
+                                        "\t",
+                                        "-1",
+                                        "0",
+                                        "1e999",
+                                        "null",
+                                        "true",
+                                        "18446744073709551616",
+                                        "9223372036854775807",
+                                        "0.1",
+                                        "\\u0000",
+                                        "\\ud800",
+                                        "\xff",
+                                        "\xe2\x82",
+                                        "#",
+                                        "&a",
+                                        "*a",
+                                        "- ",
+                                        "  ",
+                                        "%",
+                                        "../",
+                                        "F32",
+                                        "<0x00>"};
     const char *word = words[below(ASH_COUNT(words))];
 
     edit(input, capacity, below(input->size_bytes + 1), 0, (const uint8_t *)word, strlen(word));
@@ -187,16 +233,29 @@ static void mutate(struct input *input, size_t capacity)
     case 1:
         if (size_bytes > 0) input->data[at] = (uint8_t)below(256);
         break;
-    case 2: insert_bytes(input, capacity); break;
-    case 3: edit(input, capacity, at, size_bytes > 0 ? 1 + below(size_bytes - at) : 0, NULL, 0); break;
-    case 4: cross(input, capacity); break;
-    case 5: put_integer(input); break;
-    case 6: put_text(input, capacity); break;
-    default: input->size_bytes = at; break;
+    case 2:
+        insert_bytes(input, capacity);
+        break;
+    case 3:
+        edit(input, capacity, at, size_bytes > 0 ? 1 + below(size_bytes - at) : 0, NULL, 0);
+        break;
+    case 4:
+        cross(input, capacity);
+        break;
+    case 5:
+        put_integer(input);
+        break;
+    case 6:
+        put_text(input, capacity);
+        break;
+    default:
+        input->size_bytes = at;
+        break;
     }
 }
 
-/* ---- running -------------------------------------------------------------------------------------------------------- */
+/* ---- running --------------------------------------------------------------------------------------------------------
+ */
 
 /* On a copy of exactly that size, so that a sanitizer sees a read beyond it. */
 static int run_one(const uint8_t *data, size_t size_bytes)
@@ -233,7 +292,8 @@ static int run_mutations(uint64_t end_ns)
     return rc;
 }
 
-/* ---- seeds and arguments -------------------------------------------------------------------------------------------- */
+/* ---- seeds and arguments --------------------------------------------------------------------------------------------
+ */
 
 static int add_seed(const char *path, struct ash_err *err)
 {
@@ -280,13 +340,15 @@ static int take_argument(const char *arg, struct ash_err *err)
 
     if (take_number(arg, "-seed", &seed)) opts.seed = (uint64_t)seed;
     if (take_number(arg, "-max_total_time", &opts.max_seconds) || take_number(arg, "-max_len", &opts.max_len) ||
-        take_number(arg, "-runs", &opts.max_runs) || take_number(arg, "-rss_limit_mb", &opts.rss_limit_mb) || arg[0] == '-')
+        take_number(arg, "-runs", &opts.max_runs) || take_number(arg, "-rss_limit_mb", &opts.rss_limit_mb) ||
+        arg[0] == '-')
         return 0;
     if (stat(arg, &info) == 0 && S_ISDIR(info.st_mode)) return add_folder(arg, err);
     return add_seed(arg, err);
 }
 
-/* A parser that asks for absurd memory must get NULL, not the machine's last page. Sanitizers reserve too much for such a limit. */
+/* A parser that asks for absurd memory must get NULL, not the machine's last page. Sanitizers reserve too much for such
+ * a limit. */
 static void limit_memory(void)
 {
     struct rlimit limit = {.rlim_cur = (rlim_t)opts.rss_limit_mb << 20, .rlim_max = RLIM_INFINITY};

@@ -1,4 +1,5 @@
-/* Fuzz target: YAML job files over a table with every type of option. What is accepted must print and read back the same. */
+/* Fuzz target: YAML job files over a table with every type of option. What is accepted must print and read back the
+ * same. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -18,45 +18,105 @@ struct sample_train {
     bool clip;
     const char *data;
     int schedule;
-    struct ash_opt_list stops;
+    struct ash_opt_list stops, notes;
 };
 
 static const char *const sample_schedules[] = {"constant", "cosine", "wsd", NULL};
 
 static const struct ash_opt sample_command_opts[] = {
-    {.name = "out", .type = ASH_OPT_STRING, .offset = offsetof(struct sample_command, out), .help = "folder for the result"},
-    {.name = "resume", .type = ASH_OPT_BOOL, .offset = offsetof(struct sample_command, resume), .fallback = "false",
+    {.name = "out",
+     .type = ASH_OPT_STRING,
+     .offset = offsetof(struct sample_command, out),
+     .help = "folder for the result"},
+    {.name = "resume",
+     .type = ASH_OPT_BOOL,
+     .offset = offsetof(struct sample_command, resume),
+     .fallback = "false",
      .help = "go on where the last run stopped"},
-    {.name = "stream", .type = ASH_OPT_BOOL, .offset = offsetof(struct sample_command, stream), .fallback = "true",
+    {.name = "stream",
+     .type = ASH_OPT_BOOL,
+     .offset = offsetof(struct sample_command, stream),
+     .fallback = "true",
      .help = "print text as it comes"},
-    {.name = "metrics_port", .type = ASH_OPT_INT, .offset = offsetof(struct sample_command, metrics_port), .fallback = "0",
-     .help = "serve metrics on this port", .min = 0, .max = 65535},
+    {.name = "metrics_port",
+     .type = ASH_OPT_INT,
+     .offset = offsetof(struct sample_command, metrics_port),
+     .fallback = "0",
+     .help = "serve metrics on this port",
+     .min = 0,
+     .max = 65535},
 };
 
 static const struct ash_opt sample_train_opts[] = {
-    {.name = "steps", .type = ASH_OPT_INT, .offset = offsetof(struct sample_train, steps), .fallback = "1k",
-     .help = "optimizer steps", .min = 1, .max = 1e9},
-    {.name = "seed", .type = ASH_OPT_INT, .offset = offsetof(struct sample_train, seed), .help = "of all random numbers"},
-    {.name = "tokens", .type = ASH_OPT_INT, .offset = offsetof(struct sample_train, tokens), .fallback = "4ki",
-     .help = "tokens in a batch", .min = 1, .max = INFINITY},
-    {.name = "rate", .type = ASH_OPT_DOUBLE, .offset = offsetof(struct sample_train, rate), .fallback = "3e-4",
-     .help = "learning rate at its peak", .min = 0, .max = 10},
-    {.name = "decay", .type = ASH_OPT_DOUBLE, .offset = offsetof(struct sample_train, decay), .fallback = "-0.1",
-     .help = "weight decay", .min = -INFINITY, .max = 1},
-    {.name = "clip", .type = ASH_OPT_BOOL, .offset = offsetof(struct sample_train, clip), .fallback = "true",
+    {.name = "steps",
+     .type = ASH_OPT_INT,
+     .offset = offsetof(struct sample_train, steps),
+     .fallback = "1k",
+     .help = "optimizer steps",
+     .min = 1,
+     .max = 1e9},
+    {.name = "seed",
+     .type = ASH_OPT_INT,
+     .offset = offsetof(struct sample_train, seed),
+     .help = "of all random numbers"},
+    {.name = "tokens",
+     .type = ASH_OPT_INT,
+     .offset = offsetof(struct sample_train, tokens),
+     .fallback = "4ki",
+     .help = "tokens in a batch",
+     .min = 1,
+     .max = INFINITY},
+    {.name = "rate",
+     .type = ASH_OPT_DOUBLE,
+     .offset = offsetof(struct sample_train, rate),
+     .fallback = "3e-4",
+     .help = "learning rate at its peak",
+     .min = 0,
+     .max = 10},
+    {.name = "decay",
+     .type = ASH_OPT_DOUBLE,
+     .offset = offsetof(struct sample_train, decay),
+     .fallback = "-0.1",
+     .help = "weight decay",
+     .min = -INFINITY,
+     .max = 1},
+    {.name = "clip",
+     .type = ASH_OPT_BOOL,
+     .offset = offsetof(struct sample_train, clip),
+     .fallback = "true",
      .help = "clip gradients"},
-    {.name = "data", .type = ASH_OPT_STRING, .offset = offsetof(struct sample_train, data), .fallback = "data",
+    {.name = "data",
+     .type = ASH_OPT_STRING,
+     .offset = offsetof(struct sample_train, data),
+     .fallback = "data",
      .help = "folder of token shards"},
-    {.name = "schedule", .type = ASH_OPT_CHOICE, .offset = offsetof(struct sample_train, schedule), .fallback = "cosine",
-     .help = "how the rate falls", .choices = sample_schedules},
-    {.name = "stops", .type = ASH_OPT_LIST, .offset = offsetof(struct sample_train, stops), .fallback = "a,b",
+    {.name = "schedule",
+     .type = ASH_OPT_CHOICE,
+     .offset = offsetof(struct sample_train, schedule),
+     .fallback = "cosine",
+     .help = "how the rate falls",
+     .choices = sample_schedules},
+    {.name = "stops",
+     .type = ASH_OPT_LIST,
+     .offset = offsetof(struct sample_train, stops),
+     .fallback = "a,b",
      .help = "strings that end a text"},
+    {.name = "notes",
+     .type = ASH_OPT_TEXTS,
+     .offset = offsetof(struct sample_train, notes),
+     .help = "remarks, taken whole"},
 };
 
-static const struct ash_opt_table sample_command_table = {
-    .section = "", .help = "flags", .opts = sample_command_opts, .count = sizeof(sample_command_opts) / sizeof(sample_command_opts[0])};
-static const struct ash_opt_table sample_train_table = {
-    .section = "train", .help = "the optimizer", .opts = sample_train_opts, .count = sizeof(sample_train_opts) / sizeof(sample_train_opts[0])};
+static const struct ash_opt_table sample_command_table = {.section = "",
+                                                          .help = "flags",
+                                                          .opts = sample_command_opts,
+                                                          .count = sizeof(sample_command_opts) /
+                                                                   sizeof(sample_command_opts[0])};
+static const struct ash_opt_table sample_train_table = {.section = "train",
+                                                        .help = "the optimizer",
+                                                        .opts = sample_train_opts,
+                                                        .count =
+                                                            sizeof(sample_train_opts) / sizeof(sample_train_opts[0])};
 
 struct sample {
     struct sample_command command;
@@ -66,7 +126,8 @@ struct sample {
 
 static inline int sample_open(struct sample *sample, struct ash_err *err)
 {
-    const struct ash_opt_binding bindings[] = {{&sample_command_table, &sample->command}, {&sample_train_table, &sample->train}};
+    const struct ash_opt_binding bindings[] = {{&sample_command_table, &sample->command},
+                                               {&sample_train_table, &sample->train}};
 
     return ash_opts_open(bindings, 2, &sample->opts, err);
 }

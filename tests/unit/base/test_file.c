@@ -93,7 +93,8 @@ static void test_replace_in_the_current_folder(void **state)
     assert_int_equal(chdir(before), 0);
 }
 
-/* A size limit on files stands for a full disk: the old file survives, no temporary file stays, the sentence says so. */
+/* A size limit on files stands for a full disk: the old file survives, no temporary file stays, the sentence says so.
+ */
 static void test_replace_on_a_full_disk(void **state)
 {
     const char *path = path_of("full.bin");
@@ -154,7 +155,8 @@ static void test_read_errors(void **state)
     assert_int_equal(ash_file_read(folder, 9, &data, &size_bytes, &err), -EISDIR);
     assert_non_null(strstr(err.text, "folder"));
     assert_int_equal(mkfifo(path_of("pipe"), 0600), 0);
-    assert_int_equal(ash_file_read(path_of("pipe"), 9, &data, &size_bytes, &err), -EINVAL); /* at once, not waiting for a writer */
+    assert_int_equal(ash_file_read(path_of("pipe"), 9, &data, &size_bytes, &err),
+                     -EINVAL); /* at once, not waiting for a writer */
     assert_null(data);
     assert_int_equal(size_bytes, 99);
 }
@@ -221,10 +223,14 @@ static void test_join(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_replace_and_read),       cmocka_unit_test(test_replace_in_the_current_folder),
-        cmocka_unit_test(test_replace_on_a_full_disk), cmocka_unit_test(test_replace_errors),
-        cmocka_unit_test(test_read_errors),            cmocka_unit_test(test_map),
-        cmocka_unit_test(test_folders),                cmocka_unit_test(test_join),
+        cmocka_unit_test(test_replace_and_read),
+        cmocka_unit_test(test_replace_in_the_current_folder),
+        cmocka_unit_test(test_replace_on_a_full_disk),
+        cmocka_unit_test(test_replace_errors),
+        cmocka_unit_test(test_read_errors),
+        cmocka_unit_test(test_map),
+        cmocka_unit_test(test_folders),
+        cmocka_unit_test(test_join),
     };
 
     return cmocka_run_group_tests(tests, make_folder, remove_folder);

@@ -42,8 +42,8 @@ static void test_slices_add_up(void **state)
     for (size_t f = 0; f < sizeof(firsts) / sizeof(firsts[0]); f++) {
         uint64_t whole = ash_hash_words(words, COUNT, firsts[f], 3);
         for (size_t cut = 0; cut <= COUNT; cut += 61) {
-            uint64_t sum = ash_hash_words(words, cut, firsts[f], 3) +
-                           ash_hash_words(words + cut, COUNT - cut, firsts[f] + cut, 3);
+            uint64_t sum =
+                ash_hash_words(words, cut, firsts[f], 3) + ash_hash_words(words + cut, COUNT - cut, firsts[f] + cut, 3);
             assert_int_equal(sum, whole);
         }
     }
@@ -105,8 +105,10 @@ static void test_zeros_of_all_lengths_differ(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_known_answers),    cmocka_unit_test(test_slices_add_up),
-        cmocka_unit_test(test_every_bit_counts), cmocka_unit_test(test_swaps_are_seen),
+        cmocka_unit_test(test_known_answers),
+        cmocka_unit_test(test_slices_add_up),
+        cmocka_unit_test(test_every_bit_counts),
+        cmocka_unit_test(test_swaps_are_seen),
         cmocka_unit_test(test_zeros_of_all_lengths_differ),
     };
 

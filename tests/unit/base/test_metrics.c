@@ -76,8 +76,11 @@ static void test_odd_values(void **state)
     static const struct {
         double value;
         const char *line;
-    } odd[] = {{NAN, "test_loss NaN\n"}, {INFINITY, "test_loss +Inf\n"}, {-INFINITY, "test_loss -Inf\n"},
-               {1e300, "test_loss 1e+300\n"}, {-0.25, "test_loss -0.25\n"}};
+    } odd[] = {{NAN, "test_loss NaN\n"},
+               {INFINITY, "test_loss +Inf\n"},
+               {-INFINITY, "test_loss -Inf\n"},
+               {1e300, "test_loss 1e+300\n"},
+               {-0.25, "test_loss -0.25\n"}};
     (void)state;
 
     for (size_t i = 0; i < ASH_COUNT(odd); i++) {

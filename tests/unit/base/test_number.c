@@ -33,7 +33,8 @@ static void test_shortest(void **state)
     static const struct {
         double value;
         const char *text;
-    } known[] = {{0.1, "0.1"}, {1, "1"}, {1e-300, "1e-300"}, {1.0 / 3, "0.3333333333333333"}, {-0.0, "-0"}, {1e21, "1e+21"}};
+    } known[] = {{0.1, "0.1"}, {1, "1"},       {1e-300, "1e-300"}, {1.0 / 3, "0.3333333333333333"},
+                 {-0.0, "-0"}, {1e21, "1e+21"}};
     (void)state;
 
     for (size_t i = 0; i < ASH_COUNT(known); i++) {

@@ -72,10 +72,20 @@ static void test_ints(void **state)
     static const struct {
         const char *text;
         int64_t value;
-    } good[] = {{"0", 0},      {"-7", -7},      {"+7", 7},           {"2k", 2000},          {"3M", 3000000},
-                {"4g", 4000000000}, {"2ki", 2048}, {"3Mi", 3 << 20}, {"4Gi", (int64_t)4 << 30}, {"-1k", -1000},
-                {"9223372036854775807", INT64_MAX}, {"007", 7}};
-    static const char *const bad[] = {"", " 1", "1 ", "1e6", "1.5", "0x10", "k", "1kk", "1kib", "one", "--1", "+-1", "1,000"};
+    } good[] = {{"0", 0},
+                {"-7", -7},
+                {"+7", 7},
+                {"2k", 2000},
+                {"3M", 3000000},
+                {"4g", 4000000000},
+                {"2ki", 2048},
+                {"3Mi", 3 << 20},
+                {"4Gi", (int64_t)4 << 30},
+                {"-1k", -1000},
+                {"9223372036854775807", INT64_MAX},
+                {"007", 7}};
+    static const char *const bad[] = {"",    " 1",   "1 ",  "1e6", "1.5", "0x10", "k",
+                                      "1kk", "1kib", "one", "--1", "+-1", "1,000"};
     struct sample *sample = *state;
 
     for (size_t i = 0; i < ASH_COUNT(good); i++) {
@@ -113,7 +123,8 @@ static void test_doubles(void **state)
 
 static void test_bools_and_choices(void **state)
 {
-    static const char *const on[] = {"true", "yes", "on", "1", "TRUE", "Yes"}, *const off[] = {"false", "no", "off", "0", "No"};
+    static const char *const on[] = {"true", "yes", "on", "1", "TRUE", "Yes"}, *const off[] = {"false", "no", "off",
+                                                                                               "0", "No"};
     struct sample *sample = *state;
 
     for (size_t i = 0; i < ASH_COUNT(on); i++) {
@@ -156,7 +167,8 @@ static void test_unknown_keys_name_the_nearest(void **state)
 {
     struct sample *sample = *state;
 
-    check_refused(sample, "train.stpes", "5", -ENOENT, "there is no setting 'train.stpes'; did you mean 'train.steps'?");
+    check_refused(sample, "train.stpes", "5", -ENOENT,
+                  "there is no setting 'train.stpes'; did you mean 'train.steps'?");
     check_refused(sample, "steps", "5", -ENOENT, "did you mean 'train.steps'?");
     check_refused(sample, "tran.schedul", "5", -ENOENT, "did you mean 'train.schedule'?");
     check_refused(sample, "ouut", "5", -ENOENT, "did you mean 'out'?");
@@ -221,8 +233,9 @@ static void test_args(void **state)
     struct sample *sample = *state;
     struct ash_err err = {0};
 
-    assert_int_equal(parse(sample, &err, "job.yaml", "--out", "dir", "--resume", "--no-stream", "train.steps=5", "--metrics-port=80",
-                           "--train.rate", "0.5", "-", (char *)NULL), 0);
+    assert_int_equal(parse(sample, &err, "job.yaml", "--out", "dir", "--resume", "--no-stream", "train.steps=5",
+                           "--metrics-port=80", "--train.rate", "0.5", "-", (char *)NULL),
+                     0);
     assert_int_equal(positional_count, 2);
     assert_string_equal(positionals[0], "job.yaml");
     assert_string_equal(positionals[1], "-");
@@ -330,12 +343,14 @@ static void test_args_errors(void **state)
 
 static void test_table_mistakes(void **state)
 {
-    static const struct ash_opt wrong[] = {{.name = "a", .type = ASH_OPT_INT, .fallback = "x", .help = "wrong default"}};
+    static const struct ash_opt wrong[] = {
+        {.name = "a", .type = ASH_OPT_INT, .fallback = "x", .help = "wrong default"}};
     static const struct ash_opt_table table = {.section = "s", .opts = wrong, .count = 1};
     struct sample *sample = *state;
     int64_t value = 0;
     const struct ash_opt_binding bad_default = {&table, &value};
-    const struct ash_opt_binding twice[] = {{&sample_command_table, &sample->command}, {&sample_command_table, &sample->command}};
+    const struct ash_opt_binding twice[] = {{&sample_command_table, &sample->command},
+                                            {&sample_command_table, &sample->command}};
     struct ash_opts *opts = NULL;
     struct ash_err err = {0};
 
@@ -363,32 +378,33 @@ static void test_help(void **state)
     struct sample *sample = *state;
     char *text = print(ash_opts_print_help, sample->opts);
 
-    assert_string_equal(text,
-                        "flags:\n"
-                        "  --out TEXT             folder for the result\n"
-                        "  --resume               go on where the last run stopped\n"
-                        "  --[no-]stream          print text as it comes (default true)\n"
-                        "  --metrics-port N       serve metrics on this port (default 0, 0..65535)\n"
-                        "\n"
-                        "train - the optimizer:\n"
-                        "  train.steps N          optimizer steps (default 1k, 1..1000000000)\n"
-                        "  train.seed N           of all random numbers\n"
-                        "  train.tokens N         tokens in a batch (default 4ki, at least 1)\n"
-                        "  train.rate X           learning rate at its peak (default 3e-4, 0..10)\n"
-                        "  train.decay X          weight decay (default -0.1, at most 1)\n"
-                        "  train.clip true|false  clip gradients (default true)\n"
-                        "  train.data TEXT        folder of token shards (default data)\n"
-                        "  train.schedule constant|cosine|wsd\n"
-                        "                         how the rate falls (default cosine)\n"
-                        "  train.stops A,B...     strings that end a text (default a,b)\n");
+    assert_string_equal(text, "flags:\n"
+                              "  --out TEXT             folder for the result\n"
+                              "  --resume               go on where the last run stopped\n"
+                              "  --[no-]stream          print text as it comes (default true)\n"
+                              "  --metrics-port N       serve metrics on this port (default 0, 0..65535)\n"
+                              "\n"
+                              "train - the optimizer:\n"
+                              "  train.steps N          optimizer steps (default 1k, 1..1000000000)\n"
+                              "  train.seed N           of all random numbers\n"
+                              "  train.tokens N         tokens in a batch (default 4ki, at least 1)\n"
+                              "  train.rate X           learning rate at its peak (default 3e-4, 0..10)\n"
+                              "  train.decay X          weight decay (default -0.1, at most 1)\n"
+                              "  train.clip true|false  clip gradients (default true)\n"
+                              "  train.data TEXT        folder of token shards (default data)\n"
+                              "  train.schedule constant|cosine|wsd\n"
+                              "                         how the rate falls (default cosine)\n"
+                              "  train.stops A,B...     strings that end a text (default a,b)\n"
+                              "  train.notes TEXT       remarks, taken whole\n");
     free(text);
 }
 
 static void test_help_wraps(void **state)
 {
-    static const struct ash_opt opt[] = {
-        {.name = "x", .type = ASH_OPT_INT,
-         .help = "one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen"}};
+    static const struct ash_opt opt[] = {{.name = "x",
+                                          .type = ASH_OPT_INT,
+                                          .help = "one two three four five six seven eight nine ten eleven twelve "
+                                                  "thirteen fourteen fifteen sixteen seventeen"}};
     static const struct ash_opt_table table = {.section = "", .opts = opt, .count = 1};
     int64_t value = 0;
     const struct ash_opt_binding binding = {&table, &value};
@@ -398,10 +414,11 @@ static void test_help_wraps(void **state)
 
     assert_int_equal(ash_opts_open(&binding, 1, &opts, NULL), 0);
     text = print(ash_opts_print_help, opts);
-    assert_string_equal(text, "flags:\n"
-                              "  --x N  one two three four five six seven eight nine ten eleven twelve thirteen fourteen "
-                              "fifteen\n"
-                              "         sixteen seventeen\n");
+    assert_string_equal(text,
+                        "flags:\n"
+                        "  --x N  one two three four five six seven eight nine ten eleven twelve thirteen fourteen "
+                        "fifteen\n"
+                        "         sixteen seventeen\n");
     free(text);
     ash_opts_close(opts);
 }
@@ -456,15 +473,25 @@ static void test_locale_does_not_matter(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_defaults),        TEST(test_ints),
-        TEST(test_doubles),         TEST(test_bools_and_choices),
-        TEST(test_strings_and_lists), TEST(test_unknown_keys_name_the_nearest),
-        TEST(test_very_long_keys),  TEST(test_env),
-        TEST(test_args),            TEST(test_args_positionals),
-        TEST(test_args_help),       TEST(test_args_lists),      TEST(test_args_texts),
-        TEST(test_args_errors),     TEST(test_table_mistakes),
-        TEST(test_help),            TEST(test_help_wraps),
-        TEST(test_yaml_round_trip), TEST(test_locale_does_not_matter),
+        TEST(test_defaults),
+        TEST(test_ints),
+        TEST(test_doubles),
+        TEST(test_bools_and_choices),
+        TEST(test_strings_and_lists),
+        TEST(test_unknown_keys_name_the_nearest),
+        TEST(test_very_long_keys),
+        TEST(test_env),
+        TEST(test_args),
+        TEST(test_args_positionals),
+        TEST(test_args_help),
+        TEST(test_args_lists),
+        TEST(test_args_texts),
+        TEST(test_args_errors),
+        TEST(test_table_mistakes),
+        TEST(test_help),
+        TEST(test_help_wraps),
+        TEST(test_yaml_round_trip),
+        TEST(test_locale_does_not_matter),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -139,9 +139,11 @@ static void test_refused(void **state)
         struct sample sample = {0};
         struct ash_err err = {0};
         assert_int_equal(sample_open(&sample, NULL), 0);
-        assert_int_equal(ash_opts_parse_yaml(sample.opts, bad[i].text, strlen(bad[i].text), "job.yaml", &err), bad[i].code);
+        assert_int_equal(ash_opts_parse_yaml(sample.opts, bad[i].text, strlen(bad[i].text), "job.yaml", &err),
+                         bad[i].code);
         if (strstr(err.text, bad[i].expected) == NULL) fail_msg("'%s' is not in '%s'", bad[i].expected, err.text);
-        assert_int_equal(ash_opts_parse_yaml(sample.opts, bad[i].text, strlen(bad[i].text), "job.yaml", NULL), bad[i].code);
+        assert_int_equal(ash_opts_parse_yaml(sample.opts, bad[i].text, strlen(bad[i].text), "job.yaml", NULL),
+                         bad[i].code);
         ash_opts_close(sample.opts);
     }
 }
@@ -155,7 +157,8 @@ static void test_depth(void **state)
     const struct ash_opt_binding binding = {&table, &value};
     struct ash_opts *opts = NULL;
     struct ash_err err = {0};
-    const char *good = "a.b:\n  c: {d.e: {f.g.h: {i: {x: 5}}}}\n", *deep = "a: {b: {c: {d: {e: {f: {g: {h: {i: {x: 6}}}}}}}}}\n";
+    const char *good = "a.b:\n  c: {d.e: {f.g.h: {i: {x: 5}}}}\n",
+               *deep = "a: {b: {c: {d: {e: {f: {g: {h: {i: {x: 6}}}}}}}}}\n";
     (void)state;
 
     assert_int_equal(ash_opts_open(&binding, 1, &opts, &err), 0);
@@ -224,8 +227,10 @@ static void test_sources_override(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_nested_and_dotted), TEST(test_other_spellings), TEST(test_refused),          TEST(test_depth),
-        TEST(test_size_is_bounded),   TEST(test_load),            TEST(test_sources_override),
+        TEST(test_nested_and_dotted), TEST(test_other_spellings),
+        TEST(test_refused),           TEST(test_depth),
+        TEST(test_size_is_bounded),   TEST(test_load),
+        TEST(test_sources_override),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

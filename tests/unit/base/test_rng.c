@@ -22,7 +22,8 @@ static void test_known_answers(void **state)
         {0, 0, 1, 0xa6d79dffd3f87e27u, 0x1.4daf3bffa7f0fp-1, -0x1.37d201201b058p-7, 651729, 6432},
         {1, 2, 3, 0x9e1bca31d3a33bbfu, 0x1.3c379463a7467p-1, -0x1.174723082bcbdp-1, 617613, 635},
         {42, 7, UINT64_MAX, 0x44a416c4a047dac1u, 0x1.12905b12811f6p-2, -0x1.8f78363baaba7p-1, 268129, 9335},
-        {UINT64_MAX, UINT64_MAX, UINT64_MAX, 0xfde9ba7e8d5db33fu, 0x1.fbd374fd1abb6p-1, 0x1.13259b6d21386p+1, 991850, 9652},
+        {UINT64_MAX, UINT64_MAX, UINT64_MAX, 0xfde9ba7e8d5db33fu, 0x1.fbd374fd1abb6p-1, 0x1.13259b6d21386p+1, 991850,
+         9652},
     };
     static const uint64_t ten[10] = {7, 0, 2, 3, 6, 1, 4, 8, 5, 9};
     (void)state;
@@ -116,7 +117,8 @@ static void test_neighbours_are_independent(void **state)
 
 static void test_permutation_is_a_bijection(void **state)
 {
-    static const uint64_t counts[] = {1, 2, 3, 4, 5, 7, 15, 16, 17, 63, 64, 65, 100, 255, 256, 257, 1000, 4096, 4097, 65537};
+    static const uint64_t counts[] = {1,  2,  3,   4,   5,   7,   15,   16,   17,   63,
+                                      64, 65, 100, 255, 256, 257, 1000, 4096, 4097, 65537};
     static unsigned char seen[65537];
     (void)state;
 

@@ -58,9 +58,9 @@ static void test_clock(void **state)
         double seconds;
         const char *text;
     } durations[] = {
-        {0, "0s"},        {0.4, "0s"},       {58.2, "58s"},     {59.6, "1m00s"},  {192, "3m12s"},      {3599.7, "1h00m"},
-        {7500, "2h05m"},  {86399, "23h59m"}, {86400, "1d00h"},  {356400, "4d03h"}, {1e9, "11574d01h"}, {-1, "?"},
-        {INFINITY, "?"},  {NAN, "?"},
+        {0, "0s"},          {0.4, "0s"},     {58.2, "58s"},     {59.6, "1m00s"},  {192, "3m12s"},
+        {3599.7, "1h00m"},  {7500, "2h05m"}, {86399, "23h59m"}, {86400, "1d00h"}, {356400, "4d03h"},
+        {1e9, "11574d01h"}, {-1, "?"},       {INFINITY, "?"},   {NAN, "?"},
     };
     uint64_t before = ash_clock_ns();
     char buf[16];
@@ -214,9 +214,8 @@ static void test_interrupt(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_errors), cmocka_unit_test(test_dtypes),
-        cmocka_unit_test(test_clock),  cmocka_unit_test(test_log),
-        cmocka_unit_test(test_pool),   cmocka_unit_test(test_assertions_abort),
+        cmocka_unit_test(test_errors),    cmocka_unit_test(test_dtypes), cmocka_unit_test(test_clock),
+        cmocka_unit_test(test_log),       cmocka_unit_test(test_pool),   cmocka_unit_test(test_assertions_abort),
         cmocka_unit_test(test_interrupt),
     };
 

@@ -34,12 +34,30 @@ static void test_refused(void **state)
         const char *bytes;
         size_t size_bytes;
     } bad[] = {
-        {"\x80", 1},             {"\xbf", 1},             {"\xc0\x80", 2},         {"\xc1\xbf", 2},
-        {"\xe0\x80\x80", 3},     {"\xe0\x9f\xbf", 3},     {"\xf0\x80\x80\x80", 4}, {"\xf0\x8f\xbf\xbf", 4},
-        {"\xed\xa0\x80", 3},     {"\xed\xbf\xbf", 3},     {"\xf4\x90\x80\x80", 4}, {"\xf5\x80\x80\x80", 4},
-        {"\xf8\x88\x80\x80", 4}, {"\xfe", 1},             {"\xff", 1},             {"\xc3", 1},
-        {"\xc3\x28", 2},         {"\xe2\x82", 2},         {"\xe2\x28\xa1", 3},     {"\xe2\x82\x28", 3},
-        {"\xf0\x9f\x98", 3},     {"\xf0\x28\x8c\xbc", 4}, {"\xf0\x90\x28\xbc", 4}, {"\xf0\x90\x8c\x28", 4},
+        {"\x80", 1},
+        {"\xbf", 1},
+        {"\xc0\x80", 2},
+        {"\xc1\xbf", 2},
+        {"\xe0\x80\x80", 3},
+        {"\xe0\x9f\xbf", 3},
+        {"\xf0\x80\x80\x80", 4},
+        {"\xf0\x8f\xbf\xbf", 4},
+        {"\xed\xa0\x80", 3},
+        {"\xed\xbf\xbf", 3},
+        {"\xf4\x90\x80\x80", 4},
+        {"\xf5\x80\x80\x80", 4},
+        {"\xf8\x88\x80\x80", 4},
+        {"\xfe", 1},
+        {"\xff", 1},
+        {"\xc3", 1},
+        {"\xc3\x28", 2},
+        {"\xe2\x82", 2},
+        {"\xe2\x28\xa1", 3},
+        {"\xe2\x82\x28", 3},
+        {"\xf0\x9f\x98", 3},
+        {"\xf0\x28\x8c\xbc", 4},
+        {"\xf0\x90\x28\xbc", 4},
+        {"\xf0\x90\x8c\x28", 4},
     };
     (void)state;
 
@@ -58,7 +76,10 @@ static void test_valid_prefix(void **state)
 
     assert_int_equal(ash_utf8_valid_prefix(text, strlen(text)), strlen(text));
     assert_int_equal(ash_utf8_valid_prefix(text, strlen(text) - 2), 6); /* cut inside the emoji */
-    assert_int_equal(ash_utf8_valid_prefix("ab\xff" "cd", 5), 2);
+    assert_int_equal(ash_utf8_valid_prefix("ab\xff"
+                                           "cd",
+                                           5),
+                     2);
     assert_int_equal(ash_utf8_valid_prefix("a\0b", 3), 3); /* NUL is a character */
     assert_int_equal(ash_utf8_valid_prefix("", 0), 0);
 }
@@ -69,10 +90,10 @@ static void test_incomplete_tail(void **state)
     assert_int_equal(ash_utf8_incomplete_tail("", 0), 0);
     assert_int_equal(ash_utf8_incomplete_tail("abc", 3), 0);
     assert_int_equal(ash_utf8_incomplete_tail("ab\xf0\x9f\x98", 5), 3);
-    assert_int_equal(ash_utf8_incomplete_tail("\x98", 1), 0);         /* a continuation alone never becomes a character */
-    assert_int_equal(ash_utf8_incomplete_tail("\xe0\x80", 2), 0);     /* overlong already */
-    assert_int_equal(ash_utf8_incomplete_tail("\xed\xa0", 2), 0);     /* a surrogate already */
-    assert_int_equal(ash_utf8_incomplete_tail("\xf4\x90", 2), 0);     /* too large already */
+    assert_int_equal(ash_utf8_incomplete_tail("\x98", 1), 0);     /* a continuation alone never becomes a character */
+    assert_int_equal(ash_utf8_incomplete_tail("\xe0\x80", 2), 0); /* overlong already */
+    assert_int_equal(ash_utf8_incomplete_tail("\xed\xa0", 2), 0); /* a surrogate already */
+    assert_int_equal(ash_utf8_incomplete_tail("\xf4\x90", 2), 0); /* too large already */
     assert_int_equal(ash_utf8_incomplete_tail("\xf0\x9f\xc3", 3), 1); /* only the last lead counts */
     assert_int_equal(ash_utf8_incomplete_tail("\xff", 1), 0);
 }

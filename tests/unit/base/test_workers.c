@@ -1,4 +1,5 @@
-/* workers: every unit is visited exactly once, whatever the threads, counts and range sizes; scratch indexes are never shared. */
+/* workers: every unit is visited exactly once, whatever the threads, counts and range sizes; scratch indexes are never
+ * shared. */
 #include "base/workers.h"
 
 #include <errno.h>

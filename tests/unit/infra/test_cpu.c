@@ -84,8 +84,15 @@ static void test_sizes_are_plausible(void **state)
 
 static void test_describe(void **state)
 {
-    const struct ash_cpu cpu = {.arch = "arm64", .model = "Neoverse V1", .core_count = 2, .l1d_bytes = 65536, .l2_bytes = 1 << 20,
-                                .l3_bytes = 32 << 20, .memory_bytes = (uint64_t)3 << 29, .asimd = true, .bf16 = true};
+    const struct ash_cpu cpu = {.arch = "arm64",
+                                .model = "Neoverse V1",
+                                .core_count = 2,
+                                .l1d_bytes = 65536,
+                                .l2_bytes = 1 << 20,
+                                .l3_bytes = 32 << 20,
+                                .memory_bytes = (uint64_t)3 << 29,
+                                .asimd = true,
+                                .bf16 = true};
     const struct ash_cpu bare = {.arch = "other", .core_count = 1};
     char buf[256], small[12];
     (void)state;

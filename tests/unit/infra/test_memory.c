@@ -90,11 +90,8 @@ static void test_copy(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_zeroed_aligned_counted),
-        cmocka_unit_test(test_empty),
-        cmocka_unit_test(test_too_much),
-        cmocka_unit_test(test_device_that_cannot_clear),
-        cmocka_unit_test(test_copy),
+        cmocka_unit_test(test_zeroed_aligned_counted),   cmocka_unit_test(test_empty), cmocka_unit_test(test_too_much),
+        cmocka_unit_test(test_device_that_cannot_clear), cmocka_unit_test(test_copy),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
