@@ -1,6 +1,5 @@
 #!/usr/bin/env bash
-# Writes the man page from what the program itself says: `scripts/man.sh build/ashlar > docs/man/ashlar.1`.
-# The page is kept in the tree; tests/e2e/help.sh fails when it is out of date.
+# Writes the man page from what the program itself says: `scripts/man.sh build/ashlar > ashlar.1`. The build does it by itself.
 set -euo pipefail
 ashlar=$1
 
@@ -22,7 +21,7 @@ section() { # words of a command
 }
 
 cat << 'ROFF'
-.\" Written by scripts/man.sh from the program's own help: do not edit.
+.\" Written by scripts/man.sh from the program's own help.
 .TH ASHLAR 1 "" "" "User Commands"
 .SH NAME
 ashlar \- train, measure and run language models

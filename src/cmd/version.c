@@ -12,10 +12,10 @@
 #include <yaml.h>
 
 #include "base/assert.h"
-#include "base/cores.h"
 #include "base/json.h"
 #include "build_info.h"
 #include "compute/ops.h"
+#include "infra/cpu.h"
 #include "model/config.h"
 
 struct version_flags {
@@ -54,16 +54,32 @@ static json_t *found(const char *text)
     return text[0] != '\0' && strstr(text, "NOTFOUND") == NULL ? json_string(text) : json_false();
 }
 
-static json_t *gather(void)
+static json_t *backend_names(void)
 {
-    json_t *backends = json_array();
+    json_t *names = json_array();
 
     for (const char *const *name = ash_exec_backends(); *name != NULL; name++)
-        json_array_append_new(backends, json_string(*name));
-    return json_pack("{s:s, s:s, s:s, s:s, s:i, s:o, s:o, s:{s:o, s:o, s:o}, s:s}", "version", ASH_BUILD_VERSION, "compiler",
-                     ASH_BUILD_COMPILER, "build", ASH_BUILD_TYPE, "sanitizers", ASH_BUILD_SANITIZE, "cores", ash_cores_usable(),
-                     "backends", backends, "libraries", library_facts(), "optional", "nvcc", found(ASH_BUILD_NVCC), "libfabric",
-                     found(ASH_BUILD_FABRIC), "hwloc", found(ASH_BUILD_HWLOC), "families", ash_model_families());
+        json_array_append_new(names, json_string(*name));
+    return names;
+}
+
+static json_t *gather(void)
+{
+    const struct ash_cpu *cpu = ash_cpu_get();
+    char line[512];
+    json_t *build = json_pack("{s:s, s:s, s:s, s:s}", "version", ASH_BUILD_VERSION, "compiler", ASH_BUILD_COMPILER, "build",
+                              ASH_BUILD_TYPE, "sanitizers", ASH_BUILD_SANITIZE);
+    json_t *machine = json_pack("{s:s, s:i, s:o}", "machine", ash_cpu_describe(cpu, line, sizeof(line)), "cores", cpu->core_count,
+                                "backends", backend_names());
+    json_t *parts = json_pack("{s:s, s:o, s:{s:o, s:o, s:o}}", "families", ash_model_families(), "libraries", library_facts(),
+                              "optional", "nvcc", found(ASH_BUILD_NVCC), "libfabric", found(ASH_BUILD_FABRIC), "hwloc",
+                              found(ASH_BUILD_HWLOC));
+
+    json_object_update(build, machine);
+    json_object_update(build, parts);
+    json_decref(machine);
+    json_decref(parts);
+    return build;
 }
 
 static const char *text_of(const json_t *facts, const char *key)
@@ -91,7 +107,7 @@ static void print_facts(const json_t *facts)
 
     printf("ashlar %s (%s, %s%s%s)\n", text_of(facts, "version"), text_of(facts, "compiler"), text_of(facts, "build"),
            sanitizers[0] != '\0' ? ", sanitizers: " : "", sanitizers);
-    printf("  %-10s %lld\n", "cores", (long long)json_integer_value(json_object_get(facts, "cores")));
+    printf("  %-10s %s\n", "machine", text_of(facts, "machine"));
     printf("  %-10s ", "backends");
     for (size_t i = 0; i < json_array_size(backends); i++)
         printf("%s%s", i > 0 ? ", " : "", json_string_value(json_array_get(backends, i)));

@@ -20,7 +20,7 @@ if command -v c++ > /dev/null; then
     echo '#include <ashlar/ashlar.h>' | c++ -x c++ -std=c++17 -Wall -Werror -fsyntax-only -I"$prefix/include" - || fail "the header is not C++"
 fi
 
-try "$SCRATCH/embed" "$stories" "Once upon a time"
+leak_free "$SCRATCH/embed" "$stories" "Once upon a time"
 expect 0 "embed"
 expected="[5 tokens of at most 512]
 Once upon a time$("$ASHLAR" generate --model "$stories" --prompt "Once upon a time" --max-tokens 50)

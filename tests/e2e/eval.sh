@@ -4,7 +4,7 @@
 
 # ---- arithmetic on a model that cannot: every answer is wrong, and that is counted properly
 eval=("$ASHLAR" eval --model "$stories" --task arithmetic --count 40 --ops add,sub,mul)
-try "${eval[@]}" --json
+leak_free "${eval[@]}" --json
 expect 0 "arithmetic"
 cp "$SCRATCH/out" "$SCRATCH/first"
 for words in '"asked": 40' '"interval"' '"+"' '"-"' '"*"' '"wrong"'; do
@@ -27,7 +27,7 @@ for i in $(seq 60); do echo "Once upon a time there was a little dog number $i. 
 try "$ASHLAR" data tokenize "$SCRATCH/text.txt" --tokenizer "$stories" --out "$SCRATCH/shards"
 expect 0 "data tokenize"
 loss=("$ASHLAR" eval --model "$stories" --data "$SCRATCH/shards" --seq-tokens 128)
-try "${loss[@]}" --json
+leak_free "${loss[@]}" --json
 expect 0 "loss"
 cp "$SCRATCH/out" "$SCRATCH/first"
 for variant in "--threads 1" "--threads 3" "--backend ref"; do

@@ -65,7 +65,7 @@ for field in '"text":","' '"ids":[' '"finish_reason":"length"' '"finish_detail":
     esac
 done
 same "json is one line" 1 "$(wc -l < "$SCRATCH/out")"
-try "${generate[@]}" --prompt "Once upon a time" --stop girl --json --echo
+leak_free "${generate[@]}" --prompt "Once upon a time" --stop girl --json --echo
 grep -q '"text":"Once upon a time, there was a little ","ids":' "$SCRATCH/out" || fail "json with echo: $(cat "$SCRATCH/out")"
 grep -q '"finish_reason":"stop","finish_detail":"stop string"' "$SCRATCH/out" || fail "json stop: $(cat "$SCRATCH/out")"
 try "${generate[@]}" --prompt "Once upon a time" --max-tokens 0 --json
@@ -121,7 +121,7 @@ try "${generate[@]}" --prompt "" --raw
 expect_error 1 "empty prompt" "prompt is empty"
 try "${generate[@]}" --prompt x --stop ""
 expect_error 1 "empty stop string" "stop string"
-try "${generate[@]}" --prompt "Once upon a time" --context 3
+leak_free "${generate[@]}" --prompt "Once upon a time" --context 3
 expect_error 1 "prompt longer than the context" "context is full"
 try "${generate[@]}" --prompt-file "$SCRATCH/nowhere"
 expect_error 1 "no prompt file" "nowhere"
@@ -156,7 +156,8 @@ refused "unknown model type" "lhama" "llama"
 bad && sed -i 's/"hidden_size": 64/"hidden_size": 72/' "$SCRATCH/bad/config.json"
 refused "wrong shape" "config.json"
 bad && sed -i 's/"num_hidden_layers": 5/"num_hidden_layers": 6/' "$SCRATCH/bad/config.json"
-refused "missing tensors" "layers.5"
+leak_free "$ASHLAR" generate --model "$SCRATCH/bad" --prompt x
+expect_error 1 "missing tensors" "layers.5"
 bad && sed -i 's/"vocab_size": 512/"vocab_size": "many"/' "$SCRATCH/bad/config.json"
 refused "text where a number belongs" "vocab_size"
 bad && echo '{' > "$SCRATCH/bad/config.json"

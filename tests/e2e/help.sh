@@ -1,30 +1,37 @@
 #!/usr/bin/env bash
-# Help: every command explains itself, the man page is up to date, wrong words get one line and a suggestion.
+# Help: every command explains itself, the man page has it all, wrong words get one line and a suggestion.
 . "$SOURCE/tests/e2e/lib.bash" || exit 1
 
 names() { sed -n '/^commands:/,/^$/s/^  \([a-z_-]*\) .*/\1/p'; }
+flags() { sed -n 's/^  \(--[a-z][a-z-]*\).*/\1/p; s/^  \([a-z]*\.[a-z_]*\) .*/\1/p'; }
+page=$BUILD/generated/ashlar.1
+tr -d '\\' < "$page" > "$SCRATCH/page.txt"
+flag_count=0
+
 explain() { # words of a command
     try "$ASHLAR" "$@" --help
     expect 0 "$* --help"
     grep -q "^usage: ashlar $*" "$SCRATCH/out" || fail "$* --help does not begin with its usage"
     [ ! -s "$SCRATCH/err" ] || fail "$* --help writes to standard error"
-    local sub
-    for sub in $(names < "$SCRATCH/out"); do explain "$@" "$sub"; done
+    grep -q "^.SH ASHLAR $(tr '[:lower:]' '[:upper:]' <<< "$*")$" "$page" || fail "the man page lacks $*"
+    local sub flag help
+    help=$(cat "$SCRATCH/out")
+    for flag in $(flags <<< "$help"); do
+        flag_count=$((flag_count + 1))
+        grep -q -- "^ *$flag" "$SCRATCH/page.txt" || fail "the man page lacks $flag of $*"
+    done
+    for sub in $(names <<< "$help"); do explain "$@" "$sub"; done
 }
 try "$ASHLAR" --help
 expect 0 "--help"
 commands=$(names < "$SCRATCH/out")
-for name in generate eval model version; do
+for name in train data generate eval model version; do
     case " $(echo $commands) " in *" $name "*) ;; *) fail "--help does not list $name" ;; esac
 done
 for name in $commands; do explain "$name"; done
-
-# The man page says what --help says.
-bash "$SOURCE/scripts/man.sh" "$ASHLAR" > "$SCRATCH/ashlar.1" || fail "scripts/man.sh failed"
-diff "$SOURCE/docs/man/ashlar.1" "$SCRATCH/ashlar.1" > "$SCRATCH/diff" ||
-    fail "docs/man/ashlar.1 is out of date: run scripts/man.sh build/ashlar > docs/man/ashlar.1 ($(head -5 "$SCRATCH/diff"))"
+[ "$flag_count" -gt 60 ] || fail "only $flag_count flags were found in all help texts"
 if command -v groff > /dev/null; then
-    groff -man -Tascii -ww "$SCRATCH/ashlar.1" > "$SCRATCH/page" 2> "$SCRATCH/err" || fail "groff refuses the man page"
+    groff -man -Tascii -ww "$page" > /dev/null 2> "$SCRATCH/err" || fail "groff refuses the man page"
     [ ! -s "$SCRATCH/err" ] || fail "groff warns: $(head -3 "$SCRATCH/err")"
 fi
 
@@ -48,7 +55,7 @@ grep -q 'jansson' "$SCRATCH/out" || fail "version lists no libraries"
 cp "$SCRATCH/out" "$SCRATCH/version"
 try "$ASHLAR" --version
 cmp -s "$SCRATCH/out" "$SCRATCH/version" || fail "--version differs from version"
-try "$ASHLAR" version --json
+leak_free "$ASHLAR" version --json
 grep -q '"backends"' "$SCRATCH/out" || fail "version --json: $(cat "$SCRATCH/out")"
 
 # Output that cannot be written is an error; a reader that went away is not worth a word.

@@ -8,7 +8,7 @@ expect 0 "info"
 for words in llama "260,032" F32 "512 tokens" tokenizer.json model.safetensors; do
     grep -qF "$words" "$SCRATCH/out" || fail "info: '$words' is not in $(cat "$SCRATCH/out")"
 done
-try "$ASHLAR" model info "$stories" --json --tensors
+leak_free "$ASHLAR" model info "$stories" --json --tensors
 expect 0 "info --json"
 for words in '"parameters": 260032' '"layers": 5' '"kv_heads": 4' '"cache_bytes_per_token": 1280' '"name": "model.embed_tokens.weight"'; do
     grep -qF "$words" "$SCRATCH/out" || fail "info --json: '$words' is not in it"
@@ -30,7 +30,7 @@ cp -r "$stories" "$SCRATCH/src"
 chmod -R u+w "$SCRATCH/src"
 echo '{"a": 1}' > "$SCRATCH/src/special_tokens_map.json"
 echo 'not for you' > "$SCRATCH/src/optimizer.bin"
-try "$ASHLAR" model convert "$SCRATCH/src" "$SCRATCH/bf16" --dtype bf16
+leak_free "$ASHLAR" model convert "$SCRATCH/src" "$SCRATCH/bf16" --dtype bf16
 expect 0 "to bf16"
 grep -q 'BF16' "$SCRATCH/out" || fail "convert says nothing: $(cat "$SCRATCH/out")"
 for file in config.json generation_config.json tokenizer.json special_tokens_map.json model.safetensors; do
