@@ -281,7 +281,8 @@ static int encode_piece(const struct ash_tok_model *model, struct ash_tok_scratc
     if (rc < 0 || ids->count - before > ASH_TOK_CACHE_IDS) return rc;
     memcpy(line->key, key, sizeof(key));
     line->count = (int32_t)(ids->count - before);
-    memcpy(line->ids, ids->data + before, (size_t)line->count * sizeof(*line->ids));
+    for (int32_t i = 0; i < line->count; i++)
+        line->ids[i] = ids->data[before + (size_t)i];
     return 0;
 }
 

@@ -65,9 +65,11 @@ static size_t broken_size(const char *text, size_t size_bytes)
 static int flush_bytes(struct ash_decoder *decoder, size_t step, bool all)
 {
     struct ash_str *held = &decoder->states[step].held;
-    size_t end = held->size_bytes - (all ? 0 : ash_utf8_incomplete_tail(held->data, held->size_bytes)), at = 0;
+    size_t end, at = 0;
     int rc = 0;
 
+    if (held->size_bytes == 0) return 0;
+    end = held->size_bytes - (all ? 0 : ash_utf8_incomplete_tail(held->data, held->size_bytes));
     while (rc == 0 && at < end) {
         size_t good = ash_utf8_valid_prefix(held->data + at, end - at);
         if (good > 0) rc = pass(decoder, step + 1, held->data + at, good, false);

@@ -183,7 +183,10 @@ static size_t find_unsafe(const struct ash_tok_former *former, struct ash_tok_sp
     *start_out = at;
     while (at < text.size_bytes) {
         uint32_t point = 0;
-        size_t size = (size_t)ash_utf8_decode(text.data + at, text.size_bytes - at, &point);
+        size_t size = 1;
+        if ((uint8_t)text.data[at] >= 0x80) { /* ASCII never changes */
+            size = (size_t)ash_utf8_decode(text.data + at, text.size_bytes - at, &point);
+        }
         if (!safe_at(former, point)) return at;
         *start_out = at;
         at += size;

@@ -41,7 +41,7 @@ static bool translate_special_escape(struct ash_onig_reader *reader)
         const char *text;
     } specials[] = {
         {'w', WORD_ALONE}, {'W', NOT_WORD_ALONE}, {'b', BOUNDARY}, {'B', NOT_BOUNDARY}, {'A', "\\A"},
-        {'z', "\\z"},      {'Z', "\\Z"},          {'R', "\\R"},    {'N', "\\N"},        {'O', "(?s:.)"},
+        {'z', "\\z"},      {'Z', "\\Z"},          {'R', "\\R"},
     };
 
     for (size_t i = 0; i < ASH_COUNT(specials); i++) {

@@ -7,8 +7,10 @@
 #define ASH_ONIG_GROUPS_MAX 64
 #define ASH_ONIG_CLASSES_MAX 16 /* classes inside classes */
 
-/* What Oniguruma means by \w inside a class. */
-#define ASH_ONIG_WORD_SET "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}"
+/* What Oniguruma means by \w inside a class: alphabetic characters (letters, their numbers, letters in circles and squares), marks,
+ * digits and connectors. It ends in a range: a hyphen that follows cannot make a new one of it. */
+#define ASH_ONIG_WORD_SET                                                                                                 \
+    "\\p{L}\\p{M}\\p{Nl}\\p{Nd}\\p{Pc}\\x{1f130}-\\x{1f149}\\x{1f150}-\\x{1f169}\\x{1f170}-\\x{1f189}\\x{24b6}-\\x{24e9}"
 
 enum ash_onig_repeat { ASH_ONIG_ONCE, ASH_ONIG_SIMPLE, ASH_ONIG_COUNTED, ASH_ONIG_DONE };
 

@@ -8,7 +8,7 @@
 #include "base/assert.h"
 
 #define JIT_STACK_BYTES_MIN ((size_t)32 << 10)
-#define JIT_STACK_BYTES_MAX ((size_t)1 << 20)
+#define JIT_STACK_BYTES_MAX ((size_t)32 << 20) /* reserved, not used until a group repeats a million times */
 #define KEPT_BYTES_MAX ((size_t)4 << 20) /* of each buffer, between calls */
 #define HEAP_KIBIBYTES_MAX 65536u
 
