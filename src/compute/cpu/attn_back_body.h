@@ -52,57 +52,66 @@ static void store_padded(const float *from, size_t pad, float *to, size_t stride
         memcpy(to + r * stride, from + r * pad, dim * sizeof(*to));
 }
 
-/* p and ds of one query row with the keys that it sees in the block. */
-static void back_scores(const struct back *back, const float *q, const float *dout, size_t row, struct keys seen,
-                        float *p, float *ds)
+/* p and ds of one query row, from its scaled scores (in p) and the dots of its dout with the values (in ds). */
+static void back_scores(const struct back *back, size_t row, size_t width, float *p, float *ds)
 {
     const struct ash_attn_args *args = back->args;
-    float delta = dot_row(dout, args->out + row * args->out_stride + back->h * args->dim_v, args->dim_v);
-    vf lse = vf_set(args->lse[row * args->heads + back->h]), scale = vf_set(args->scale), off = vf_set(delta);
-    size_t width = score_row(args, q, (struct rows){back->keys_turned, ASH_ATTN_BLOCK}, seen, p);
+    size_t at = row * args->out_stride + back->h * args->dim_v;
+    struct wide delta = wide_set(dot_row(args->dout + at, args->out + at, args->dim_v));
+    struct wide lse = wide_set(args->lse[row * args->heads + back->h]), scale = wide_set(args->scale);
 
-    memset(ds, 0, width * sizeof(*ds));
-    chain_row(ds, width, dout, 1, (struct rows){back->values_turned, ASH_ATTN_BLOCK}, args->dim_v);
-    for (size_t n = 0; n < width; n += VF_WIDTH) {
-        vf weight = vf_exp(vf_sub(vf_load(p + n), lse));
+    for (size_t n = 0; n < width; n += ASH_LANES) {
+        struct wide weight = wide_exp(wide_sub(wide_load(p + n), lse)), dp = wide_load(ds + n);
 
-        vf_store(p + n, weight);
-        vf_store(ds + n, vf_mul(vf_mul(weight, vf_sub(vf_load(ds + n), off)), scale));
+        wide_store(p + n, weight);
+        wide_store(ds + n, wide_mul(wide_mul(weight, wide_sub(dp, delta)), scale));
     }
 }
 
-/* Scores of one query row, and what they add to its dq. */
-static void back_query(const struct back *back, size_t i, struct rows keys)
+/* Scores of count query rows from i on, and what they add to dq. */
+static void back_queries(const struct back *back, size_t i, size_t count, struct rows keys)
 {
     const struct ash_attn_args *args = back->args;
-    struct keys visible = visible_keys(args, i), seen = in_block(visible, back->base);
-    size_t row = back->seq->q_row + i, at = row * args->q_stride + back->h * args->dim_k;
-    float *p = back->p + (i - back->first) * ASH_ATTN_BLOCK, *ds = back->ds + (i - back->first) * ASH_ATTN_BLOCK;
-    float sum[ASH_ATTN_HEAD_MAX + ATTN_ALIGN];
+    size_t row = back->seq->q_row + i, at = row * args->q_stride + back->h * args->dim_k, first = i - back->first,
+           width;
+    const float *dout = args->dout + row * args->out_stride + back->h * args->dim_v;
+    float *p = back->p + first * ASH_ATTN_BLOCK, *ds = back->ds + first * ASH_ATTN_BLOCK;
+    float sums[STRIP * (ASH_ATTN_HEAD_MAX + ATTN_ALIGN)] = {0};
+    struct range seen[STRIP];
 
-    if (seen.begin >= seen.end) return;
-    back_scores(back, args->q + at, args->dout + row * args->out_stride + back->h * args->dim_v, row, seen, p, ds);
-    memset(sum, 0, back->pad_k * sizeof(*sum));
-    if (visible.begin < back->base) memcpy(sum, args->dq + at, args->dim_k * sizeof(*sum));
-    keys.data += seen.begin * keys.stride;
-    chain_row(sum, back->pad_k, ds + seen.begin, 1, keys, seen.end - seen.begin);
-    memcpy(args->dq + at, sum, args->dim_k * sizeof(*sum));
+    for (size_t r = 0; r < count; r++)
+        seen[r] = in_block(visible_keys(args, i + r), back->base);
+    width = attn_pad(seen[count - 1].end);
+    dot_block(args->q + at, args->q_stride, count, args->dim_k, (struct rows){back->keys_turned, ASH_ATTN_BLOCK}, width,
+              p);
+    dot_block(dout, args->out_stride, count, args->dim_v, (struct rows){back->values_turned, ASH_ATTN_BLOCK}, width,
+              ds);
+    for (size_t r = 0; r < count; r++) {
+        mask_row(p + r * ASH_ATTN_BLOCK, width, args->scale, seen[r]);
+        back_scores(back, row + r, width, p + r * ASH_ATTN_BLOCK, ds + r * ASH_ATTN_BLOCK);
+        if (visible_keys(args, i + r).begin < back->base) /* else this is the row's first block */
+            memcpy(sums + r * back->pad_k, args->dq + at + r * args->q_stride, args->dim_k * sizeof(*sums));
+    }
+    chain_rows(sums, back->pad_k, back->pad_k, (struct left){ds, ASH_ATTN_BLOCK, 1}, keys, seen, count);
+    store_padded(sums, back->pad_k, args->dq + at, args->q_stride, count, args->dim_k);
 }
 
-/* What the query rows of the block add to dk and dv of one key: those that see it are adjacent. */
-static void back_key(const struct back *back, size_t n, struct rows queries, struct rows douts)
+/* What the query rows of the block add to dk and dv of count keys from n on: the rows that see a key are adjacent. */
+static void back_strip(const struct back *back, size_t n, size_t count, struct rows queries, struct rows douts)
 {
-    size_t j = back->base + n, begin = j > back->first ? j : back->first, end = back->first + back->rows, skip;
+    struct range see[STRIP];
 
-    if (back->args->window != 0 && end > j + back->args->window) end = j + back->args->window;
-    if (begin >= end) return;
-    skip = begin - back->first;
-    queries.data += skip * queries.stride;
-    douts.data += skip * douts.stride;
-    chain_row(back->dk + n * back->pad_k, back->pad_k, back->ds + skip * ASH_ATTN_BLOCK + n, ASH_ATTN_BLOCK, queries,
-              end - begin);
-    chain_row(back->dv + n * back->pad_v, back->pad_v, back->p + skip * ASH_ATTN_BLOCK + n, ASH_ATTN_BLOCK, douts,
-              end - begin);
+    for (size_t r = 0; r < count; r++) {
+        size_t j = back->base + n + r, end = back->first + back->rows;
+
+        if (back->args->window != 0 && end > j + back->args->window) end = j + back->args->window;
+        see[r].begin = j > back->first ? j - back->first : 0;
+        see[r].end = end > back->first ? end - back->first : 0;
+    }
+    chain_rows(back->dk + n * back->pad_k, back->pad_k, back->pad_k, (struct left){back->ds + n, 1, ASH_ATTN_BLOCK},
+               queries, see, count);
+    chain_rows(back->dv + n * back->pad_v, back->pad_v, back->pad_v, (struct left){back->p + n, 1, ASH_ATTN_BLOCK},
+               douts, see, count);
 }
 
 /* One block of query rows of one head against the block of keys. */
@@ -115,10 +124,10 @@ static void back_pair(const struct back *back, struct rows keys)
     struct rows douts = padded_rows(args->dout + row * args->out_stride + back->h * args->dim_v, ASH_F32,
                                     args->out_stride, back->rows, args->dim_v, back->dout_copy);
 
-    for (size_t i = back->first; i < back->first + back->rows; i++)
-        back_query(back, i, keys);
-    for (size_t n = 0; n < back->count; n++)
-        back_key(back, n, queries, douts);
+    for (size_t r = 0; r < back->rows; r += STRIP)
+        back_queries(back, back->first + r, back->rows - r < STRIP ? back->rows - r : STRIP, keys);
+    for (size_t n = 0; n < back->count; n += STRIP)
+        back_strip(back, n, back->count - n < STRIP ? back->count - n : STRIP, queries, douts);
 }
 
 /* One block of keys with every query row that sees one of them. */

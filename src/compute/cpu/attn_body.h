@@ -1,76 +1,42 @@
-/* attn_body - attention of one instruction set. Include after row_body.h.
- * Keys of a block are packed side by side, so that a query's scores with them are one vector-matrix product; so is the
- * weighted sum of values, and each product of backward. All of them are chains over rows of a matrix (chain_row). */
+/* attn_body - attention of one instruction set. Include after pack_body.h and chain_body.h.
+ * Keys of a block are packed side by side, so that a query's scores with them, and the weighted sum of their values,
+ * are chains over rows of a matrix. */
 #ifndef ASH_COMPUTE_ATTN_BODY_H
 #define ASH_COMPUTE_ATTN_BODY_H
 
 #define ATTN_ROWS 64  /* query rows, over all heads of a group, that share a packed block of keys */
-#define ATTN_ALIGN 16 /* rows of scratch matrices are padded to a multiple of this: VF_WIDTH divides it */
+#define ATTN_ALIGN 16 /* rows of scratch matrices are padded to a multiple of this */
+
+struct attn {
+    struct ash_exec *exec;
+    const struct ash_attn_args *args;
+    size_t group;      /* query heads per kv head */
+    size_t unit_rows;  /* query rows of a unit of forward */
+    size_t state_rows; /* group * unit_rows */
+};
 
 static size_t attn_pad(size_t dim)
 {
     return (dim + ATTN_ALIGN - 1) / ATTN_ALIGN * ATTN_ALIGN;
 }
 
-/* ---- chains ------------------------------------------------------------------------------------------------------ */
-
-/* Rows that are read as they lie or from a padded copy. */
-struct rows {
-    const float *data;
-    size_t stride;
-};
-
-#define DEFINE_CHAIN(NAME, VECS)                                                                                       \
-    static void NAME(float *c, const float *a, size_t a_stride, const float *b, size_t b_stride, size_t count)         \
-    {                                                                                                                  \
-        vf acc[VECS];                                                                                                  \
-                                                                                                                       \
-        UNROLL for (size_t v = 0; v < (VECS); v++) acc[v] = vf_load(c + v * VF_WIDTH);                                 \
-        for (size_t k = 0; k < count; k++) {                                                                           \
-            vf left = vf_set(a[k * a_stride]);                                                                         \
-                                                                                                                       \
-            UNROLL for (size_t v = 0; v < (VECS); v++) acc[v] =                                                        \
-                vf_fma(left, vf_load(b + k * b_stride + v * VF_WIDTH), acc[v]);                                        \
-        }                                                                                                              \
-        UNROLL for (size_t v = 0; v < (VECS); v++) vf_store(c + v * VF_WIDTH, acc[v]);                                 \
-    }
-
-DEFINE_CHAIN(chain_64, 64 / VF_WIDTH)
-DEFINE_CHAIN(chain_16, 16 / VF_WIDTH)
-
-/* c[0, width) = c + sum over k of a[k * a_stride] * row k of b, k ascending. width is a multiple of ATTN_ALIGN. */
-static void chain_row(float *c, size_t width, const float *a, size_t a_stride, struct rows b, size_t count)
-{
-    size_t n = 0;
-
-    for (; n + 64 <= width; n += 64)
-        chain_64(c + n, a, a_stride, b.data + n, b.stride, count);
-    for (; n < width; n += 16)
-        chain_16(c + n, a, a_stride, b.data + n, b.stride, count);
-}
-
 /* ---- the keys of a row and of a block ------------------------------------------------------------------------------
  */
 
-/* A range of keys, [begin, end). */
-struct keys {
-    size_t begin, end;
-};
-
 /* The keys that the query at position sees. */
-static struct keys visible_keys(const struct ash_attn_args *args, size_t position)
+static struct range visible_keys(const struct ash_attn_args *args, size_t position)
 {
-    struct keys keys = {.begin = 0, .end = position + 1};
+    struct range keys = {.begin = 0, .end = position + 1};
 
     if (args->window != 0 && keys.end > args->window) keys.begin = keys.end - args->window;
     return keys;
 }
 
 /* The part of keys inside the block that starts at base, counted from base; empty: begin >= end. */
-static struct keys in_block(struct keys keys, size_t base)
+static struct range in_block(struct range keys, size_t base)
 {
-    struct keys part = {.begin = keys.begin > base ? keys.begin - base : 0,
-                        .end = keys.end > base ? keys.end - base : 0};
+    struct range part = {.begin = keys.begin > base ? keys.begin - base : 0,
+                         .end = keys.end > base ? keys.end - base : 0};
 
     if (part.end > ASH_ATTN_BLOCK) part.end = ASH_ATTN_BLOCK;
     return part;
@@ -92,7 +58,7 @@ static struct rows padded_rows(const void *data, enum ash_dtype dtype, size_t st
     return (struct rows){copy, pad};
 }
 
-/* count rows of dim elements turned over: out[d * ASH_ATTN_BLOCK + r]. */
+/* count rows of dim elements turned over: element d of row r is out[d * ASH_ATTN_BLOCK + r]. */
 static struct rows turned_rows(const void *data, enum ash_dtype dtype, size_t stride, size_t count, size_t dim,
                                float *out)
 {
@@ -103,6 +69,27 @@ static struct rows turned_rows(const void *data, enum ash_dtype dtype, size_t st
     return (struct rows){out, ASH_ATTN_BLOCK};
 }
 
+/* dots[r * ASH_ATTN_BLOCK + n] = row r of x (count of them, dim wide) times column n < width of the turned rows. */
+static void dot_block(const float *x, size_t stride, size_t count, size_t dim, struct rows turned, size_t width,
+                      float *dots)
+{
+    struct range whole[STRIP] = {{0, dim}, {0, dim}, {0, dim}, {0, dim}};
+
+    for (size_t r = 0; r < count; r++)
+        memset(dots + r * ASH_ATTN_BLOCK, 0, width * sizeof(*dots));
+    chain_rows(dots, ASH_ATTN_BLOCK, width, (struct left){x, stride, 1}, turned, whole, count);
+}
+
+/* Scale the dots of a row into scores; minus infinity where the row does not see the key. */
+static void mask_row(float *score, size_t width, float scale, struct range seen)
+{
+    scale_row(score, width, scale);
+    for (size_t n = 0; n < seen.begin; n++)
+        score[n] = -INFINITY;
+    for (size_t n = seen.end; n < width; n++)
+        score[n] = -INFINITY;
+}
+
 /* ---- forward ----------------------------------------------------------------------------------------------------- */
 
 /* A unit is some query rows of one document, of all heads that share a kv head. */
@@ -110,14 +97,6 @@ struct attn_unit {
     const struct ash_attn_seq *seq;
     size_t first, rows; /* query rows of the document */
     size_t g;           /* kv head */
-};
-
-struct attn {
-    struct ash_exec *exec;
-    const struct ash_attn_args *args;
-    size_t group;      /* query heads per kv head */
-    size_t unit_rows;  /* query rows of a unit */
-    size_t state_rows; /* group * unit_rows */
 };
 
 /* The unit of a number; units of a document follow each other. */
@@ -161,80 +140,37 @@ static void attn_state_init(const struct attn *op, int worker, struct attn_state
     state->sum = state->max + op->state_rows;
 }
 
-/* Scaled scores of query q with the keys of a block, minus infinity where it does not see them. Returns how many are
- * set: a multiple of ATTN_ALIGN. */
-static size_t score_row(const struct ash_attn_args *args, const float *q, struct rows keys, struct keys seen,
-                        float *score)
+static void attn_state_reset(struct attn_state *state, size_t rows)
 {
-    size_t width = attn_pad(seen.end);
-    vf scale = vf_set(args->scale);
-
-    memset(score, 0, width * sizeof(*score));
-    chain_row(score, width, q, 1, keys, args->dim_k);
-    for (size_t n = 0; n < width; n += VF_WIDTH)
-        vf_store(score + n, vf_mul(vf_load(score + n), scale));
-    for (size_t n = 0; n < seen.begin; n++)
-        score[n] = -INFINITY;
-    for (size_t n = seen.end; n < width; n++)
-        score[n] = -INFINITY;
-    return width;
-}
-
-/* The larger of max and the largest of x. */
-static float max_row(const float *x, size_t width, float max)
-{
-    struct lanes lanes;
-
-    UNROLL
-    for (size_t v = 0; v < LANE_VECS; v++)
-        lanes.part[v] = vf_set(max);
-    for (size_t n = 0; n < width; n += ASH_LANES) {
-        UNROLL
-        for (size_t v = 0; v < LANE_VECS; v++)
-            lanes.part[v] = vf_max(vf_load(x + n + v * VF_WIDTH), lanes.part[v]);
+    for (size_t n = 0; n < rows; n++) {
+        state->max[n] = -INFINITY;
+        state->sum[n] = 0.0f;
     }
-    return lanes_max(&lanes);
+    memset(state->acc, 0, rows * state->pad * sizeof(*state->acc));
 }
 
-/* x becomes exp(x - max); returns the sum. */
-static float exp_row(float *x, size_t width, float max)
+/* Fold the keys that rows n to n + count of the state see in this block into them. q is the first of their queries. */
+static void forward_strip(const struct ash_attn_args *args, const float *q, struct rows keys, struct rows values,
+                          const struct range *seen, size_t count, struct attn_state *state, size_t n)
 {
-    struct lanes lanes;
-    float part[ASH_LANES];
-    vf top = vf_set(max);
+    float score[STRIP * ASH_ATTN_BLOCK], *acc = state->acc + n * state->pad;
+    size_t width = attn_pad(seen[count - 1].end);
 
-    lanes_zero(&lanes);
-    for (size_t n = 0; n < width; n += ASH_LANES) {
-        UNROLL
-        for (size_t v = 0; v < LANE_VECS; v++) {
-            vf e = vf_exp(vf_sub(vf_load(x + n + v * VF_WIDTH), top));
+    dot_block(q, args->q_stride, count, args->dim_k, keys, width, score);
+    for (size_t r = 0; r < count; r++) {
+        float *row = score + r * ASH_ATTN_BLOCK, max, alpha;
 
-            vf_store(x + n + v * VF_WIDTH, e);
-            lanes.part[v] = vf_add(lanes.part[v], e);
-        }
+        mask_row(row, width, args->scale, seen[r]);
+        max = max_row(row, width, state->max[n + r]);
+        alpha = ash_expf(state->max[n + r] - max);
+        state->sum[n + r] = fmaf(state->sum[n + r], alpha, exp_row(row, width, max, row));
+        state->max[n + r] = max;
+        scale_row(acc + r * state->pad, state->pad, alpha);
     }
-    lanes_spill(&lanes, part);
-    return ash_lanes_fold(part);
+    chain_rows(acc, state->pad, state->pad, (struct left){score, ASH_ATTN_BLOCK, 1}, values, seen, count);
 }
 
-/* Fold the keys that row n sees in this block into its state. */
-static void forward_row(const struct ash_attn_args *args, const float *q, struct rows keys, struct rows values,
-                        struct keys seen, struct attn_state *state, size_t n)
-{
-    float score[ASH_ATTN_BLOCK], *acc = state->acc + n * state->pad;
-    size_t width = score_row(args, q, keys, seen, score);
-    float max = max_row(score, width, state->max[n]), alpha = ash_expf(state->max[n] - max);
-    vf factor = vf_set(alpha);
-
-    state->sum[n] = fmaf(state->sum[n], alpha, exp_row(score, width, max));
-    state->max[n] = max;
-    for (size_t d = 0; d < state->pad; d += VF_WIDTH)
-        vf_store(acc + d, vf_mul(vf_load(acc + d), factor));
-    values.data += seen.begin * values.stride;
-    chain_row(acc, state->pad, score + seen.begin, 1, values, seen.end - seen.begin);
-}
-
-/* One block of keys for all rows of the unit. */
+/* One block of keys, count of them from base on, for the rows of the unit that see any. */
 static void forward_block(const struct attn *op, const struct attn_unit *unit, size_t base, size_t count,
                           struct attn_state *state)
 {
@@ -245,13 +181,18 @@ static void forward_block(const struct attn *op, const struct attn_unit *unit, s
     struct rows keys = turned_rows(k, args->kv_dtype, args->k_stride, count, args->dim_k, state->turned);
     struct rows values = padded_rows(v, args->kv_dtype, args->v_stride, count, args->dim_v, state->copy);
 
-    for (size_t n = 0; n < op->group * unit->rows; n++) {
-        size_t h = unit->g * op->group + n / unit->rows, i = unit->first + n % unit->rows;
-        struct keys seen = in_block(visible_keys(args, seq->pos + i), base);
+    for (size_t n = 0; n < op->group * unit->rows;) {
+        size_t h = unit->g * op->group + n / unit->rows, i = unit->first + n % unit->rows, rows = 0;
+        struct range seen[STRIP];
 
-        if (seen.begin < seen.end)
-            forward_row(args, args->q + (seq->q_row + i) * args->q_stride + h * args->dim_k, keys, values, seen, state,
-                        n);
+        for (; rows < STRIP && n % unit->rows + rows < unit->rows; rows++) {
+            seen[rows] = in_block(visible_keys(args, seq->pos + i + rows), base);
+            if (seen[rows].begin >= seen[rows].end) break;
+        }
+        if (rows > 0)
+            forward_strip(args, args->q + (seq->q_row + i) * args->q_stride + h * args->dim_k, keys, values, seen, rows,
+                          state, n);
+        n += rows > 0 ? rows : 1;
     }
 }
 
@@ -263,10 +204,9 @@ static void forward_finish(const struct attn *op, const struct attn_unit *unit, 
         size_t h = unit->g * op->group + n / unit->rows, row = unit->seq->q_row + unit->first + n % unit->rows;
         float *out = args->out + row * args->out_stride + h * args->dim_v;
         const float *acc = state->acc + n * state->pad;
-        vf sum = vf_set(state->sum[n]);
 
-        for (size_t d = 0; d < args->dim_v; d += VF_WIDTH)
-            vf_store_n(out + d, vf_div(vf_load(acc + d), sum), args->dim_v - d);
+        for (size_t d = 0; d < args->dim_v; d += ASH_LANES)
+            wide_store_n(out + d, wide_div(wide_load(acc + d), wide_set(state->sum[n])), args->dim_v - d);
         if (args->lse != NULL) args->lse[row * args->heads + h] = state->max[n] + ash_logf(state->sum[n]);
     }
 }
@@ -274,21 +214,16 @@ static void forward_finish(const struct attn *op, const struct attn_unit *unit, 
 static void forward_units(void *ctx, size_t begin, size_t end, int worker)
 {
     const struct attn *op = ctx;
-    const struct ash_attn_args *args = op->args;
     struct attn_state state;
 
     attn_state_init(op, worker, &state);
     for (size_t number = begin; number < end; number++) {
         struct attn_unit unit = find_unit(op, number);
-        size_t first = visible_keys(args, unit.seq->pos + unit.first).begin / ASH_ATTN_BLOCK * ASH_ATTN_BLOCK;
+        size_t base = visible_keys(op->args, unit.seq->pos + unit.first).begin / ASH_ATTN_BLOCK * ASH_ATTN_BLOCK;
         size_t last = unit.seq->pos + unit.first + unit.rows;
 
-        for (size_t n = 0; n < op->group * unit.rows; n++) {
-            state.max[n] = -INFINITY;
-            state.sum[n] = 0.0f;
-        }
-        memset(state.acc, 0, op->group * unit.rows * state.pad * sizeof(float));
-        for (size_t base = first; base < last; base += ASH_ATTN_BLOCK)
+        attn_state_reset(&state, op->group * unit.rows);
+        for (; base < last; base += ASH_ATTN_BLOCK)
             forward_block(op, &unit, base, last - base < ASH_ATTN_BLOCK ? last - base : ASH_ATTN_BLOCK, &state);
         forward_finish(op, &unit, &state);
     }

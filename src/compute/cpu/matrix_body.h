@@ -10,6 +10,7 @@
 #define GEMM_K_BLOCK 256
 #define GEMM_ROWS_MAX 256
 #define GEMM_COLS_MAX 384
+#define GEMM_STRIPS 8 /* strips of the left operand that are packed together */
 #define GEMM_UNITS_PER_THREAD 4
 
 #if VF_WIDTH == 8 /* 16 registers */
@@ -150,22 +151,13 @@ struct gemm_block {
     size_t row, rows, col, cols, k, k_count;
 };
 
-/* One strip of tile_rows rows of the block, against the packed right operand. */
-static void gemm_strip(const struct gemm *op, const struct gemm_block *block, size_t row, size_t rows, float *left,
-                       const float *right)
+/* One strip of up to tile_rows rows from row on, against the packed right operand. */
+static void gemm_strip(const struct gemm *op, const struct gemm_block *block, size_t row, size_t rows,
+                       const float *left, const float *right)
 {
     const struct ash_gemm_args *args = op->args;
-    struct pack pack = {
-        .data = pack_at(args->a.data, args->a.dtype, row * args->a.row_stride + block->k * args->a.col_stride),
-        .dtype = args->a.dtype,
-        .round_bf16 = args->round_bf16,
-        .line_stride = args->a.row_stride,
-        .k_stride = args->a.col_stride,
-        .count = rows,
-        .k_count = block->k_count};
     bool add = args->accumulate || block->k > 0;
 
-    pack_block(&pack, left, op->tile_rows);
     for (size_t n = 0; n < block->cols; n += op->tile_cols) {
         float *c = args->c + row * args->c_stride + block->col + n;
         size_t cols = min_size(op->tile_cols, block->cols - n);
@@ -177,22 +169,33 @@ static void gemm_strip(const struct gemm *op, const struct gemm_block *block, si
     }
 }
 
-/* Pack columns [col, col + cols) of the right operand, tile by tile. */
-static void pack_right(const struct gemm *op, const struct gemm_block *block, float *right)
+/* Add the products over the block's k to its part of c. */
+static void gemm_k_block(const struct gemm *op, const struct gemm_block *block, float *left, float *right)
 {
-    const struct ash_mat *b = &op->args->b;
+    const struct ash_gemm_args *args = op->args;
+    const struct ash_mat *a = &args->a, *b = &args->b;
+    struct pack cols = {.data = pack_at(b->data, b->dtype, block->k * b->row_stride + block->col * b->col_stride),
+                        .dtype = b->dtype,
+                        .round_bf16 = args->round_bf16,
+                        .line_stride = b->col_stride,
+                        .k_stride = b->row_stride,
+                        .count = block->cols,
+                        .k_count = block->k_count};
 
-    for (size_t n = 0; n < block->cols; n += op->tile_cols) {
-        struct pack pack = {.data =
-                                pack_at(b->data, b->dtype, block->k * b->row_stride + (block->col + n) * b->col_stride),
-                            .dtype = b->dtype,
-                            .round_bf16 = op->args->round_bf16,
-                            .line_stride = b->col_stride,
-                            .k_stride = b->row_stride,
-                            .count = min_size(op->tile_cols, block->cols - n),
+    pack_block(&cols, right, op->tile_cols);
+    for (size_t r = 0; r < block->rows; r += GEMM_STRIPS * op->tile_rows) {
+        size_t row = block->row + r, count = min_size(GEMM_STRIPS * op->tile_rows, block->rows - r);
+        struct pack rows = {.data = pack_at(a->data, a->dtype, row * a->row_stride + block->k * a->col_stride),
+                            .dtype = a->dtype,
+                            .round_bf16 = args->round_bf16,
+                            .line_stride = a->row_stride,
+                            .k_stride = a->col_stride,
+                            .count = count,
                             .k_count = block->k_count};
 
-        pack_block(&pack, right + n * block->k_count, op->tile_cols);
+        pack_block(&rows, left, op->tile_rows);
+        for (size_t i = 0; i < count; i += op->tile_rows)
+            gemm_strip(op, block, row + i, min_size(op->tile_rows, count - i), left + i * block->k_count, right);
     }
 }
 
@@ -200,12 +203,8 @@ static void add_bias(const struct ash_gemm_args *args, const struct gemm_block *
 {
     for (size_t r = 0; r < block->rows; r++) {
         float *c = args->c + (block->row + r) * args->c_stride + block->col;
-        const float *bias = args->bias + block->col;
 
-        for (size_t n = 0; n < block->cols; n += VF_WIDTH) {
-            size_t left = block->cols - n;
-            vf_store_n(c + n, vf_add(vf_load_n(c + n, left), vf_load_n(bias + n, left)), left);
-        }
+        add_row(c, args->bias + block->col, block->cols, c);
     }
 }
 
@@ -214,7 +213,8 @@ static void gemm_units(void *ctx, size_t begin, size_t end, int worker)
     const struct gemm *op = ctx;
     const struct ash_gemm_args *args = op->args;
     size_t k_block = block_size(args->K > 0 ? args->K : 1, GEMM_K_BLOCK, 4);
-    float *right = ash_exec_scratch(op->exec, worker, (op->block_cols + op->tile_rows) * k_block * sizeof(*right));
+    float *right =
+        ash_exec_scratch(op->exec, worker, (op->block_cols + GEMM_STRIPS * op->tile_rows) * k_block * sizeof(*right));
     float *left = right + op->block_cols * k_block;
 
     for (size_t unit = begin; unit < end; unit++) {
@@ -225,9 +225,7 @@ static void gemm_units(void *ctx, size_t begin, size_t end, int worker)
         block.cols = min_size(op->block_cols, args->N - block.col);
         do {
             block.k_count = min_size(k_block, args->K - block.k);
-            pack_right(op, &block, right);
-            for (size_t r = 0; r < block.rows; r += op->tile_rows)
-                gemm_strip(op, &block, block.row + r, min_size(op->tile_rows, block.rows - r), left, right);
+            gemm_k_block(op, &block, left, right);
             block.k += block.k_count;
         } while (block.k < args->K);
         if (args->bias != NULL) add_bias(args, &block);
@@ -247,7 +245,6 @@ static void gemm(struct ash_exec *exec, const struct ash_gemm_args *args)
 /* ---- column sums ------------------------------------------------------------------------------------------------- */
 
 #define SUM_COLS 64 /* columns of a unit */
-#define SUM_VECS 4  /* vectors that are summed side by side */
 
 struct column_sum {
     const float *x;
@@ -255,35 +252,24 @@ struct column_sum {
     float *sum;
 };
 
-/* vecs adjacent vectors of columns, the last of them left lanes wide. */
-static inline __attribute__((always_inline)) void column_sum_vecs(const struct column_sum *op, size_t c, size_t vecs,
-                                                                  size_t left)
+INLINE void column_sum_step(const struct column_sum *op, size_t c, size_t count)
 {
-    vf sum[SUM_VECS];
+    struct wide sum = wide_load_n(op->sum + c, count);
 
-    UNROLL
-    for (size_t v = 0; v < vecs; v++)
-        sum[v] = vf_load_n(op->sum + c + v * VF_WIDTH, left);
-    for (size_t r = 0; r < op->rows; r++) {
-        UNROLL
-        for (size_t v = 0; v < vecs; v++)
-            sum[v] = vf_add(sum[v], vf_load_n(op->x + r * op->stride + c + v * VF_WIDTH, left));
-    }
-    UNROLL
-    for (size_t v = 0; v < vecs; v++)
-        vf_store_n(op->sum + c + v * VF_WIDTH, sum[v], left);
+    for (size_t r = 0; r < op->rows; r++)
+        sum = wide_add(sum, wide_load_n(op->x + r * op->stride + c, count));
+    wide_store_n(op->sum + c, sum, count);
 }
 
 static void column_sum_units(void *ctx, size_t begin, size_t end, int worker)
 {
-    const struct column_sum *op = ctx;
-    size_t c = begin * SUM_COLS, last = min_size(end * SUM_COLS, op->cols);
+    const struct column_sum op = *(const struct column_sum *)ctx;
+    size_t c = begin * SUM_COLS, last = min_size(end * SUM_COLS, op.cols);
 
     (void)worker;
-    for (; c + SUM_VECS * VF_WIDTH <= last; c += SUM_VECS * VF_WIDTH)
-        column_sum_vecs(op, c, SUM_VECS, VF_WIDTH);
-    for (; c < last; c += VF_WIDTH)
-        column_sum_vecs(op, c, 1, last - c);
+    for (; c + ASH_LANES <= last; c += ASH_LANES)
+        column_sum_step(&op, c, ASH_LANES);
+    if (c < last) column_sum_step(&op, c, last - c);
 }
 
 static void column_sum(struct ash_exec *exec, const float *x, size_t stride, size_t rows, size_t cols, float *sum)

@@ -1,4 +1,4 @@
-/* norm_body - RMS and layer norm of one instruction set. Include after vmath.h.
+/* norm_body - RMS and layer norm of one instruction set. Include after wide.h.
  * The two differ by the mean: RMS norm is layer norm with mean 0 and no bias, and a subtraction of 0 changes no bits.
  */
 #ifndef ASH_COMPUTE_NORM_BODY_H
@@ -24,42 +24,56 @@ static size_t norm_y(const struct ash_norm_args *args, size_t unit)
 
 static float norm_sum(const float *x, size_t cols)
 {
-    struct lanes lanes;
-    float part[ASH_LANES];
+    struct wide sum = wide_set(0.0f);
+    float lanes[ASH_LANES];
     size_t c = 0;
 
-    lanes_zero(&lanes);
-    for (; c + ASH_LANES <= cols; c += ASH_LANES) {
-        UNROLL
-        for (size_t v = 0; v < LANE_VECS; v++)
-            lanes.part[v] = vf_add(lanes.part[v], vf_load(x + c + v * VF_WIDTH));
-    }
-    lanes_spill(&lanes, part);
+    for (; c + ASH_LANES <= cols; c += ASH_LANES)
+        sum = wide_add(sum, wide_load(x + c));
+    wide_store(lanes, sum);
     for (; c < cols; c++)
-        part[c % ASH_LANES] = part[c % ASH_LANES] + x[c];
-    return ash_lanes_fold(part);
+        lanes[c % ASH_LANES] = lanes[c % ASH_LANES] + x[c];
+    return ash_lanes_fold(lanes);
 }
 
 /* Sum of (x - mean)^2. */
 static float norm_squares(const float *x, size_t cols, float mean)
 {
-    struct lanes lanes;
-    float part[ASH_LANES];
-    vf middle = vf_set(mean);
+    struct wide sum = wide_set(0.0f);
+    float lanes[ASH_LANES];
     size_t c = 0;
 
-    lanes_zero(&lanes);
     for (; c + ASH_LANES <= cols; c += ASH_LANES) {
-        UNROLL
-        for (size_t v = 0; v < LANE_VECS; v++) {
-            vf d = vf_sub(vf_load(x + c + v * VF_WIDTH), middle);
-            lanes.part[v] = vf_fma(d, d, lanes.part[v]);
-        }
+        struct wide d = wide_sub(wide_load(x + c), wide_set(mean));
+        sum = wide_fma(d, d, sum);
     }
-    lanes_spill(&lanes, part);
+    wide_store(lanes, sum);
     for (; c < cols; c++)
-        part[c % ASH_LANES] = fmaf(x[c] - mean, x[c] - mean, part[c % ASH_LANES]);
-    return ash_lanes_fold(part);
+        lanes[c % ASH_LANES] = fmaf(x[c] - mean, x[c] - mean, lanes[c % ASH_LANES]);
+    return ash_lanes_fold(lanes);
+}
+
+/* One row's statistics, as vectors. */
+struct norm_row {
+    struct wide mean, rstd;
+};
+
+INLINE void norm_step(const float *x, const float *weight, const float *bias, struct norm_row row, float *y,
+                      size_t count)
+{
+    struct wide xhat = wide_mul(wide_sub(wide_load_n(x, count), row.mean), row.rstd), w = wide_load_n(weight, count);
+
+    wide_store_n(y, bias != NULL ? wide_fma(xhat, w, wide_load_n(bias, count)) : wide_mul(xhat, w), count);
+}
+
+static void norm_forward_row(const float *x, const float *weight, const float *bias, struct norm_row row, float *y,
+                             size_t cols)
+{
+    size_t c = 0;
+
+    for (; c + ASH_LANES <= cols; c += ASH_LANES)
+        norm_step(x + c, weight + c, bias != NULL ? bias + c : NULL, row, y + c, ASH_LANES);
+    if (c < cols) norm_step(x + c, weight + c, bias != NULL ? bias + c : NULL, row, y + c, cols - c);
 }
 
 static void norm_forward_rows(void *ctx, size_t begin, size_t end, int worker)
@@ -69,79 +83,68 @@ static void norm_forward_rows(void *ctx, size_t begin, size_t end, int worker)
 
     (void)worker;
     for (size_t unit = begin; unit < end; unit++) {
-        const float *x = args->x + norm_x(args, unit), *bias = op->layer ? args->bias : NULL;
-        float *y = args->y + norm_y(args, unit);
+        const float *x = args->x + norm_x(args, unit);
         float mean = op->layer ? norm_sum(x, args->cols) / (float)args->cols : 0.0f;
         float rstd = 1.0f / sqrtf(norm_squares(x, args->cols, mean) / (float)args->cols + args->eps);
-        vf middle = vf_set(mean), factor = vf_set(rstd);
 
-        for (size_t c = 0; c < args->cols; c += VF_WIDTH) {
-            size_t left = args->cols - c;
-            vf xhat = vf_mul(vf_sub(vf_load_n(x + c, left), middle), factor),
-               weight = vf_load_n(args->weight + c, left);
-
-            vf_store_n(y + c, bias != NULL ? vf_fma(xhat, weight, vf_load_n(bias + c, left)) : vf_mul(xhat, weight),
-                       left);
-        }
+        norm_forward_row(x, args->weight, op->layer ? args->bias : NULL,
+                         (struct norm_row){wide_set(mean), wide_set(rstd)}, args->y + norm_y(args, unit), args->cols);
         if (args->rstd != NULL) args->rstd[unit] = rstd;
         if (op->layer && args->mean != NULL) args->mean[unit] = mean;
     }
 }
 
-/* VF_WIDTH columns of the gradients of weight and bias, over all rows. */
-static void norm_backward_cols(const struct norm *op, size_t c, size_t left)
+/* The gradients of weight and bias of count columns from c on, over all rows. */
+INLINE void norm_back_cols(const struct norm *op, size_t c, size_t count)
 {
-    const struct ash_norm_args *args = op->args;
-    vf dweight = args->dweight != NULL ? vf_load_n(args->dweight + c, left) : vf_set(0.0f);
-    vf dbias = op->layer && args->dbias != NULL ? vf_load_n(args->dbias + c, left) : vf_set(0.0f);
+    const struct ash_norm_args args = *op->args;
+    float *dbias_out = op->layer ? args.dbias : NULL;
+    struct wide dweight = args.dweight != NULL ? wide_load_n(args.dweight + c, count) : wide_set(0.0f);
+    struct wide dbias = dbias_out != NULL ? wide_load_n(dbias_out + c, count) : wide_set(0.0f);
 
-    for (size_t unit = 0; unit < args->rows * args->groups; unit++) {
-        vf x = vf_load_n(args->x + norm_x(args, unit) + c, left),
-           dy = vf_load_n(args->dy + norm_y(args, unit) + c, left);
-        vf mean = vf_set(op->layer ? args->mean[unit] : 0.0f);
+    for (size_t r = 0, unit = 0; r < args.rows; r++)
+        for (size_t g = 0; g < args.groups; g++, unit++) {
+            struct wide x = wide_load_n(args.x + r * args.x_stride + g * args.cols + c, count);
+            struct wide dy = wide_load_n(args.dy + r * args.y_stride + g * args.cols + c, count);
 
-        dweight = vf_fma(dy, vf_mul(vf_sub(x, mean), vf_set(args->rstd[unit])), dweight);
-        dbias = vf_add(dbias, dy);
-    }
-    if (args->dweight != NULL) vf_store_n(args->dweight + c, dweight, left);
-    if (op->layer && args->dbias != NULL) vf_store_n(args->dbias + c, dbias, left);
+            if (op->layer) x = wide_sub(x, wide_set(args.mean[unit]));
+            dweight = wide_fma(dy, wide_mul(x, wide_set(args.rstd[unit])), dweight);
+            dbias = wide_add(dbias, dy);
+        }
+    if (args.dweight != NULL) wide_store_n(args.dweight + c, dweight, count);
+    if (dbias_out != NULL) wide_store_n(dbias_out + c, dbias, count);
 }
 
 static void norm_backward_weight(void *ctx, size_t begin, size_t end, int worker)
 {
-    const struct norm *op = ctx;
-    size_t last = end * NORM_COLS < op->args->cols ? end * NORM_COLS : op->args->cols;
+    const struct norm op = *(const struct norm *)ctx;
+    size_t c = begin * NORM_COLS, last = end * NORM_COLS < op.args->cols ? end * NORM_COLS : op.args->cols;
 
     (void)worker;
-    for (size_t c = begin * NORM_COLS; c < last; c += VF_WIDTH)
-        norm_backward_cols(op, c, last - c);
+    for (; c + ASH_LANES <= last; c += ASH_LANES)
+        norm_back_cols(&op, c, ASH_LANES);
+    if (c < last) norm_back_cols(&op, c, last - c);
 }
 
 /* Row sums of g = dy * weight and of g * xhat. */
 static void norm_backward_sums(const struct ash_norm_args *args, const float *x, const float *dy, float mean,
                                float rstd, float *sum_out, float *dot_out)
 {
-    struct lanes sums, dots;
+    struct wide sums = wide_set(0.0f), dots = wide_set(0.0f);
     float sum[ASH_LANES], dot[ASH_LANES];
-    vf middle = vf_set(mean), factor = vf_set(rstd);
     size_t c = 0;
 
-    lanes_zero(&sums);
-    lanes_zero(&dots);
     for (; c + ASH_LANES <= args->cols; c += ASH_LANES) {
-        UNROLL
-        for (size_t v = 0; v < LANE_VECS; v++) {
-            size_t at = c + v * VF_WIDTH;
-            vf g = vf_mul(vf_load(dy + at), vf_load(args->weight + at));
+        struct wide g = wide_mul(wide_load(dy + c), wide_load(args->weight + c));
 
-            sums.part[v] = vf_add(sums.part[v], g);
-            dots.part[v] = vf_fma(g, vf_mul(vf_sub(vf_load(x + at), middle), factor), dots.part[v]);
-        }
+        sums = wide_add(sums, g);
+        dots = wide_fma(g, wide_mul(wide_sub(wide_load(x + c), wide_set(mean)), wide_set(rstd)), dots);
     }
-    lanes_spill(&sums, sum);
-    lanes_spill(&dots, dot);
+    wide_store(sum, sums);
+    wide_store(dot, dots);
     for (; c < args->cols; c++) {
         float g = dy[c] * args->weight[c];
+
         sum[c % ASH_LANES] = sum[c % ASH_LANES] + g;
         dot[c % ASH_LANES] = fmaf(g, (x[c] - mean) * rstd, dot[c % ASH_LANES]);
     }
@@ -149,28 +152,39 @@ static void norm_backward_sums(const struct ash_norm_args *args, const float *x,
     *dot_out = ash_lanes_fold(dot);
 }
 
+/* What backward knows about a row: its statistics, and the means of g and of g * xhat. */
+struct norm_back_row {
+    struct wide mean, rstd, mean_g, mean_dot;
+};
+
+INLINE void norm_back_step(const float *x, const float *dy, const float *weight, struct norm_back_row row, bool add,
+                           float *dx, size_t count)
+{
+    struct wide xhat = wide_mul(wide_sub(wide_load_n(x, count), row.mean), row.rstd);
+    struct wide g = wide_mul(wide_load_n(dy, count), wide_load_n(weight, count));
+    struct wide value = wide_mul(wide_fma(wide_neg(xhat), row.mean_dot, wide_sub(g, row.mean_g)), row.rstd);
+
+    wide_store_n(dx, add ? wide_add(wide_load_n(dx, count), value) : value, count);
+}
+
 static void norm_backward_rows(void *ctx, size_t begin, size_t end, int worker)
 {
     const struct norm *op = ctx;
-    const struct ash_norm_args *args = op->args;
+    const struct ash_norm_args args = *op->args;
 
     (void)worker;
     for (size_t unit = begin; unit < end; unit++) {
-        const float *x = args->x + norm_x(args, unit), *dy = args->dy + norm_y(args, unit);
-        float *dx = args->dx + norm_x(args, unit), mean = op->layer ? args->mean[unit] : 0.0f, sum, dot;
-        vf middle = vf_set(mean), factor = vf_set(args->rstd[unit]), mean_g, mean_dot;
+        const float *x = args.x + norm_x(&args, unit), *dy = args.dy + norm_y(&args, unit);
+        float *dx = args.dx + norm_x(&args, unit), mean = op->layer ? args.mean[unit] : 0.0f, sum, dot;
+        struct norm_back_row row = {.mean = wide_set(mean), .rstd = wide_set(args.rstd[unit])};
+        size_t c = 0;
 
-        norm_backward_sums(args, x, dy, mean, args->rstd[unit], &sum, &dot);
-        mean_g = vf_set(op->layer ? sum / (float)args->cols : 0.0f);
-        mean_dot = vf_set(dot / (float)args->cols);
-        for (size_t c = 0; c < args->cols; c += VF_WIDTH) {
-            size_t left = args->cols - c;
-            vf xhat = vf_mul(vf_sub(vf_load_n(x + c, left), middle), factor);
-            vf g = vf_mul(vf_load_n(dy + c, left), vf_load_n(args->weight + c, left));
-            vf value = vf_mul(vf_fma(vf_neg(xhat), mean_dot, vf_sub(g, mean_g)), factor);
-
-            vf_store_n(dx + c, args->dx_add ? vf_add(vf_load_n(dx + c, left), value) : value, left);
-        }
+        norm_backward_sums(&args, x, dy, mean, args.rstd[unit], &sum, &dot);
+        row.mean_g = wide_set(op->layer ? sum / (float)args.cols : 0.0f);
+        row.mean_dot = wide_set(dot / (float)args.cols);
+        for (; c + ASH_LANES <= args.cols; c += ASH_LANES)
+            norm_back_step(x + c, dy + c, args.weight + c, row, args.dx_add, dx + c, ASH_LANES);
+        if (c < args.cols) norm_back_step(x + c, dy + c, args.weight + c, row, args.dx_add, dx + c, args.cols - c);
     }
 }
 

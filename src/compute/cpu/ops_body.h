@@ -4,12 +4,13 @@
 #define ASH_COMPUTE_OPS_BODY_H
 
 #include "compute/ref/ref_priv.h"
-#include "compute/cpu/vmath.h"
+#include "compute/cpu/wide.h"
 #include "compute/cpu/pack_body.h"
 #include "compute/cpu/matrix_body.h"
 #include "compute/cpu/norm_body.h"
 #include "compute/cpu/point_body.h"
 #include "compute/cpu/row_body.h"
+#include "compute/cpu/chain_body.h"
 #include "compute/cpu/attn_body.h"
 #include "compute/cpu/attn_back_body.h"
 #include "compute/cpu/cpu_priv.h"

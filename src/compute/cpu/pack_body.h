@@ -5,6 +5,8 @@
 
 #include "base/bf16.h"
 
+#define PACK_TOGETHER 64 /* adjacent lines that are copied side by side: whole cache lines, few streams */
+
 /* A block of count lines of k_count elements: element k of line i is at data[i * line_stride + k * k_stride]. For the
  * left operand of a product lines are rows, for the right one columns. */
 struct pack {
@@ -15,14 +17,13 @@ struct pack {
     size_t count, k_count;
 };
 
-static inline __attribute__((always_inline)) const void *pack_at(const void *data, enum ash_dtype dtype, size_t index)
+INLINE const void *pack_at(const void *data, enum ash_dtype dtype, size_t index)
 {
     return dtype == ASH_F32 ? (const void *)((const float *)data + index)
                             : (const void *)((const uint16_t *)data + index);
 }
 
-static inline __attribute__((always_inline)) float pack_read(const void *data, enum ash_dtype dtype, bool round,
-                                                             size_t index)
+INLINE float pack_read(const void *data, enum ash_dtype dtype, bool round, size_t index)
 {
     float x;
 
@@ -31,8 +32,7 @@ static inline __attribute__((always_inline)) float pack_read(const void *data, e
     return round ? ash_bf16_round(x) : x;
 }
 
-static inline __attribute__((always_inline)) quad pack_quad(const void *data, enum ash_dtype dtype, bool round,
-                                                            size_t index)
+INLINE quad pack_quad(const void *data, enum ash_dtype dtype, bool round, size_t index)
 {
     const void *p = pack_at(data, dtype, index);
     quad x;
@@ -42,59 +42,82 @@ static inline __attribute__((always_inline)) quad pack_quad(const void *data, en
     return round ? quad_round_bf16(x) : x;
 }
 
-/* Four adjacent lines whose elements are adjacent: 4 x 4 blocks turn over. */
-static inline __attribute__((always_inline)) void pack_four(const struct pack *pack, enum ash_dtype dtype, bool round,
-                                                            size_t i, float *out, size_t width)
+/* Four lines whose elements are adjacent: 4 x 4 blocks turn over. */
+INLINE void pack_four(const void *data, enum ash_dtype dtype, bool round, size_t stride, size_t k_count, float *out,
+                      size_t width)
 {
     size_t k = 0;
 
-    for (; k + 4 <= pack->k_count; k += 4) {
+    for (; k + 4 <= k_count; k += 4, out += 4 * width) {
         quad block[4];
 
         UNROLL
         for (size_t n = 0; n < 4; n++)
-            block[n] = pack_quad(pack->data, dtype, round, (i + n) * pack->line_stride + k);
+            block[n] = pack_quad(data, dtype, round, n * stride + k);
         quad_transpose(block);
         UNROLL
         for (size_t n = 0; n < 4; n++)
-            quad_store(out + (k + n) * width + i, block[n]);
+            quad_store(out + n * width, block[n]);
     }
-    for (; k < pack->k_count; k++)
+    for (; k < k_count; k++, out += width)
         for (size_t n = 0; n < 4; n++)
-            out[k * width + i + n] = pack_read(pack->data, dtype, round, (i + n) * pack->line_stride + k);
+            out[n] = pack_read(data, dtype, round, n * stride + k);
 }
 
-/* Lines whose neighbours are adjacent: rows of the output are rows of the input. */
-static inline __attribute__((always_inline)) size_t pack_adjacent(const struct pack *pack, enum ash_dtype dtype,
-                                                                  bool round, float *out, size_t width)
+/* Lines that lie beside each other, panels of them: a row of the block is a row of each panel. */
+INLINE void pack_adjacent(const void *data, enum ash_dtype dtype, bool round, size_t k_stride, size_t panels,
+                          size_t k_count, float *out, size_t width)
 {
-    size_t count = pack->count / 4 * 4;
+    for (size_t k = 0; k < k_count; k++)
+        for (size_t p = 0; p < panels; p++) {
+            float *to = out + (p * k_count + k) * width;
 
-    for (size_t k = 0; k < pack->k_count; k++)
-        for (size_t i = 0; i < count; i += 4)
-            quad_store(out + k * width + i, pack_quad(pack->data, dtype, round, k * pack->k_stride + i));
-    return count;
+            for (size_t n = 0; n < width; n += 4)
+                quad_store(to + n, pack_quad(data, dtype, round, k * k_stride + p * width + n));
+        }
 }
 
-static inline __attribute__((always_inline)) void pack_as(const struct pack *pack, enum ash_dtype dtype, bool round,
-                                                          float *out, size_t width)
+/* One panel with only count lines in it, of any strides; the others are 0. */
+INLINE void pack_panel(const void *data, enum ash_dtype dtype, bool round, const struct pack *pack, size_t count,
+                       float *out, size_t width)
 {
-    size_t i = 0;
+    size_t n = 0;
 
     if (pack->k_stride == 1)
-        for (; i + 4 <= pack->count; i += 4)
-            pack_four(pack, dtype, round, i, out, width);
+        for (; n + 4 <= count; n += 4)
+            pack_four(pack_at(data, dtype, n * pack->line_stride), dtype, round, pack->line_stride, pack->k_count,
+                      out + n, width);
     else if (pack->line_stride == 1)
-        i = pack_adjacent(pack, dtype, round, out, width);
-    for (; i < pack->count; i++)
+        for (; n + 4 <= count; n += 4)
+            for (size_t k = 0; k < pack->k_count; k++)
+                quad_store(out + k * width + n, pack_quad(data, dtype, round, k * pack->k_stride + n));
+    for (; n < count; n++)
         for (size_t k = 0; k < pack->k_count; k++)
-            out[k * width + i] = pack_read(pack->data, dtype, round, i * pack->line_stride + k * pack->k_stride);
-    for (; i < width; i++)
-        for (size_t k = 0; k < pack->k_count; k++)
-            out[k * width + i] = 0.0f;
+            out[k * width + n] = pack_read(data, dtype, round, n * pack->line_stride + k * pack->k_stride);
+    for (size_t k = 0; k < pack->k_count && n < width; k++)
+        memset(out + k * width + n, 0, (width - n) * sizeof(*out));
 }
 
-/* out[k * width + i] = element k of line i, 0 for the lines from count to width. */
+INLINE void pack_as(const struct pack *pack, enum ash_dtype dtype, bool round, float *out, size_t width)
+{
+    const struct pack p = *pack; /* out may alias it as far as the compiler knows */
+    size_t i = 0;
+
+    while (p.line_stride == 1 && width % 4 == 0 && i + width <= p.count) {
+        size_t fit = (p.count - i) / width, together = width < PACK_TOGETHER ? PACK_TOGETHER / width : 1;
+        size_t panels = fit < together ? fit : together;
+
+        pack_adjacent(pack_at(p.data, dtype, i), dtype, round, p.k_stride, panels, p.k_count, out + i * p.k_count,
+                      width);
+        i += panels * width;
+    }
+    for (; i < p.count; i += width)
+        pack_panel(pack_at(p.data, dtype, i * p.line_stride), dtype, round, &p,
+                   p.count - i < width ? p.count - i : width, out + i * p.k_count, width);
+}
+
+/* Panels of width lines, one after the other: element k of line i is out[(i / width * k_count + k) * width + i %
+ * width]. The last panel is filled up with zeros. */
 static void pack_block(const struct pack *pack, float *out, size_t width)
 {
     if (pack->dtype == ASH_BF16)

@@ -1,4 +1,4 @@
-/* point_body - activations, cross-entropy and the optimizer of one instruction set. Include after vmath.h. */
+/* point_body - activations, cross-entropy and the optimizer of one instruction set. Include after wide.h. */
 #ifndef ASH_COMPUTE_POINT_BODY_H
 #define ASH_COMPUTE_POINT_BODY_H
 
@@ -16,16 +16,22 @@ struct act {
     enum ash_gelu kind;
 };
 
+INLINE void swiglu_step(const struct act *op, size_t i, size_t count)
+{
+    struct wide gate = wide_load_n(op->x + i, count), up = wide_load_n(op->up + i, count);
+
+    wide_store_n(op->out + i, wide_mul(wide_mul(gate, wide_sigmoid(gate)), up), count);
+}
+
 static void swiglu_forward_range(void *ctx, size_t begin, size_t end, int worker)
 {
-    const struct act *op = ctx;
+    const struct act op = *(const struct act *)ctx;
+    size_t i = begin;
 
     (void)worker;
-    for (size_t i = begin; i < end; i += VF_WIDTH) {
-        vf gate = vf_load_n(op->x + i, end - i), up = vf_load_n(op->up + i, end - i);
-
-        vf_store_n(op->out + i, vf_mul(vf_mul(gate, vf_sigmoid(gate)), up), end - i);
-    }
+    for (; i + ASH_LANES <= end; i += ASH_LANES)
+        swiglu_step(&op, i, ASH_LANES);
+    if (i < end) swiglu_step(&op, i, end - i);
 }
 
 static void swiglu_forward(struct ash_exec *exec, const float *gate, const float *up, size_t count, float *out)
@@ -35,19 +41,25 @@ static void swiglu_forward(struct ash_exec *exec, const float *gate, const float
     ash_workers_run(exec->workers, count, ACT_MIN_COUNT, swiglu_forward_range, &op);
 }
 
+INLINE void swiglu_back_step(const struct act *op, size_t i, size_t count)
+{
+    struct wide gate = wide_load_n(op->x + i, count), up = wide_load_n(op->up + i, count),
+                dout = wide_load_n(op->dout + i, count);
+    struct wide one = wide_set(1.0f), s = wide_sigmoid(gate);
+
+    wide_store_n(op->dx + i, wide_mul(wide_mul(dout, up), wide_mul(s, wide_fma(gate, wide_sub(one, s), one))), count);
+    wide_store_n(op->dup + i, wide_mul(dout, wide_mul(gate, s)), count);
+}
+
 static void swiglu_backward_range(void *ctx, size_t begin, size_t end, int worker)
 {
-    const struct act *op = ctx;
+    const struct act op = *(const struct act *)ctx;
+    size_t i = begin;
 
     (void)worker;
-    for (size_t i = begin; i < end; i += VF_WIDTH) {
-        vf gate = vf_load_n(op->x + i, end - i), up = vf_load_n(op->up + i, end - i),
-           dout = vf_load_n(op->dout + i, end - i);
-        vf one = vf_set(1.0f), s = vf_sigmoid(gate);
-
-        vf_store_n(op->dx + i, vf_mul(vf_mul(dout, up), vf_mul(s, vf_fma(gate, vf_sub(one, s), one))), end - i);
-        vf_store_n(op->dup + i, vf_mul(dout, vf_mul(gate, s)), end - i);
-    }
+    for (; i + ASH_LANES <= end; i += ASH_LANES)
+        swiglu_back_step(&op, i, ASH_LANES);
+    if (i < end) swiglu_back_step(&op, i, end - i);
 }
 
 static void swiglu_backward(struct ash_exec *exec, const float *gate, const float *up, const float *dout, size_t count,
@@ -59,25 +71,31 @@ static void swiglu_backward(struct ash_exec *exec, const float *gate, const floa
 }
 
 /* The tanh of the approximate form, or the erf. */
-static vf gelu_inner(enum ash_gelu kind, vf x)
+INLINE struct wide gelu_inner(enum ash_gelu kind, struct wide x)
 {
-    vf cubed;
+    struct wide cubed;
 
-    if (kind == ASH_GELU_ERF) return vf_erf(vf_mul(x, vf_set(GELU_SQRT_HALF)));
-    cubed = vf_fma(vf_mul(vf_mul(vf_set(GELU_CUBE), x), x), x, x);
-    return vf_tanh(vf_mul(vf_set(GELU_SQRT_2_PI), cubed));
+    if (kind == ASH_GELU_ERF) return wide_erf(wide_mul(x, wide_set(GELU_SQRT_HALF)));
+    cubed = wide_fma(wide_mul(wide_mul(wide_set(GELU_CUBE), x), x), x, x);
+    return wide_tanh(wide_mul(wide_set(GELU_SQRT_2_PI), cubed));
+}
+
+INLINE void gelu_step(const struct act *op, size_t i, size_t count)
+{
+    struct wide x = wide_load_n(op->x + i, count), t = gelu_inner(op->kind, x);
+
+    wide_store_n(op->out + i, wide_mul(wide_mul(wide_set(0.5f), x), wide_add(wide_set(1.0f), t)), count);
 }
 
 static void gelu_forward_range(void *ctx, size_t begin, size_t end, int worker)
 {
-    const struct act *op = ctx;
+    const struct act op = *(const struct act *)ctx;
+    size_t i = begin;
 
     (void)worker;
-    for (size_t i = begin; i < end; i += VF_WIDTH) {
-        vf x = vf_load_n(op->x + i, end - i), t = gelu_inner(op->kind, x);
-
-        vf_store_n(op->out + i, vf_mul(vf_mul(vf_set(0.5f), x), vf_add(vf_set(1.0f), t)), end - i);
-    }
+    for (; i + ASH_LANES <= end; i += ASH_LANES)
+        gelu_step(&op, i, ASH_LANES);
+    if (i < end) gelu_step(&op, i, end - i);
 }
 
 static void gelu_forward(struct ash_exec *exec, enum ash_gelu kind, const float *x, size_t count, float *out)
@@ -87,28 +105,36 @@ static void gelu_forward(struct ash_exec *exec, enum ash_gelu kind, const float 
     ash_workers_run(exec->workers, count, ACT_MIN_COUNT, gelu_forward_range, &op);
 }
 
-static vf gelu_slope(enum ash_gelu kind, vf x)
+INLINE struct wide gelu_slope(enum ash_gelu kind, struct wide x)
 {
-    vf t = gelu_inner(kind, x), half = vf_set(0.5f), one = vf_set(1.0f), bend;
+    struct wide t = gelu_inner(kind, x), half = wide_set(0.5f), one = wide_set(1.0f), bend;
 
     if (kind == ASH_GELU_TANH) {
-        vf inner = vf_mul(vf_set(GELU_SQRT_2_PI), vf_fma(vf_mul(vf_set(3.0f * GELU_CUBE), x), x, one));
-        bend = vf_mul(vf_mul(vf_mul(half, x), vf_sub(one, vf_mul(t, t))), inner);
+        struct wide inner =
+            wide_mul(wide_set(GELU_SQRT_2_PI), wide_fma(wide_mul(wide_set(3.0f * GELU_CUBE), x), x, one));
+        bend = wide_mul(wide_mul(wide_mul(half, x), wide_sub(one, wide_mul(t, t))), inner);
     } else {
-        bend = vf_mul(x, vf_mul(vf_set(GELU_DENSITY), vf_exp(vf_mul(vf_mul(vf_set(-0.5f), x), x))));
+        bend = wide_mul(x, wide_mul(wide_set(GELU_DENSITY), wide_exp(wide_mul(wide_mul(wide_set(-0.5f), x), x))));
     }
-    return vf_fma(half, vf_add(one, t), bend);
+    return wide_fma(half, wide_add(one, t), bend);
+}
+
+INLINE void gelu_back_step(const struct act *op, size_t i, size_t count)
+{
+    struct wide slope = gelu_slope(op->kind, wide_load_n(op->x + i, count));
+
+    wide_store_n(op->dx + i, wide_mul(wide_load_n(op->dout + i, count), slope), count);
 }
 
 static void gelu_backward_range(void *ctx, size_t begin, size_t end, int worker)
 {
-    const struct act *op = ctx;
+    const struct act op = *(const struct act *)ctx;
+    size_t i = begin;
 
     (void)worker;
-    for (size_t i = begin; i < end; i += VF_WIDTH)
-        vf_store_n(op->dx + i,
-                   vf_mul(vf_load_n(op->dout + i, end - i), gelu_slope(op->kind, vf_load_n(op->x + i, end - i))),
-                   end - i);
+    for (; i + ASH_LANES <= end; i += ASH_LANES)
+        gelu_back_step(&op, i, ASH_LANES);
+    if (i < end) gelu_back_step(&op, i, end - i);
 }
 
 static void gelu_backward(struct ash_exec *exec, enum ash_gelu kind, const float *x, const float *dout, size_t count,
@@ -136,65 +162,15 @@ struct loss {
     float *loss;
 };
 
-static float loss_max(const float *x, size_t count)
-{
-    struct lanes lanes;
-    float max;
-    size_t i = 0;
-
-    UNROLL
-    for (size_t v = 0; v < LANE_VECS; v++)
-        lanes.part[v] = vf_set(-INFINITY);
-    for (; i + ASH_LANES <= count; i += ASH_LANES) {
-        UNROLL
-        for (size_t v = 0; v < LANE_VECS; v++)
-            lanes.part[v] = vf_max(vf_load(x + i + v * VF_WIDTH), lanes.part[v]);
-    }
-    max = lanes_max(&lanes);
-    for (; i < count; i++)
-        max = x[i] > max ? x[i] : max;
-    return max;
-}
-
-/* The sum of exp(x - max); keep leaves the exponentials in x. */
-static float loss_exp(float *x, size_t count, float max, bool keep)
-{
-    struct lanes lanes;
-    float part[ASH_LANES];
-    vf top = vf_set(max);
-    size_t i = 0;
-
-    lanes_zero(&lanes);
-    for (; i + ASH_LANES <= count; i += ASH_LANES) {
-        UNROLL
-        for (size_t v = 0; v < LANE_VECS; v++) {
-            vf e = vf_exp(vf_sub(vf_load(x + i + v * VF_WIDTH), top));
-
-            lanes.part[v] = vf_add(lanes.part[v], e);
-            if (keep) vf_store(x + i + v * VF_WIDTH, e);
-        }
-    }
-    lanes_spill(&lanes, part);
-    for (; i < count; i++) {
-        float e = ash_expf(x[i] - max);
-
-        part[i % ASH_LANES] = part[i % ASH_LANES] + e;
-        if (keep) x[i] = e;
-    }
-    return ash_lanes_fold(part);
-}
-
 static float cross_entropy_row(const struct loss *op, float *x, int32_t target)
 {
-    float max = loss_max(x, op->vocab), at_target = x[target];
-    float sum = loss_exp(x, op->vocab, max, op->scale != 0.0f), loss = ash_logf(sum) - (at_target - max);
-    vf factor = vf_set(op->scale / sum);
+    float max = max_row(x, op->vocab, -INFINITY), at_target = x[target], sum;
 
-    if (op->scale == 0.0f) return loss;
-    for (size_t i = 0; i < op->vocab; i += VF_WIDTH)
-        vf_store_n(x + i, vf_mul(vf_load_n(x + i, op->vocab - i), factor), op->vocab - i);
+    if (op->scale == 0.0f) return ash_logf(exp_row(x, op->vocab, max, NULL)) - (at_target - max);
+    sum = exp_row(x, op->vocab, max, x);
+    scale_row(x, op->vocab, op->scale / sum);
     x[target] = x[target] - op->scale;
-    return loss;
+    return ash_logf(sum) - (at_target - max);
 }
 
 static void cross_entropy_rows(void *ctx, size_t begin, size_t end, int worker)
@@ -232,40 +208,32 @@ struct adamw {
     float decay, grow1, grow2, step, root2;
 };
 
-static void store_bf16(uint16_t *p, vf x, size_t count)
+INLINE void adamw_step(const struct adamw *op, const struct ash_adamw_args *args, size_t i, size_t count)
 {
-    vu high = vu_shr16(vf_bf16_bits(x));
-    uint16_t full[VF_WIDTH];
+    struct wide grad = wide_mul(wide_load_n(args->grad + i, count), wide_set(args->grad_scale)), denom;
+    struct wide m = wide_load_n(args->m + i, count), v = wide_load_n(args->v + i, count);
+    struct wide param = wide_load_n(args->param + i, count);
 
-    if (count >= VF_WIDTH) {
-        vu_store_low16(p, high);
-        return;
-    }
-    vu_store_low16(full, high);
-    memcpy(p, full, count * sizeof(*p));
+    m = wide_fma(wide_set(op->grow1), wide_sub(grad, m), m);
+    v = wide_fma(wide_mul(wide_set(op->grow2), grad), grad, wide_mul(wide_set(args->beta2), v));
+    denom = wide_add(wide_div(wide_sqrt(v), wide_set(op->root2)), wide_set(args->eps));
+    param = wide_fma(wide_set(-op->step), wide_div(m, denom), wide_mul(param, wide_set(op->decay)));
+    wide_store_n(args->m + i, m, count);
+    wide_store_n(args->v + i, v, count);
+    wide_store_n(args->param + i, param, count);
+    if (args->param_bf16 != NULL) wide_store_bf16(args->param_bf16 + i, wide_round_bf16(param), count);
 }
 
 static void adamw_range(void *ctx, size_t begin, size_t end, int worker)
 {
-    const struct adamw *op = ctx;
-    const struct ash_adamw_args *args = op->args;
+    const struct adamw op = *(const struct adamw *)ctx;
+    const struct ash_adamw_args args = *op.args;
+    size_t i = begin;
 
     (void)worker;
-    for (size_t i = begin; i < end; i += VF_WIDTH) {
-        size_t left = end - i;
-        vf grad = vf_mul(vf_load_n(args->grad + i, left), vf_set(args->grad_scale));
-        vf m = vf_load_n(args->m + i, left), v = vf_load_n(args->v + i, left), param = vf_load_n(args->param + i, left),
-           denom;
-
-        m = vf_fma(vf_set(op->grow1), vf_sub(grad, m), m);
-        v = vf_fma(vf_mul(vf_set(op->grow2), grad), grad, vf_mul(vf_set(args->beta2), v));
-        denom = vf_add(vf_div(vf_sqrt(v), vf_set(op->root2)), vf_set(args->eps));
-        param = vf_fma(vf_set(-op->step), vf_div(m, denom), vf_mul(param, vf_set(op->decay)));
-        vf_store_n(args->m + i, m, left);
-        vf_store_n(args->v + i, v, left);
-        vf_store_n(args->param + i, param, left);
-        if (args->param_bf16 != NULL) store_bf16(args->param_bf16 + i, param, left);
-    }
+    for (; i + ASH_LANES <= end; i += ASH_LANES)
+        adamw_step(&op, &args, i, ASH_LANES);
+    if (i < end) adamw_step(&op, &args, i, end - i);
 }
 
 static void adamw(struct ash_exec *exec, const struct ash_adamw_args *args)

@@ -6,13 +6,6 @@
 #define ROW_MIN_ROWS 8
 #define SCATTER_COLS 64 /* columns of a unit */
 
-/* out = a + b over a row; out may be either. */
-static void add_row(const float *a, const float *b, size_t count, float *out)
-{
-    for (size_t i = 0; i < count; i += VF_WIDTH)
-        vf_store_n(out + i, vf_add(vf_load_n(a + i, count - i), vf_load_n(b + i, count - i)), count - i);
-}
-
 /* ---- embedding --------------------------------------------------------------------------------------------------- */
 
 struct embed {
@@ -90,17 +83,24 @@ struct rope {
     const struct ash_rope_args *args;
 };
 
-/* Turn (a, b) by the angles of one position; a and b are the halves of a head. sign is -1 for the inverse. */
+/* Turn count pairs (a, b) by their angles. sign is -1 for the inverse. */
+INLINE void rope_step(float *a, float *b, const float *cosines, const float *sines, float sign, size_t count)
+{
+    struct wide x = wide_load_n(a, count), y = wide_load_n(b, count);
+    struct wide cosine = wide_load_n(cosines, count), sine = wide_mul(wide_load_n(sines, count), wide_set(sign));
+
+    wide_store_n(a, wide_fma(x, cosine, wide_neg(wide_mul(y, sine))), count);
+    wide_store_n(b, wide_fma(y, cosine, wide_mul(x, sine)), count);
+}
+
+/* Turn the halves a and b of a head by the angles of one position. */
 static void rope_halves(float *a, float *b, size_t half, const float *cosines, const float *sines, float sign)
 {
-    for (size_t i = 0; i < half; i += VF_WIDTH) {
-        size_t left = half - i;
-        vf x = vf_load_n(a + i, left), y = vf_load_n(b + i, left);
-        vf cosine = vf_load_n(cosines + i, left), sine = vf_mul(vf_load_n(sines + i, left), vf_set(sign));
+    size_t i = 0;
 
-        vf_store_n(a + i, vf_fma(x, cosine, vf_neg(vf_mul(y, sine))), left);
-        vf_store_n(b + i, vf_fma(y, cosine, vf_mul(x, sine)), left);
-    }
+    for (; i + ASH_LANES <= half; i += ASH_LANES)
+        rope_step(a + i, b + i, cosines + i, sines + i, sign, ASH_LANES);
+    if (i < half) rope_step(a + i, b + i, cosines + i, sines + i, sign, half - i);
 }
 
 /* Interleaved pairs are sorted into halves before (forward) or back into pairs after (inverse). */
@@ -185,8 +185,7 @@ static void scale_range(void *ctx, size_t begin, size_t end, int worker)
     const struct row *op = ctx;
 
     (void)worker;
-    for (size_t i = begin; i < end; i += VF_WIDTH)
-        vf_store_n(op->out + i, vf_mul(vf_load_n(op->out + i, end - i), vf_set(op->factor)), end - i);
+    scale_row(op->out + begin, end - begin, op->factor);
 }
 
 static void row_scale(struct ash_exec *exec, float *x, float factor, size_t count)
@@ -196,13 +195,20 @@ static void row_scale(struct ash_exec *exec, float *x, float factor, size_t coun
     ash_workers_run(exec->workers, count, ROW_MIN_COUNT, scale_range, &op);
 }
 
+INLINE void round_step(const struct row *op, size_t i, size_t count)
+{
+    wide_store_n(op->out + i, wide_round_bf16(wide_load_n(op->a + i, count)), count);
+}
+
 static void round_range(void *ctx, size_t begin, size_t end, int worker)
 {
-    const struct row *op = ctx;
+    const struct row op = *(const struct row *)ctx;
+    size_t i = begin;
 
     (void)worker;
-    for (size_t i = begin; i < end; i += VF_WIDTH)
-        vf_store_n(op->out + i, vf_from_bits(vf_bf16_bits(vf_load_n(op->a + i, end - i))), end - i);
+    for (; i + ASH_LANES <= end; i += ASH_LANES)
+        round_step(&op, i, ASH_LANES);
+    if (i < end) round_step(&op, i, end - i);
 }
 
 static void row_round_bf16(struct ash_exec *exec, const float *x, size_t count, float *out)
@@ -229,22 +235,31 @@ static void row_gather(struct ash_exec *exec, const float *x, size_t cols, const
     ash_workers_run(exec->workers, rows, ROW_MIN_ROWS, gather_rows, &op);
 }
 
+/* count columns from c on of row t. */
+INLINE void combine_step(const struct row *op, size_t t, size_t c, size_t count)
+{
+    float *out = op->out + t * op->cols + c;
+    struct wide acc = op->add ? wide_load_n(out, count) : wide_set(0.0f);
+
+    for (size_t s = t * op->slots; s < (t + 1) * op->slots; s++) {
+        struct wide y = wide_load_n(op->a + (size_t)op->index[s] * op->cols + c, count);
+        acc = op->weight != NULL ? wide_fma(wide_set(op->weight[s]), y, acc) : wide_add(acc, y);
+    }
+    wide_store_n(out, acc, count);
+}
+
 static void combine_rows(void *ctx, size_t begin, size_t end, int worker)
 {
-    const struct row *op = ctx;
+    const struct row op = *(const struct row *)ctx;
 
     (void)worker;
-    for (size_t t = begin; t < end; t++)
-        for (size_t c = 0; c < op->cols; c += VF_WIDTH) {
-            size_t left = op->cols - c;
-            vf acc = op->add ? vf_load_n(op->out + t * op->cols + c, left) : vf_set(0.0f);
+    for (size_t t = begin; t < end; t++) {
+        size_t c = 0;
 
-            for (size_t s = t * op->slots; s < (t + 1) * op->slots; s++) {
-                vf y = vf_load_n(op->a + (size_t)op->index[s] * op->cols + c, left);
-                acc = op->weight != NULL ? vf_fma(vf_set(op->weight[s]), y, acc) : vf_add(acc, y);
-            }
-            vf_store_n(op->out + t * op->cols + c, acc, left);
-        }
+        for (; c + ASH_LANES <= op.cols; c += ASH_LANES)
+            combine_step(&op, t, c, ASH_LANES);
+        if (c < op.cols) combine_step(&op, t, c, op.cols - c);
+    }
 }
 
 static void row_combine(struct ash_exec *exec, const float *y, size_t cols, const int32_t *where, const float *weight,
@@ -253,25 +268,6 @@ static void row_combine(struct ash_exec *exec, const float *y, size_t cols, cons
     struct row op = {.a = y, .out = out, .cols = cols, .slots = slots, .index = where, .weight = weight, .add = add};
 
     ash_workers_run(exec->workers, rows, ROW_MIN_ROWS, combine_rows, &op);
-}
-
-/* Row sum of x * y. */
-static float dot_row(const float *x, const float *y, size_t count)
-{
-    struct lanes lanes;
-    float part[ASH_LANES];
-    size_t i = 0;
-
-    lanes_zero(&lanes);
-    for (; i + ASH_LANES <= count; i += ASH_LANES) {
-        UNROLL
-        for (size_t v = 0; v < LANE_VECS; v++)
-            lanes.part[v] = vf_fma(vf_load(x + i + v * VF_WIDTH), vf_load(y + i + v * VF_WIDTH), lanes.part[v]);
-    }
-    lanes_spill(&lanes, part);
-    for (; i < count; i++)
-        part[i % ASH_LANES] = fmaf(x[i], y[i], part[i % ASH_LANES]);
-    return ash_lanes_fold(part);
 }
 
 static void slot_dot_units(void *ctx, size_t begin, size_t end, int worker)

@@ -181,13 +181,13 @@ static inline void quad_store(float *p, quad x)
 
 static inline void quad_transpose(quad r[4])
 {
-    float32x4_t a = vtrn1q_f32(r[0], r[1]), b = vtrn2q_f32(r[0], r[1]);
-    float32x4_t c = vtrn1q_f32(r[2], r[3]), d = vtrn2q_f32(r[2], r[3]);
+    float64x2_t a = vreinterpretq_f64_f32(vtrn1q_f32(r[0], r[1])), b = vreinterpretq_f64_f32(vtrn2q_f32(r[0], r[1]));
+    float64x2_t c = vreinterpretq_f64_f32(vtrn1q_f32(r[2], r[3])), d = vreinterpretq_f64_f32(vtrn2q_f32(r[2], r[3]));
 
-    r[0] = vcombine_f32(vget_low_f32(a), vget_low_f32(c));
-    r[1] = vcombine_f32(vget_low_f32(b), vget_low_f32(d));
-    r[2] = vcombine_f32(vget_high_f32(a), vget_high_f32(c));
-    r[3] = vcombine_f32(vget_high_f32(b), vget_high_f32(d));
+    r[0] = vreinterpretq_f32_f64(vtrn1q_f64(a, c));
+    r[1] = vreinterpretq_f32_f64(vtrn1q_f64(b, d));
+    r[2] = vreinterpretq_f32_f64(vtrn2q_f64(a, c));
+    r[3] = vreinterpretq_f32_f64(vtrn2q_f64(b, d));
 }
 
 #endif
