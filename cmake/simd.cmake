@@ -4,9 +4,13 @@ set(ISA_portable -Wno-psabi) # its vectors never cross a call; without AVX gcc w
 set(ISA_neon)
 set(ISA_avx2 -mavx2 -mfma -mf16c)
 set(ISA_avx512 -mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma -mf16c)
+set(ISA_ALL -O3)
+if(CMAKE_C_COMPILER_ID STREQUAL "GNU")
+  list(APPEND ISA_ALL -fno-schedule-insns) # the bodies are written in the order in which they should run
+endif()
 foreach(isa portable neon avx2 avx512)
   if(isa MATCHES "avx" AND NOT CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
     continue() # the file is empty on this architecture, and the compiler would not know the flags
   endif()
-  set_source_files_properties(${CMAKE_SOURCE_DIR}/src/compute/cpu/ops_${isa}.c PROPERTIES COMPILE_OPTIONS "-O3;${ISA_${isa}}")
+  set_source_files_properties(${CMAKE_SOURCE_DIR}/src/compute/cpu/ops_${isa}.c PROPERTIES COMPILE_OPTIONS "${ISA_ALL};${ISA_${isa}}")
 endforeach()

@@ -76,9 +76,10 @@ static void back_queries(const struct back *back, size_t i, size_t count, struct
            width;
     const float *dout = args->dout + row * args->out_stride + back->h * args->dim_v;
     float *p = back->p + first * ASH_ATTN_BLOCK, *ds = back->ds + first * ASH_ATTN_BLOCK;
-    float sums[STRIP * (ASH_ATTN_HEAD_MAX + ATTN_ALIGN)] = {0};
+    float sums[STRIP * ASH_ATTN_HEAD_MAX];
     struct range seen[STRIP];
 
+    memset(sums, 0, count * back->pad_k * sizeof(*sums));
     for (size_t r = 0; r < count; r++)
         seen[r] = in_block(visible_keys(args, i + r), back->base);
     width = attn_pad(seen[count - 1].end);

@@ -252,24 +252,15 @@ struct column_sum {
     float *sum;
 };
 
-INLINE void column_sum_step(const struct column_sum *op, size_t c, size_t count)
-{
-    struct wide sum = wide_load_n(op->sum + c, count);
-
-    for (size_t r = 0; r < op->rows; r++)
-        sum = wide_add(sum, wide_load_n(op->x + r * op->stride + c, count));
-    wide_store_n(op->sum + c, sum, count);
-}
-
+/* Rows are the outer loop, so that memory is read in order; the sums of a unit's columns stay in the nearest cache. */
 static void column_sum_units(void *ctx, size_t begin, size_t end, int worker)
 {
-    const struct column_sum op = *(const struct column_sum *)ctx;
-    size_t c = begin * SUM_COLS, last = min_size(end * SUM_COLS, op.cols);
+    const struct column_sum *op = ctx;
+    size_t first = begin * SUM_COLS, last = min_size(end * SUM_COLS, op->cols);
 
     (void)worker;
-    for (; c + ASH_LANES <= last; c += ASH_LANES)
-        column_sum_step(&op, c, ASH_LANES);
-    if (c < last) column_sum_step(&op, c, last - c);
+    for (size_t r = 0; r < op->rows; r++)
+        add_row(op->sum + first, op->x + r * op->stride + first, last - first, op->sum + first);
 }
 
 static void column_sum(struct ash_exec *exec, const float *x, size_t stride, size_t rows, size_t cols, float *sum)

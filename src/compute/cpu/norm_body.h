@@ -30,6 +30,7 @@ static float norm_sum(const float *x, size_t cols)
 
     for (; c + ASH_LANES <= cols; c += ASH_LANES)
         sum = wide_add(sum, wide_load(x + c));
+    if (c == cols) return wide_fold(sum);
     wide_store(lanes, sum);
     for (; c < cols; c++)
         lanes[c % ASH_LANES] = lanes[c % ASH_LANES] + x[c];
@@ -47,6 +48,7 @@ static float norm_squares(const float *x, size_t cols, float mean)
         struct wide d = wide_sub(wide_load(x + c), wide_set(mean));
         sum = wide_fma(d, d, sum);
     }
+    if (c == cols) return wide_fold(sum);
     wide_store(lanes, sum);
     for (; c < cols; c++)
         lanes[c % ASH_LANES] = fmaf(x[c] - mean, x[c] - mean, lanes[c % ASH_LANES]);
@@ -94,36 +96,40 @@ static void norm_forward_rows(void *ctx, size_t begin, size_t end, int worker)
     }
 }
 
-/* The gradients of weight and bias of count columns from c on, over all rows. */
-INLINE void norm_back_cols(const struct norm *op, size_t c, size_t count)
+/* What one row adds to the gradients of weight and bias of count columns; NULL skips one. */
+INLINE void norm_weight_step(const float *x, const float *dy, struct norm_row row, float *dweight, float *dbias,
+                             size_t count)
 {
-    const struct ash_norm_args args = *op->args;
-    float *dbias_out = op->layer ? args.dbias : NULL;
-    struct wide dweight = args.dweight != NULL ? wide_load_n(args.dweight + c, count) : wide_set(0.0f);
-    struct wide dbias = dbias_out != NULL ? wide_load_n(dbias_out + c, count) : wide_set(0.0f);
+    struct wide g = wide_load_n(dy, count), xhat;
 
-    for (size_t r = 0, unit = 0; r < args.rows; r++)
-        for (size_t g = 0; g < args.groups; g++, unit++) {
-            struct wide x = wide_load_n(args.x + r * args.x_stride + g * args.cols + c, count);
-            struct wide dy = wide_load_n(args.dy + r * args.y_stride + g * args.cols + c, count);
-
-            if (op->layer) x = wide_sub(x, wide_set(args.mean[unit]));
-            dweight = wide_fma(dy, wide_mul(x, wide_set(args.rstd[unit])), dweight);
-            dbias = wide_add(dbias, dy);
-        }
-    if (args.dweight != NULL) wide_store_n(args.dweight + c, dweight, count);
-    if (dbias_out != NULL) wide_store_n(dbias_out + c, dbias, count);
+    if (dweight != NULL) {
+        xhat = wide_mul(wide_sub(wide_load_n(x, count), row.mean), row.rstd);
+        wide_store_n(dweight, wide_fma(g, xhat, wide_load_n(dweight, count)), count);
+    }
+    if (dbias != NULL) wide_store_n(dbias, wide_add(wide_load_n(dbias, count), g), count);
 }
 
+/* Rows are the outer loop, so that memory is read in order; the sums of a unit's columns stay in the nearest cache. */
 static void norm_backward_weight(void *ctx, size_t begin, size_t end, int worker)
 {
-    const struct norm op = *(const struct norm *)ctx;
-    size_t c = begin * NORM_COLS, last = end * NORM_COLS < op.args->cols ? end * NORM_COLS : op.args->cols;
+    const struct norm *op = ctx;
+    const struct ash_norm_args args = *op->args;
+    size_t first = begin * NORM_COLS, last = end * NORM_COLS < args.cols ? end * NORM_COLS : args.cols;
+    float *dweight = args.dweight, *dbias = op->layer ? args.dbias : NULL;
 
     (void)worker;
-    for (; c + ASH_LANES <= last; c += ASH_LANES)
-        norm_back_cols(&op, c, ASH_LANES);
-    if (c < last) norm_back_cols(&op, c, last - c);
+    for (size_t unit = 0; unit < args.rows * args.groups; unit++) {
+        const float *x = args.x + norm_x(&args, unit), *dy = args.dy + norm_y(&args, unit);
+        struct norm_row row = {wide_set(op->layer ? args.mean[unit] : 0.0f), wide_set(args.rstd[unit])};
+        size_t c = first;
+
+        for (; c + ASH_LANES <= last; c += ASH_LANES)
+            norm_weight_step(x + c, dy + c, row, dweight != NULL ? dweight + c : NULL, dbias != NULL ? dbias + c : NULL,
+                             ASH_LANES);
+        if (c < last)
+            norm_weight_step(x + c, dy + c, row, dweight != NULL ? dweight + c : NULL, dbias != NULL ? dbias + c : NULL,
+                             last - c);
+    }
 }
 
 /* Row sums of g = dy * weight and of g * xhat. */

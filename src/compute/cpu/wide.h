@@ -238,22 +238,37 @@ INLINE struct wide wide_erf(struct wide x)
 /* The largest lane. */
 INLINE float wide_fold_max(struct wide w)
 {
-    float lanes[ASH_LANES], max;
+    float lanes[VF_WIDTH], max;
 
-    wide_store(lanes, w);
+    UNROLL
+    for (int n = 1; n < WIDE_VECS; n++)
+        w.v[0] = vf_pick_gt(w.v[n], w.v[0], w.v[n], w.v[0]);
+    vf_store(lanes, w.v[0]);
     max = lanes[0];
-    for (int l = 1; l < ASH_LANES; l++)
+    for (int l = 1; l < VF_WIDTH; l++)
         max = lanes[l] > max ? lanes[l] : max;
     return max;
 }
 
-/* The sum of the lanes, by the lanes rule. */
+/* The sum of the lanes, by the lanes rule: l with l + 8, then + 4, + 2, + 1. */
 INLINE float wide_fold(struct wide w)
 {
-    float lanes[ASH_LANES];
+    float lanes[VF_WIDTH];
 
-    wide_store(lanes, w);
-    return ash_lanes_fold(lanes);
+    UNROLL
+    for (int half = WIDE_VECS / 2; half > 0; half /= 2) {
+        UNROLL
+        for (int n = 0; n < half; n++)
+            w.v[n] = vf_add(w.v[n], w.v[n + half]);
+    }
+    vf_store(lanes, w.v[0]);
+    UNROLL
+    for (int half = VF_WIDTH / 2; half > 0; half /= 2) {
+        UNROLL
+        for (int l = 0; l < half; l++)
+            lanes[l] = lanes[l] + lanes[l + half];
+    }
+    return lanes[0];
 }
 
 /* out = a + b; out may be either. */
@@ -286,6 +301,7 @@ static inline float dot_row(const float *x, const float *y, size_t count)
 
     for (; i + ASH_LANES <= count; i += ASH_LANES)
         sum = wide_fma(wide_load(x + i), wide_load(y + i), sum);
+    if (i == count) return wide_fold(sum);
     wide_store(lanes, sum);
     for (; i < count; i++)
         lanes[i % ASH_LANES] = fmaf(x[i], y[i], lanes[i % ASH_LANES]);
@@ -319,6 +335,7 @@ INLINE float exp_row(const float *x, size_t count, float max, float *out)
         if (out != NULL) wide_store(out + i, e);
         sum = wide_add(sum, e);
     }
+    if (i == count) return wide_fold(sum);
     wide_store(lanes, sum);
     for (; i < count; i++) {
         float e = ash_expf(x[i] - max);
