@@ -25,22 +25,33 @@ struct flags {
 };
 
 static const struct ash_opt flag_opts[] = {
-    {.name = "out", .type = ASH_OPT_STRING, .offset = offsetof(struct flags, out),
+    {.name = "out",
+     .type = ASH_OPT_STRING,
+     .offset = offsetof(struct flags, out),
      .help = "folder of the run: checkpoints, log.jsonl, report.html, model"},
-    {.name = "resume", .type = ASH_OPT_BOOL, .offset = offsetof(struct flags, resume),
+    {.name = "resume",
+     .type = ASH_OPT_BOOL,
+     .offset = offsetof(struct flags, resume),
      .help = "go on from the newest checkpoint in --out (JOB.yaml may be left out)"},
-    {.name = "allow_change", .type = ASH_OPT_BOOL, .offset = offsetof(struct flags, allow_change),
+    {.name = "allow_change",
+     .type = ASH_OPT_BOOL,
+     .offset = offsetof(struct flags, allow_change),
      .help = "resume although the job or the data changed in something that changes results"},
-    {.name = "metrics_port", .type = ASH_OPT_INT, .offset = offsetof(struct flags, metrics_port), .fallback = "0", .max = 65535,
+    {.name = "metrics_port",
+     .type = ASH_OPT_INT,
+     .offset = offsetof(struct flags, metrics_port),
+     .fallback = "0",
+     .max = 65535,
      .help = "serve Prometheus metrics on this port; 0: do not"},
 };
 static const struct ash_opt_table flag_table = {"", "flags", flag_opts, ASH_COUNT(flag_opts)};
 
 static const struct ash_cmd_usage usage = {
     .synopsis = "ashlar train JOB.yaml [section.setting=value ...] --out DIR\nashlar train --resume --out DIR",
-    .about = "Trains a language model. JOB.yaml holds the settings below, as one map per section; words of the form\n"
-             "section.setting=value override them. Ctrl-C saves and ends, --resume goes on as if nothing had happened:\n"
-             "results depend on the job and the data alone, never on threads, micro-batches or interruptions.",
+    .about =
+        "Trains a language model. JOB.yaml holds the settings below, as one map per section; words of the form\n"
+        "section.setting=value override them. Ctrl-C saves and ends, --resume goes on as if nothing had happened:\n"
+        "results depend on the job and the data alone, never on threads, micro-batches or interruptions.",
     .examples = "  ashlar train examples/quickstart.yaml --out runs/quickstart\n"
                 "  ashlar train job.yaml optimizer.lr=1e-3 train.steps=2000 --out runs/lr-1e-3 --metrics-port 9100\n"
                 "  ashlar train --resume --out runs/quickstart runtime.threads=4",
@@ -57,8 +68,8 @@ static int load_job(struct ash_opts *opts, const struct flags *flags, const char
     return ash_opts_load_yaml(opts, left, err);
 }
 
-/* Settings come from defaults, then the job file, then the environment, then the command line, whose words are read a second time
- * because they say where the file is. Returns ASH_CMD_GO or an exit code. */
+/* Settings come from defaults, then the job file, then the environment, then the command line, whose words are read a
+ * second time because they say where the file is. Returns ASH_CMD_GO or an exit code. */
 static int read_settings(struct ash_opts *opts, const struct flags *flags, int argc, char **argv)
 {
     const char *words[1] = {NULL};

@@ -1,5 +1,5 @@
-/* checkpoint: a state as a committed folder and back. Weights are saved by the model, moments as one more safetensors file
- * beside them, counters in the manifest. */
+/* checkpoint: a state as a committed folder and back. Weights are saved by the model, moments as one more safetensors
+ * file beside them, counters in the manifest. */
 #include "train/checkpoint.h"
 
 #include <dirent.h>
@@ -28,12 +28,14 @@ struct moments {
     size_t count;
 };
 
-static void add_moment(struct moments *moments, char kind, const struct ash_param *param, const struct ash_buffer *buffer)
+static void add_moment(struct moments *moments, char kind, const struct ash_param *param,
+                       const struct ash_buffer *buffer)
 {
     struct ash_tensor_spec *spec = &moments->specs[moments->count];
 
     snprintf(moments->names[moments->count], sizeof(*moments->names), "%c.%s", kind, param->name);
-    *spec = (struct ash_tensor_spec){.name = moments->names[moments->count], .dtype = ASH_F32, .dim_count = param->dim_count};
+    *spec = (struct ash_tensor_spec){
+        .name = moments->names[moments->count], .dtype = ASH_F32, .dim_count = param->dim_count};
     for (int d = 0; d < param->dim_count; d++)
         spec->dims[d] = param->dims[d];
     spec->data = (const float *)buffer->data + param->offset;
@@ -125,7 +127,8 @@ int ash_checkpoint_prune(const char *root, size_t keep, struct ash_err *err)
     return ash_commit_prune(root, PREFIX, keep > 0 ? keep : SIZE_MAX, err);
 }
 
-int ash_checkpoint_export(const struct ash_state *state, const char *tokenizer_dir, const char *parent, struct ash_err *err)
+int ash_checkpoint_export(const struct ash_state *state, const char *tokenizer_dir, const char *parent,
+                          struct ash_err *err)
 {
     struct ash_commit *commit = NULL;
     char dir[PATH_MAX];
@@ -135,7 +138,8 @@ int ash_checkpoint_export(const struct ash_state *state, const char *tokenizer_d
     if ((rc = ash_commit_prune(parent, EXPORT_NAME ".", SIZE_MAX, err)) < 0) return rc; /* what a killed export left */
     if ((rc = ash_commit_begin(dir, &commit, err)) < 0) return rc;
     rc = ash_model_save(state->model, ash_commit_dir(commit), ASH_F32, 0, err);
-    if (rc == 0) rc = ash_tokenizer_files_copy(tokenizer_dir, ash_commit_dir(commit), ash_model_config(state->model), err);
+    if (rc == 0)
+        rc = ash_tokenizer_files_copy(tokenizer_dir, ash_commit_dir(commit), ash_model_config(state->model), err);
     if (rc == 0) return ash_commit_finish(commit, NULL, err);
     ash_commit_abort(commit);
     return rc;
@@ -190,7 +194,8 @@ static int decode_state(const json_t *manifest, struct ash_checkpoint *checkpoin
         (rc = ash_json_object(state, "guard", &guard, err)) < 0 || (rc = ash_json_string(state, "job", &job, err)) < 0)
         return rc;
     if (step < 0 || updates < 0 || guard == NULL || job == NULL)
-        return ash_err_set(err, -EBADMSG, "the manifest's state lacks step, updates, guard or job: is this a training checkpoint?");
+        return ash_err_set(err, -EBADMSG,
+                           "the manifest's state lacks step, updates, guard or job: is this a training checkpoint?");
     if ((rc = ash_guard_decode(guard, &checkpoint->guard, err)) < 0) return rc;
     checkpoint->step = (uint64_t)step;
     checkpoint->updates = (uint64_t)updates;
@@ -221,8 +226,8 @@ int ash_checkpoint_find(const char *root, struct ash_checkpoint *checkpoint_out,
 
 /* ---- loading ----------------------------------------------------------------------------------------------------- */
 
-static int read_moment(const struct ash_safetensors *set, char kind, const struct ash_param *param, struct ash_state *state,
-                       struct ash_buffer *buffer, struct ash_err *err)
+static int read_moment(const struct ash_safetensors *set, char kind, const struct ash_param *param,
+                       struct ash_state *state, struct ash_buffer *buffer, struct ash_err *err)
 {
     char name[sizeof(param->name) + 2];
     const struct ash_tensor_view *view;
@@ -231,7 +236,8 @@ static int read_moment(const struct ash_safetensors *set, char kind, const struc
     view = ash_safetensors_find(set, name);
     if (view == NULL) return ash_err_set(err, -EBADMSG, MOMENTS_FILE " has no tensor %s", name);
     if (view->dtype != ASH_F32 || ash_tensor_count(view) != param->count)
-        return ash_err_set(err, -EBADMSG, MOMENTS_FILE ": %s is not the float32 moment of a tensor of %zu values", name, param->count);
+        return ash_err_set(err, -EBADMSG, MOMENTS_FILE ": %s is not the float32 moment of a tensor of %zu values", name,
+                           param->count);
     return state->exec->memory->copy((float *)buffer->data + param->offset, view->data, view->size_bytes);
 }
 

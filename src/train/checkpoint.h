@@ -1,6 +1,6 @@
-/* checkpoint - a training state on disk: a Hugging Face folder that can be served as it is, the optimizer's moments beside the
- * weights, and a manifest, written last, that says what run and step this is. A crash or a full disk while saving leaves the
- * earlier checkpoints as they were. One owner thread. */
+/* checkpoint - a training state on disk: a Hugging Face folder that can be served as it is, the optimizer's moments
+ * beside the weights, and a manifest, written last, that says what run and step this is. A crash or a full disk while
+ * saving leaves the earlier checkpoints as they were. One owner thread. */
 #ifndef ASH_TRAIN_CHECKPOINT_H
 #define ASH_TRAIN_CHECKPOINT_H
 
@@ -37,15 +37,16 @@ int ash_checkpoint_prune(const char *root, size_t keep, struct ash_err *err);
 
 /* Are there checkpoints at all, complete or not? */
 bool ash_checkpoint_exists(const char *root);
-/* Find the newest complete checkpoint whose files are undamaged. Returns 0 or -ENOENT when there is none: err says what is wrong with
- * the newest, if there is one. */
+/* Find the newest complete checkpoint whose files are undamaged. Returns 0 or -ENOENT when there is none: err says what
+ * is wrong with the newest, if there is one. */
 int ash_checkpoint_find(const char *root, struct ash_checkpoint *checkpoint_out, struct ash_err *err);
-/* Read moments and counters into a state whose model was opened from checkpoint->dir, and hold it to the saved hash: -EBADMSG where
- * they differ. */
+/* Read moments and counters into a state whose model was opened from checkpoint->dir, and hold it to the saved hash:
+ * -EBADMSG where they differ. */
 int ash_checkpoint_load(const struct ash_checkpoint *checkpoint, struct ash_state *state, struct ash_err *err);
 
-/* Write parent/model, a Hugging Face folder of the state's weights (float32) and the tokenizer of tokenizer_dir (NULL: none); an
- * older one is replaced in one step. */
-int ash_checkpoint_export(const struct ash_state *state, const char *tokenizer_dir, const char *parent, struct ash_err *err);
+/* Write parent/model, a Hugging Face folder of the state's weights (float32) and the tokenizer of tokenizer_dir (NULL:
+ * none); an older one is replaced in one step. */
+int ash_checkpoint_export(const struct ash_state *state, const char *tokenizer_dir, const char *parent,
+                          struct ash_err *err);
 
 #endif

@@ -1,5 +1,5 @@
-/* feed: lays sequences one behind the other as rows of one batch. Reading copies a few bytes per token out of mapped files, which
- * is nothing beside computing on them, so the targets of a step are counted by reading it once more. */
+/* feed: lays sequences one behind the other as rows of one batch. Reading copies a few bytes per token out of mapped
+ * files, which is nothing beside computing on them, so the targets of a step are counted by reading it once more. */
 #include "train/feed.h"
 
 #include <errno.h>
@@ -14,8 +14,8 @@ int ash_feed_init(struct ash_feed *feed, size_t seq_tokens, size_t max_sequences
 
     memset(feed, 0, sizeof(*feed));
     if (__builtin_mul_overflow(seq_tokens, max_sequences, &rows))
-        return ash_err_set(err, -EINVAL, "a micro-batch of %zu sequences of %zu tokens is absurdly large", max_sequences,
-                           seq_tokens);
+        return ash_err_set(err, -EINVAL, "a micro-batch of %zu sequences of %zu tokens is absurdly large",
+                           max_sequences, seq_tokens);
     feed->ids = calloc(rows, sizeof(*feed->ids));
     feed->targets = calloc(rows, sizeof(*feed->targets));
     feed->docs = calloc(rows, sizeof(*feed->docs));
@@ -45,8 +45,10 @@ int ash_feed_read(struct ash_feed *feed, const struct ash_feed_slice *slice, str
     ash_assert(slice->count <= feed->max_sequences);
     for (size_t s = 0; s < slice->count; s++) {
         size_t row = s * feed->seq_tokens;
-        struct ash_sample sample = {.ids = feed->ids + row, .targets = feed->targets + row, .docs = feed->docs + doc_count};
-        int rc = ash_dataset_read(slice->dataset, slice->step, slice->first_slot + s, slice->slots_per_step, &sample, err);
+        struct ash_sample sample = {
+            .ids = feed->ids + row, .targets = feed->targets + row, .docs = feed->docs + doc_count};
+        int rc =
+            ash_dataset_read(slice->dataset, slice->step, slice->first_slot + s, slice->slots_per_step, &sample, err);
         if (rc < 0) return rc;
         for (size_t d = 0; d < sample.doc_count; d++)
             sample.docs[d].row += row;
@@ -60,7 +62,8 @@ int ash_feed_read(struct ash_feed *feed, const struct ash_feed_slice *slice, str
     return 0;
 }
 
-int ash_feed_count(struct ash_feed *feed, const struct ash_feed_slice *slice, uint64_t *targets_out, struct ash_err *err)
+int ash_feed_count(struct ash_feed *feed, const struct ash_feed_slice *slice, uint64_t *targets_out,
+                   struct ash_err *err)
 {
     uint64_t targets = 0;
 

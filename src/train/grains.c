@@ -1,5 +1,5 @@
-/* grains: the tree as a binary counter. Two neighbours with equally many leaves are added as soon as both exist; what is left
- * at the end is added from the right. That is the tree that splits at the largest power of two below n. */
+/* grains: the tree as a binary counter. Two neighbours with equally many leaves are added as soon as both exist; what
+ * is left at the end is added from the right. That is the tree that splits at the largest power of two below n. */
 #include "train/grains.h"
 
 #include <errno.h>
@@ -7,18 +7,18 @@
 
 #include "base/assert.h"
 
-int ash_grains_init(struct ash_grains *grains, struct ash_exec *exec, size_t leaf_size, size_t sum_size, size_t grain_count,
-                    struct ash_err *err)
+int ash_grains_init(struct ash_grains *grains, struct ash_exec *exec, size_t leaf_size, size_t sum_size,
+                    size_t grain_count, struct ash_err *err)
 {
     size_t buffer_count = 1;
 
     memset(grains, 0, sizeof(*grains));
     if (grain_count == 0 || sum_size > leaf_size)
-        return ash_err_set(err, -EINVAL, "gradient sums over %zu grains of %zu values make no sense", grain_count, leaf_size);
+        return ash_err_set(err, -EINVAL, "gradient sums over %zu grains of %zu values make no sense", grain_count,
+                           leaf_size);
     while (grain_count >> buffer_count != 0)
         buffer_count++;
-    if (buffer_count > ASH_GRAINS_DEPTH_MAX)
-        return ash_err_set(err, -EINVAL, "%zu grains are too many", grain_count);
+    if (buffer_count > ASH_GRAINS_DEPTH_MAX) return ash_err_set(err, -EINVAL, "%zu grains are too many", grain_count);
     for (size_t i = 0; i < buffer_count; i++) {
         int rc = ash_buffer_init(&grains->buffers[i], exec->memory, leaf_size * sizeof(float), "gradients", err);
         if (rc < 0) {

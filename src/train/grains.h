@@ -1,7 +1,7 @@
 /* grains - sums over the grains of a global batch in one fixed binary tree, whoever computes which grain.
- * A tree over n leaves splits at the largest power of two below n: leaves 0 .. p-1 left, the rest right, and so on down.
- * One process walks the leaves in order and holds a stack of at most log2(n) + 1 partial sums; a process that owns a
- * subtree gets the same partial sums. One owner thread. */
+ * A tree over n leaves splits at the largest power of two below n: leaves 0 .. p-1 left, the rest right, and so on
+ * down. One process walks the leaves in order and holds a stack of at most log2(n) + 1 partial sums; a process that
+ * owns a subtree gets the same partial sums. One owner thread. */
 #ifndef ASH_TRAIN_GRAINS_H
 #define ASH_TRAIN_GRAINS_H
 
@@ -22,17 +22,17 @@ struct ash_grains {
     double losses[ASH_GRAINS_DEPTH_MAX];
 };
 
-/* Memory for the sums of grain_count grains. A leaf has leaf_size floats, of which the first sum_size are added up. Borrows exec
- * until fini. Returns 0, -EINVAL or -ENOMEM. */
-int ash_grains_init(struct ash_grains *grains, struct ash_exec *exec, size_t leaf_size, size_t sum_size, size_t grain_count,
-                    struct ash_err *err);
+/* Memory for the sums of grain_count grains. A leaf has leaf_size floats, of which the first sum_size are added up.
+ * Borrows exec until fini. Returns 0, -EINVAL or -ENOMEM. */
+int ash_grains_init(struct ash_grains *grains, struct ash_exec *exec, size_t leaf_size, size_t sum_size,
+                    size_t grain_count, struct ash_err *err);
 /* Free; a zeroed struct is a no-op. */
 void ash_grains_fini(struct ash_grains *grains);
 /* Bytes of partial sums. */
 size_t ash_grains_bytes(const struct ash_grains *grains);
 
-/* Forget partial sums, then for each grain in order: begin gives a zeroed leaf to add to, end puts it (and the grain's loss) into
- * the tree. finish gives the root, valid until the next reset, and the total loss. */
+/* Forget partial sums, then for each grain in order: begin gives a zeroed leaf to add to, end puts it (and the grain's
+ * loss) into the tree. finish gives the root, valid until the next reset, and the total loss. */
 void ash_grains_reset(struct ash_grains *grains);
 float *ash_grains_begin(struct ash_grains *grains);
 void ash_grains_end(struct ash_grains *grains, double loss);

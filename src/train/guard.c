@@ -22,8 +22,8 @@ static enum ash_guard_verdict judge(const struct ash_guard_opts *opts, const str
     return ASH_GUARD_OK;
 }
 
-enum ash_guard_verdict ash_guard_check(const struct ash_guard_opts *opts, struct ash_guard_stats *stats, uint64_t targets,
-                                       double loss, double norm)
+enum ash_guard_verdict ash_guard_check(const struct ash_guard_opts *opts, struct ash_guard_stats *stats,
+                                       uint64_t targets, double loss, double norm)
 {
     enum ash_guard_verdict verdict = judge(opts, stats, targets, loss, norm);
 
@@ -40,8 +40,8 @@ enum ash_guard_verdict ash_guard_check(const struct ash_guard_opts *opts, struct
     return verdict;
 }
 
-int ash_guard_limit(const struct ash_guard_opts *opts, const struct ash_guard_stats *stats, enum ash_guard_verdict verdict,
-                    struct ash_err *err)
+int ash_guard_limit(const struct ash_guard_opts *opts, const struct ash_guard_stats *stats,
+                    enum ash_guard_verdict verdict, struct ash_err *err)
 {
     if (verdict == ASH_GUARD_OK) return 0;
     if (verdict == ASH_GUARD_NOT_FINITE && opts->nan == ASH_GUARD_NAN_STOP)
@@ -49,15 +49,16 @@ int ash_guard_limit(const struct ash_guard_opts *opts, const struct ash_guard_st
                            "the loss or gradient norm is not finite and guard.nan is stop; lower optimizer.lr, or set "
                            "guard.nan=skip to leave such steps out");
     if (opts->max_skips > 0 && stats->skipped_in_row >= opts->max_skips)
-        return ash_err_set(err, -ECANCELED,
-                           "%llu steps in a row were left out by the guard; lower optimizer.lr or lengthen schedule.warmup "
-                           "(guard.max_skips sets the limit)",
-                           (unsigned long long)stats->skipped_in_row);
+        return ash_err_set(
+            err, -ECANCELED,
+            "%llu steps in a row were left out by the guard; lower optimizer.lr or lengthen schedule.warmup "
+            "(guard.max_skips sets the limit)",
+            (unsigned long long)stats->skipped_in_row);
     return 0;
 }
 
-const char *ash_guard_describe(enum ash_guard_verdict verdict, const struct ash_guard_stats *stats, double loss, double norm,
-                               char *buf, size_t buf_bytes)
+const char *ash_guard_describe(enum ash_guard_verdict verdict, const struct ash_guard_stats *stats, double loss,
+                               double norm, char *buf, size_t buf_bytes)
 {
     switch (verdict) {
     case ASH_GUARD_OK:

@@ -1,6 +1,6 @@
 /* job - everything that decides what a training run does: one settings table per section of a job file.
- * Settings that change bits (model, data, seed, batch, grains, precision, optimizer, schedule, guard, length) are told from those
- * that do not (micro-batch, recomputation, threads, how often to look and to save). */
+ * Settings that change bits (model, data, seed, batch, grains, precision, optimizer, schedule, guard, length) are told
+ * from those that do not (micro-batch, recomputation, threads, how often to look and to save). */
 #ifndef ASH_TRAIN_JOB_H
 #define ASH_TRAIN_JOB_H
 
@@ -76,26 +76,29 @@ struct ash_job {
 
 /* One binding per section, bound to the parts of job: for ash_opts_open. */
 void ash_job_bind(struct ash_job *job, struct ash_opt_binding bindings[ASH_JOB_SECTIONS]);
-/* Check what one table row cannot (things that must divide each other, paths that must be given) and put numbers where a
- * setting says "choose": train.steps, grains, micro_batch, schedule.decay_steps. Returns 0 or -EINVAL naming the settings. */
+/* Check what one table row cannot (things that must divide each other, paths that must be given) and put numbers where
+ * a setting says "choose": train.steps, grains, micro_batch, schedule.decay_steps. Returns 0 or -EINVAL naming the
+ * settings. */
 int ash_job_resolve(struct ash_job *job, struct ash_err *err);
 
 /* The job as a YAML job file with every setting; the caller frees *yaml_out. */
 int ash_job_print(const struct ash_job *job, char **yaml_out, struct ash_err *err);
-/* A resolved job from YAML text. Its strings live as long as *opts_out, which the caller closes. On error job_out is undefined. */
-int ash_job_parse(const char *yaml, size_t size_bytes, const char *name, struct ash_job *job_out, struct ash_opts **opts_out,
-                  struct ash_err *err);
+/* A resolved job from YAML text. Its strings live as long as *opts_out, which the caller closes. On error job_out is
+ * undefined. */
+int ash_job_parse(const char *yaml, size_t size_bytes, const char *name, struct ash_job *job_out,
+                  struct ash_opts **opts_out, struct ash_err *err);
 
-/* A config.json for model.type with the job's sizes; vocab and eos (-1: none) come from the tokenizer and data. The caller owns
- * *json_out. */
-int ash_job_config(const struct ash_job_model *model, size_t vocab, int32_t eos, json_t **json_out, struct ash_err *err);
+/* A config.json for model.type with the job's sizes; vocab and eos (-1: none) come from the tokenizer and data. The
+ * caller owns *json_out. */
+int ash_job_config(const struct ash_job_model *model, size_t vocab, int32_t eos, json_t **json_out,
+                   struct ash_err *err);
 
 /* The parts of a resolved job as their users want them. */
 struct ash_schedule ash_job_schedule(const struct ash_job *job);
 struct ash_guard_opts ash_job_guard(const struct ash_job *job);
 
-/* Compare a job with the one that a checkpoint was made by (both resolved). Returns 0, or -EINVAL naming the first setting that
- * would change bits, with both values. Paths are not compared: the data's hash is, elsewhere. */
+/* Compare a job with the one that a checkpoint was made by (both resolved). Returns 0, or -EINVAL naming the first
+ * setting that would change bits, with both values. Paths are not compared: the data's hash is, elsewhere. */
 int ash_job_compare(const struct ash_job *before, const struct ash_job *now, struct ash_err *err);
 
 extern const char *const ash_job_model_types[];

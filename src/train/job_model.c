@@ -4,8 +4,8 @@
 #include <errno.h>
 #include <string.h>
 
-static const char *const architectures[] = {"LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM",
-                                            "Qwen3ForCausalLM", "GPT2LMHeadModel",    "MixtralForCausalLM",
+static const char *const architectures[] = {"LlamaForCausalLM",   "MistralForCausalLM", "Qwen2ForCausalLM",
+                                            "Qwen3ForCausalLM",   "GPT2LMHeadModel",    "MixtralForCausalLM",
                                             "Qwen3MoeForCausalLM"};
 
 static bool is_type(const struct ash_job_model *model, const char *type)
@@ -20,10 +20,11 @@ static json_t *token_or_null(int32_t token)
 
 static json_t *make_gpt2(const struct ash_job_model *model)
 {
-    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:s, s:f, s:f, s:f, s:f}", "n_embd", (json_int_t)model->hidden, "n_layer",
-                     (json_int_t)model->layers, "n_head", (json_int_t)model->heads, "n_inner", (json_int_t)model->ffn,
-                     "n_positions", (json_int_t)model->max_positions, "activation_function", "gelu_new",
-                     "layer_norm_epsilon", model->norm_eps, "attn_pdrop", 0.0, "embd_pdrop", 0.0, "resid_pdrop", 0.0);
+    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:s, s:f, s:f, s:f, s:f}", "n_embd", (json_int_t)model->hidden,
+                     "n_layer", (json_int_t)model->layers, "n_head", (json_int_t)model->heads, "n_inner",
+                     (json_int_t)model->ffn, "n_positions", (json_int_t)model->max_positions, "activation_function",
+                     "gelu_new", "layer_norm_epsilon", model->norm_eps, "attn_pdrop", 0.0, "embd_pdrop", 0.0,
+                     "resid_pdrop", 0.0);
 }
 
 static json_t *make_llama_like(const struct ash_job_model *model)
@@ -31,9 +32,9 @@ static json_t *make_llama_like(const struct ash_job_model *model)
     return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:f, s:f, s:b, s:n}", "hidden_size",
                      (json_int_t)model->hidden, "num_hidden_layers", (json_int_t)model->layers, "num_attention_heads",
                      (json_int_t)model->heads, "num_key_value_heads", (json_int_t)model->kv_heads, "head_dim",
-                     (json_int_t)model->head_dim, "intermediate_size", (json_int_t)model->ffn, "max_position_embeddings",
-                     (json_int_t)model->max_positions, "hidden_act", "silu", "rms_norm_eps", model->norm_eps, "rope_theta",
-                     model->rope_theta, "attention_bias", 0, "sliding_window");
+                     (json_int_t)model->head_dim, "intermediate_size", (json_int_t)model->ffn,
+                     "max_position_embeddings", (json_int_t)model->max_positions, "hidden_act", "silu", "rms_norm_eps",
+                     model->norm_eps, "rope_theta", model->rope_theta, "attention_bias", 0, "sliding_window");
 }
 
 /* The keys that sparse families add. Returns 0 or -ENOMEM. */
@@ -44,7 +45,8 @@ static int add_experts(const struct ash_job_model *model, json_t *json)
 
     bad |= json_object_set_new(json, mixtral ? "num_local_experts" : "num_experts", json_integer(model->experts));
     bad |= json_object_set_new(json, "num_experts_per_tok", json_integer(model->experts_per_token));
-    bad |= json_object_set_new(json, mixtral ? "intermediate_size" : "moe_intermediate_size", json_integer(model->expert_ffn));
+    bad |= json_object_set_new(json, mixtral ? "intermediate_size" : "moe_intermediate_size",
+                               json_integer(model->expert_ffn));
     if (!mixtral) {
         bad |= json_object_set_new(json, "decoder_sparse_step", json_integer(1));
         bad |= json_object_set_new(json, "mlp_only_layers", json_array());

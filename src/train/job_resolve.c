@@ -19,7 +19,8 @@ static int resolve_length(struct ash_job *job, struct ash_err *err)
     if (__builtin_mul_overflow(train->global_batch, job->data.seq_tokens, &step_tokens))
         return ash_err_set(err, -EINVAL, "train.global_batch times data.seq is absurdly large");
     if (train->steps > 0 && train->tokens > 0 && train->steps != (train->tokens - 1) / step_tokens + 1)
-        return ash_err_set(err, -EINVAL, "train.steps=%lld and train.tokens=%lld contradict each other: give one of them",
+        return ash_err_set(err, -EINVAL,
+                           "train.steps=%lld and train.tokens=%lld contradict each other: give one of them",
                            (long long)train->steps, (long long)train->tokens);
     if (train->steps == 0 && train->tokens == 0)
         return ash_err_set(err, -EINVAL, "how long to train? give train.steps or train.tokens");
@@ -76,20 +77,22 @@ static int resolve_model(struct ash_job *job, struct ash_err *err)
     bool gpt2 = strcmp(ash_job_model_types[model->type], "gpt2") == 0;
     if (model->kv_heads == 0) model->kv_heads = model->heads;
     if (model->heads % model->kv_heads != 0)
-        return ash_err_set(err, -EINVAL, "model.kv_heads=%lld does not divide model.heads=%lld", (long long)model->kv_heads,
-                           (long long)model->heads);
+        return ash_err_set(err, -EINVAL, "model.kv_heads=%lld does not divide model.heads=%lld",
+                           (long long)model->kv_heads, (long long)model->heads);
     if ((model->head_dim == 0 || gpt2) && model->hidden % model->heads != 0)
         return ash_err_set(err, -EINVAL, "model.heads=%lld does not divide model.hidden=%lld", (long long)model->heads,
                            (long long)model->hidden);
-    if (gpt2 && (model->kv_heads != model->heads ||
-                 (model->head_dim != 0 && model->head_dim != model->hidden / model->heads)))
-        return ash_err_set(err, -EINVAL, "gpt2 has neither model.kv_heads nor model.head_dim of its own: leave both out");
+    if (gpt2 &&
+        (model->kv_heads != model->heads || (model->head_dim != 0 && model->head_dim != model->hidden / model->heads)))
+        return ash_err_set(err, -EINVAL,
+                           "gpt2 has neither model.kv_heads nor model.head_dim of its own: leave both out");
     if (model->head_dim == 0) model->head_dim = model->hidden / model->heads;
     if (model->head_dim > ASH_ATTN_HEAD_MAX)
-        return ash_err_set(err, -EINVAL, "a head of %lld (model.hidden / model.heads) is wider than %d", (long long)model->head_dim,
-                           ASH_ATTN_HEAD_MAX);
+        return ash_err_set(err, -EINVAL, "a head of %lld (model.hidden / model.heads) is wider than %d",
+                           (long long)model->head_dim, ASH_ATTN_HEAD_MAX);
     if (model->head_dim % 2 != 0 && !gpt2)
-        return ash_err_set(err, -EINVAL, "model.head_dim=%lld must be even for rotary positions", (long long)model->head_dim);
+        return ash_err_set(err, -EINVAL, "model.head_dim=%lld must be even for rotary positions",
+                           (long long)model->head_dim);
     if (model->ffn == 0) model->ffn = gpt2 ? 4 * model->hidden : (model->hidden * 8 / 3 + 31) / 32 * 32;
     if (model->expert_ffn == 0) model->expert_ffn = model->ffn;
     if (gpt2) model->tied = true;
@@ -106,7 +109,8 @@ int ash_job_resolve(struct ash_job *job, struct ash_err *err)
     int rc;
 
     if (job->data.train == NULL)
-        return ash_err_set(err, -EINVAL, "data.train is missing: a folder of token shards (make one with `ashlar data`)");
+        return ash_err_set(err, -EINVAL,
+                           "data.train is missing: a folder of token shards (make one with `ashlar data`)");
     if ((rc = resolve_length(job, err)) < 0) return rc;
     if ((rc = resolve_batch(job, err)) < 0) return rc;
     if ((rc = resolve_schedule(job, err)) < 0) return rc;
@@ -135,12 +139,13 @@ struct ash_guard_opts ash_job_guard(const struct ash_job *job)
 
 /* ---- comparing --------------------------------------------------------------------------------------------------- */
 
-/* Settings that may change between two parts of one run: they move work or files around, not bits. Paths are among them because
- * the hashes of what they lead to are compared instead; train.tokens because train.steps is. */
+/* Settings that may change between two parts of one run: they move work or files around, not bits. Paths are among them
+ * because the hashes of what they lead to are compared instead; train.tokens because train.steps is. */
 static const char *const free_settings[] = {
-    "model.from", "data.train", "data.valid", "data.tokenizer", "train.tokens", "train.micro_batch", "train.recompute",
-    "train.valid_every", "train.valid_batches", "train.save_every", "train.keep", "train.hash_every", "schedule.decay_share",
-    "runtime.threads", "runtime.backend", "runtime.log_level",
+    "model.from",           "data.train",        "data.valid",      "data.tokenizer",
+    "train.tokens",         "train.micro_batch", "train.recompute", "train.valid_every",
+    "train.valid_batches",  "train.save_every",  "train.keep",      "train.hash_every",
+    "schedule.decay_share", "runtime.threads",   "runtime.backend", "runtime.log_level",
 };
 
 static bool is_free(const char *key)
@@ -192,7 +197,8 @@ static int compare_table(const struct ash_opt_table *table, const void *before, 
         format_value(&table->opts[i], before, old_value, sizeof(old_value));
         format_value(&table->opts[i], now, new_value, sizeof(new_value));
         if (strcmp(old_value, new_value) != 0)
-            return ash_err_set(err, -EINVAL, "%s was %s when the checkpoint was made and is %s now", key, old_value, new_value);
+            return ash_err_set(err, -EINVAL, "%s was %s when the checkpoint was made and is %s now", key, old_value,
+                               new_value);
     }
     return 0;
 }

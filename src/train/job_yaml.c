@@ -32,8 +32,8 @@ int ash_job_print(const struct ash_job *job, char **yaml_out, struct ash_err *er
     return 0;
 }
 
-int ash_job_parse(const char *yaml, size_t size_bytes, const char *name, struct ash_job *job_out, struct ash_opts **opts_out,
-                  struct ash_err *err)
+int ash_job_parse(const char *yaml, size_t size_bytes, const char *name, struct ash_job *job_out,
+                  struct ash_opts **opts_out, struct ash_err *err)
 {
     struct ash_opt_binding bindings[ASH_JOB_SECTIONS];
     struct ash_opts *opts = NULL;

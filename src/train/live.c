@@ -8,8 +8,8 @@
 
 #include "base/clock.h"
 
-#define REDRAW_NS 100000000u    /* at most ten times a second */
-#define QUIET_NS 30000000000u   /* without a terminal: a sign of life */
+#define REDRAW_NS 100000000u  /* at most ten times a second */
+#define QUIET_NS 30000000000u /* without a terminal: a sign of life */
 #define PLAIN_LINES 20
 #define BAR_CELLS 24
 #define LINE_BYTES 512

@@ -1,5 +1,5 @@
-/* live - what a person sees while a run goes on: one line that is redrawn on a terminal, plain lines at a quiet rate elsewhere.
- * One owner thread. */
+/* live - what a person sees while a run goes on: one line that is redrawn on a terminal, plain lines at a quiet rate
+ * elsewhere. One owner thread. */
 #ifndef ASH_TRAIN_LIVE_H
 #define ASH_TRAIN_LIVE_H
 
@@ -12,10 +12,10 @@
 struct ash_live {
     FILE *out; /* NULL: silent */
     bool terminal;
-    bool drawn;             /* is there a line that must be cleared first? */
-    uint64_t shown_ns;      /* when something was last shown */
-    uint64_t every_steps;   /* of plain lines */
-    int width;              /* columns; 0: ask the terminal */
+    bool drawn;           /* is there a line that must be cleared first? */
+    uint64_t shown_ns;    /* when something was last shown */
+    uint64_t every_steps; /* of plain lines */
+    int width;            /* columns; 0: ask the terminal */
 };
 
 struct ash_live_view {
@@ -28,8 +28,8 @@ struct ash_live_view {
 
 /* terminal: out understands control sequences. width 0: the terminal's own (or 80). */
 void ash_live_init(struct ash_live *live, FILE *out, bool terminal, int width, uint64_t total_steps);
-/* Show a step: at most ten times a second on a terminal; elsewhere about twenty lines over the run, one more after thirty quiet seconds, and
- * every validation. The last step is always shown. */
+/* Show a step: at most ten times a second on a terminal; elsewhere about twenty lines over the run, one more after
+ * thirty quiet seconds, and every validation. The last step is always shown. */
 void ash_live_step(struct ash_live *live, const struct ash_live_view *view);
 /* Take the line away before anything else is printed. */
 void ash_live_clear(struct ash_live *live);

@@ -1,5 +1,5 @@
-/* optimizer: AdamW in the order of the parameters. Powers of the betas come from multiplications, not from libm, so that
- * every machine has the same corrections. */
+/* optimizer: AdamW in the order of the parameters. Powers of the betas come from multiplications, not from libm, so
+ * that every machine has the same corrections. */
 #include "train/optimizer.h"
 
 #include <math.h>
@@ -21,8 +21,10 @@ int ash_optimizer_init(struct ash_optimizer *optimizer, const struct ash_job_opt
         size_t blocks = block_count(ash_model_param(state->model, i)->count);
         if (blocks > most) most = blocks;
     }
-    if ((rc = ash_buffer_init(&optimizer->block_sums, state->exec->memory, most * sizeof(double), "gradient norm", err)) < 0 ||
-        (rc = ash_buffer_init(&optimizer->host_sums, &ash_memory_host, most * sizeof(double), "gradient norm", err)) < 0) {
+    if ((rc = ash_buffer_init(&optimizer->block_sums, state->exec->memory, most * sizeof(double), "gradient norm",
+                              err)) < 0 ||
+        (rc = ash_buffer_init(&optimizer->host_sums, &ash_memory_host, most * sizeof(double), "gradient norm", err)) <
+            0) {
         ash_optimizer_fini(optimizer);
         return rc;
     }
@@ -74,10 +76,8 @@ void ash_optimizer_update(struct ash_optimizer *optimizer, const float *grads, d
     struct ash_exec *exec = state->exec;
     float *values = ash_model_values(state->model), *m = state->m.data, *v = state->v.data;
     uint16_t *bf16 = state->bf16.data;
-    struct ash_adamw_args args = {.lr = (float)lr,
-                                  .beta1 = (float)opts->beta1,
-                                  .beta2 = (float)opts->beta2,
-                                  .eps = (float)opts->eps};
+    struct ash_adamw_args args = {
+        .lr = (float)lr, .beta1 = (float)opts->beta1, .beta2 = (float)opts->beta2, .eps = (float)opts->eps};
 
     state->updates++;
     args.grad_scale = opts->clip > 0.0 && norm > opts->clip ? (float)(opts->clip / norm) : 1.0f;

@@ -1,5 +1,5 @@
-/* optimizer - gradient norm, clipping and AdamW over all parameters of a state. Every sum has one order: squares in blocks of
- * ASH_SUMSQ_BLOCK, blocks ascending, parameters ascending, in float64. One owner thread. */
+/* optimizer - gradient norm, clipping and AdamW over all parameters of a state. Every sum has one order: squares in
+ * blocks of ASH_SUMSQ_BLOCK, blocks ascending, parameters ascending, in float64. One owner thread. */
 #ifndef ASH_TRAIN_OPTIMIZER_H
 #define ASH_TRAIN_OPTIMIZER_H
 

@@ -1,4 +1,5 @@
-/* report: numbers as JSON inside a fixed page (report.html, embedded at build time). The page draws; this file only thins out. */
+/* report: numbers as JSON inside a fixed page (report.html, embedded at build time). The page draws; this file only
+ * thins out. */
 #include "train/report.h"
 
 #include <errno.h>
@@ -55,7 +56,8 @@ static size_t bucket_begin(const struct ash_report *report, size_t bucket)
     return report->record_count * bucket / bucket_count(report->record_count);
 }
 
-/* Smallest, largest and mean finite value of a bucket, over the steps that were not skipped; NaN where there is none. */
+/* Smallest, largest and mean finite value of a bucket, over the steps that were not skipped; NaN where there is none.
+ */
 static void summarise(const struct ash_report *report, size_t bucket, value_fn value, double out[3])
 {
     double sum = 0.0;
@@ -114,7 +116,8 @@ static json_t *encode_validations(const struct ash_report *report)
         if (!isfinite((double)record->valid_loss)) continue;
         seen++;
         if (seen % stride == 0 || seen == total)
-            json_array_append_new(points, json_pack("[I, o]", (json_int_t)record->step, number((double)record->valid_loss)));
+            json_array_append_new(points,
+                                  json_pack("[I, o]", (json_int_t)record->step, number((double)record->valid_loss)));
     }
     return points;
 }
@@ -139,11 +142,11 @@ static json_t *encode(const struct ash_report *report)
 
     for (size_t i = 0; i < report->fact_count; i++)
         json_array_append_new(facts, json_pack("[s, s]", report->facts[i].label, report->facts[i].value));
-    return json_pack("{s:s, s:s, s:b, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "title", report->title, "status",
-                     report->status, "running", (int)report->running, "total", (json_int_t)report->total_steps, "written",
-                     (json_int_t)ash_clock_wall_s(), "facts", facts, "step", encode_steps(report), "loss",
-                     encode_series(report, loss_of), "lr", encode_series(report, lr_of), "norm",
-                     encode_series(report, norm_of), "speed", encode_series(report, speed_of), "valid",
+    return json_pack("{s:s, s:s, s:b, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "title", report->title,
+                     "status", report->status, "running", (int)report->running, "total",
+                     (json_int_t)report->total_steps, "written", (json_int_t)ash_clock_wall_s(), "facts", facts, "step",
+                     encode_steps(report), "loss", encode_series(report, loss_of), "lr", encode_series(report, lr_of),
+                     "norm", encode_series(report, norm_of), "speed", encode_series(report, speed_of), "valid",
                      encode_validations(report), "skipped", encode_skipped(report));
 }
 
@@ -162,11 +165,13 @@ int ash_report_write(const char *path, const struct ash_report *report, struct a
     const char *mark = strstr(ash_embed_report_html, DATA_MARK);
     struct ash_str page = {0};
     json_t *json = encode(report);
-    char *text = json != NULL ? json_dumps(json, JSON_COMPACT | JSON_REAL_PRECISION(6)) : NULL; /* more than a curve shows */
+    char *text =
+        json != NULL ? json_dumps(json, JSON_COMPACT | JSON_REAL_PRECISION(6)) : NULL; /* more than a curve shows */
     int rc;
 
     json_decref(json);
-    if (mark == NULL || text == NULL || ash_str_add(&page, ash_embed_report_html, (size_t)(mark - ash_embed_report_html)) < 0 ||
+    if (mark == NULL || text == NULL ||
+        ash_str_add(&page, ash_embed_report_html, (size_t)(mark - ash_embed_report_html)) < 0 ||
         add_script_json(&page, text) < 0 || ash_str_adds(&page, mark + sizeof(DATA_MARK) - 1) < 0)
         rc = ash_err_set(err, -ENOMEM, "no memory for the report, or a name in it is not UTF-8");
     else

@@ -1,5 +1,6 @@
-/* report - a run as one self-contained page: facts, and curves of loss, validation, learning rate, gradient norm and speed.
- * No network, no other file. Long runs are drawn from the smallest, largest and mean value of each of a bounded number of buckets. */
+/* report - a run as one self-contained page: facts, and curves of loss, validation, learning rate, gradient norm and
+ * speed. No network, no other file. Long runs are drawn from the smallest, largest and mean value of each of a bounded
+ * number of buckets. */
 #ifndef ASH_TRAIN_REPORT_H
 #define ASH_TRAIN_REPORT_H
 
@@ -13,9 +14,9 @@ struct ash_report_fact {
 };
 
 struct ash_report {
-    const char *title;   /* of the run */
-    const char *status;  /* "running", "finished", "stopped" */
-    bool running;        /* the page reloads itself */
+    const char *title;  /* of the run */
+    const char *status; /* "running", "finished", "stopped" */
+    bool running;       /* the page reloads itself */
     uint64_t total_steps;
     const struct ash_report_fact *facts;
     size_t fact_count;

@@ -88,7 +88,8 @@ static void save_or_warn(struct run *run)
         ash_run_warn(run, "step %" PRIu64 " was not saved, the next save will try again: %s",
                      ash_trainer_state(run->trainer)->step, err.text);
     else
-        ash_run_warn(run, "step %" PRIu64 " was not saved, the next save will try again and step %" PRIu64 " is kept: %s",
+        ash_run_warn(run,
+                     "step %" PRIu64 " was not saved, the next save will try again and step %" PRIu64 " is kept: %s",
                      ash_trainer_state(run->trainer)->step, run->saved_step, err.text);
 }
 
@@ -237,7 +238,8 @@ static void close_run(struct run *run)
     if (run->lock_fd >= 0) close(run->lock_fd);
 }
 
-int ash_run(const struct ash_job *job, const struct ash_run_opts *opts, struct ash_run_result *result_out, struct ash_err *err)
+int ash_run(const struct ash_job *job, const struct ash_run_opts *opts, struct ash_run_result *result_out,
+            struct ash_err *err)
 {
     struct run run = {.job = job, .opts = opts, .lock_fd = -1, .valid_loss = NAN, .saved_step = UINT64_MAX};
     bool stopped = false;
@@ -252,10 +254,8 @@ int ash_run(const struct ash_job *job, const struct ash_run_opts *opts, struct a
     if (rc == 0) rc = finish(&run, stopped, err);
     if (rc == 0) {
         const struct ash_state *state = ash_trainer_state(run.trainer);
-        *result_out = (struct ash_run_result){.step = state->step,
-                                              .state_hash = run.state_hash,
-                                              .skipped = state->guard.skipped,
-                                              .stopped = stopped};
+        *result_out = (struct ash_run_result){
+            .step = state->step, .state_hash = run.state_hash, .skipped = state->guard.skipped, .stopped = stopped};
     }
     close_run(&run);
     return rc;

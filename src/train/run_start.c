@@ -58,10 +58,11 @@ static int check_same_run(const struct run *run, const struct ash_checkpoint *ch
 static int check_same_data(const struct run *run, const struct ash_checkpoint *checkpoint, struct ash_err *err)
 {
     if (run->opts->allow_change || checkpoint->data_hash == run->facts.data_hash) return 0;
-    return ash_err_set(err, -EINVAL,
-                       "cannot resume as the same run (--allow-change goes on all the same): data.train (%s) holds other data than "
-                       "when the checkpoint was made",
-                       run->job->data.train);
+    return ash_err_set(
+        err, -EINVAL,
+        "cannot resume as the same run (--allow-change goes on all the same): data.train (%s) holds other data than "
+        "when the checkpoint was made",
+        run->job->data.train);
 }
 
 static int open_trainer(struct run *run, const char *weights_dir, struct ash_err *err)
@@ -91,7 +92,8 @@ static int resume(struct run *run, struct ash_err *err)
     int rc = ash_checkpoint_find(run->checkpoints, &checkpoint, err);
 
     if (rc < 0) return ash_err_prefix(err, rc, "%s: nothing there can be resumed", run->checkpoints);
-    if (checkpoint.skipped != NULL) ash_log(ASH_LOG_WARN, "going back to step %" PRIu64 ": %s", checkpoint.step, checkpoint.skipped);
+    if (checkpoint.skipped != NULL)
+        ash_log(ASH_LOG_WARN, "going back to step %" PRIu64 ": %s", checkpoint.step, checkpoint.skipped);
     rc = resume_from(run, &checkpoint, err);
     ash_checkpoint_fini(&checkpoint);
     return rc;
@@ -101,7 +103,8 @@ static int start_or_resume(struct run *run, struct ash_err *err)
 {
     if (!ash_checkpoint_exists(run->checkpoints)) return open_trainer(run, NULL, err);
     if (run->opts->resume) return resume(run, err);
-    return ash_err_set(err, -EEXIST, "%s already holds a run: add --resume to go on with it, or choose another folder with --out",
+    return ash_err_set(err, -EEXIST,
+                       "%s already holds a run: add --resume to go on with it, or choose another folder with --out",
                        run->opts->dir);
 }
 

@@ -49,11 +49,13 @@ static void say_data(const struct run *run, char *buf)
     char train[32], valid[32];
 
     if (run->facts.valid_sequences == 0)
-        snprintf(buf, FACT_BYTES, "%s tokens, no validation", ash_live_short((double)run->facts.train_tokens, train, sizeof(train)));
+        snprintf(buf, FACT_BYTES, "%s tokens, no validation",
+                 ash_live_short((double)run->facts.train_tokens, train, sizeof(train)));
     else
         snprintf(buf, FACT_BYTES, "%s tokens, validation on %s",
                  ash_live_short((double)run->facts.train_tokens, train, sizeof(train)),
-                 ash_live_short((double)run->facts.valid_sequences * (double)run->job->data.seq_tokens, valid, sizeof(valid)));
+                 ash_live_short((double)run->facts.valid_sequences * (double)run->job->data.seq_tokens, valid,
+                                sizeof(valid)));
 }
 
 static void say_length(const struct run *run, char *buf)
@@ -116,9 +118,11 @@ static void warn_of_memory(struct run *run)
     char need[32], have[32];
 
     if (present <= 0.0 || needed_bytes(run) < present) return;
-    ash_run_warn(run, "this run needs %sB of memory and the machine has %sB: fewer train.grains, a smaller train.micro_batch or "
-                      "train.recompute=full need less",
-                 ash_live_short(needed_bytes(run), need, sizeof(need)), ash_live_short(present, have, sizeof(have)));
+    ash_run_warn(
+        run,
+        "this run needs %sB of memory and the machine has %sB: fewer train.grains, a smaller train.micro_batch or "
+        "train.recompute=full need less",
+        ash_live_short(needed_bytes(run), need, sizeof(need)), ash_live_short(present, have, sizeof(have)));
 }
 
 void ash_run_print_start(struct run *run)
@@ -127,7 +131,8 @@ void ash_run_print_start(struct run *run)
     char text[FACT_BYTES];
 
     if (run->facts.tokenizer_dir == NULL)
-        ash_run_warn(run, "no tokenizer.json beside the data: the model is saved without one (data.tokenizer names a folder)");
+        ash_run_warn(
+            run, "no tokenizer.json beside the data: the model is saved without one (data.tokenizer names a folder)");
     warn_of_memory(run);
     if (screen == NULL) return;
     for (size_t i = 0; i < ASH_COUNT(fact_table); i++) {
@@ -146,7 +151,8 @@ static void print_outcome(const struct run *run, FILE *screen)
     const struct ash_state *state = ash_trainer_state(run->trainer);
     char time[32];
 
-    fprintf(screen, "%" PRIu64 " steps in %s", state->step, ash_clock_format(ash_run_elapsed_s(run), time, sizeof(time)));
+    fprintf(screen, "%" PRIu64 " steps in %s", state->step,
+            ash_clock_format(ash_run_elapsed_s(run), time, sizeof(time)));
     if (last != NULL) fprintf(screen, ", loss %.4f", (double)last->loss);
     if (!isnan(run->valid_loss)) fprintf(screen, ", validation loss %.4f", run->valid_loss);
     if (state->guard.skipped > 0) fprintf(screen, ", %" PRIu64 " steps skipped", state->guard.skipped);

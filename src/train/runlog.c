@@ -186,7 +186,8 @@ static int add_line(struct ash_str *line, const struct ash_log_record *record)
     bad |= add_number(line, "time_s", record->time_s, 9);
     bad |= ash_str_addf(line, ",\"skipped\":%s", record->skipped ? "true" : "false");
     if (!isnan(record->valid_loss)) bad |= add_number(line, "valid_loss", (double)record->valid_loss, 9);
-    if (record->hashed) bad |= ash_str_addf(line, ",\"state_hash\":\"%016llx\"", (unsigned long long)record->state_hash);
+    if (record->hashed)
+        bad |= ash_str_addf(line, ",\"state_hash\":\"%016llx\"", (unsigned long long)record->state_hash);
     bad |= ash_str_adds(line, "}\n");
     return bad != 0 ? -ENOMEM : 0;
 }

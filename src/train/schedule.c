@@ -5,7 +5,8 @@
 
 #define PI 3.14159265358979323846
 
-/* (1 + cos(pi x)) / 2 for x in [0, 1]: the square of cos(pi x / 2), whose Taylor series has converged to double by x^22. */
+/* (1 + cos(pi x)) / 2 for x in [0, 1]: the square of cos(pi x / 2), whose Taylor series has converged to double by
+ * x^22. */
 static double half_cosine(double x)
 {
     double angle = x * (PI / 2.0), term = 1.0, sum = 1.0;
@@ -43,7 +44,6 @@ static double height(const struct ash_schedule *schedule, uint64_t step)
 
 double ash_schedule_lr(const struct ash_schedule *schedule, uint64_t step)
 {
-    if (step < schedule->warmup_steps)
-        return schedule->peak_lr * (double)(step + 1) / (double)schedule->warmup_steps;
+    if (step < schedule->warmup_steps) return schedule->peak_lr * (double)(step + 1) / (double)schedule->warmup_steps;
     return schedule->peak_lr * (schedule->final_share + (1.0 - schedule->final_share) * height(schedule, step));
 }

@@ -1,4 +1,5 @@
-/* state: weights and moments side by side at the same offsets, and a hash over them that any split of the work agrees on. */
+/* state: weights and moments side by side at the same offsets, and a hash over them that any split of the work agrees
+ * on. */
 #include "train/state.h"
 
 #include <stdatomic.h>
@@ -10,7 +11,8 @@
 
 #define CHUNK_WORDS ((size_t)1 << 14) /* one unit of the parallel loops */
 
-int ash_state_init(struct ash_state *state, struct ash_exec *exec, struct ash_model *model, bool bf16, struct ash_err *err)
+int ash_state_init(struct ash_state *state, struct ash_exec *exec, struct ash_model *model, bool bf16,
+                   struct ash_err *err)
 {
     struct ash_state fresh = {.exec = exec};
     size_t size = ash_model_size(model);
@@ -65,7 +67,8 @@ void ash_state_refresh(struct ash_state *state)
 
 size_t ash_state_bytes(const struct ash_state *state)
 {
-    return ash_model_size(state->model) * sizeof(float) + state->m.size_bytes + state->v.size_bytes + state->bf16.size_bytes;
+    return ash_model_size(state->model) * sizeof(float) + state->m.size_bytes + state->v.size_bytes +
+           state->bf16.size_bytes;
 }
 
 struct hash_ctx {
@@ -80,7 +83,8 @@ static void hash_range(void *ctx, size_t begin, size_t end, int worker)
     struct hash_ctx *hash = ctx;
     size_t first = begin * CHUNK_WORDS;
     size_t last = end * CHUNK_WORDS < hash->count ? end * CHUNK_WORDS : hash->count;
-    uint64_t part = ash_hash_words((const uint32_t *)(const void *)(hash->values + first), last - first, first, hash->seed);
+    uint64_t part =
+        ash_hash_words((const uint32_t *)(const void *)(hash->values + first), last - first, first, hash->seed);
 
     (void)worker;
     atomic_fetch_add_explicit(&hash->sum, part, memory_order_relaxed);

@@ -1,5 +1,6 @@
 /* state - what a training run is at a step: weights, the optimizer's moments, counters and the guard's statistics.
- * Its hash depends on names and values alone: not on layout, padding, file split or who holds which part. One owner thread. */
+ * Its hash depends on names and values alone: not on layout, padding, file split or who holds which part. One owner
+ * thread. */
 #ifndef ASH_TRAIN_STATE_H
 #define ASH_TRAIN_STATE_H
 
@@ -11,8 +12,8 @@
 #include "model/model.h"
 #include "train/guard.h"
 
-/* Caller's storage. m and v hold ash_model_size floats each, at the offsets of the parameters; bf16 is the working copy of the
- * weights, empty in float32 runs. */
+/* Caller's storage. m and v hold ash_model_size floats each, at the offsets of the parameters; bf16 is the working copy
+ * of the weights, empty in float32 runs. */
 struct ash_state {
     struct ash_model *model;
     struct ash_exec *exec;
@@ -22,9 +23,10 @@ struct ash_state {
     struct ash_guard_stats guard;
 };
 
-/* Step 0 around an owned model, which state takes over on success. Borrows exec until fini. bf16: the forward pass works on a bf16
- * copy. */
-int ash_state_init(struct ash_state *state, struct ash_exec *exec, struct ash_model *model, bool bf16, struct ash_err *err);
+/* Step 0 around an owned model, which state takes over on success. Borrows exec until fini. bf16: the forward pass
+ * works on a bf16 copy. */
+int ash_state_init(struct ash_state *state, struct ash_exec *exec, struct ash_model *model, bool bf16,
+                   struct ash_err *err);
 /* Free, the model too; a zeroed struct is a no-op. */
 void ash_state_fini(struct ash_state *state);
 /* After the weights were written from outside: bring the working copies up to date. */
@@ -32,7 +34,8 @@ void ash_state_refresh(struct ash_state *state);
 /* Bytes of weights, moments and working copy. */
 size_t ash_state_bytes(const struct ash_state *state);
 
-/* Sum over every tensor of ash_hash_words seeded by "weights/<name>", "m/<name>", "v/<name>", mixed with step and updates. */
+/* Sum over every tensor of ash_hash_words seeded by "weights/<name>", "m/<name>", "v/<name>", mixed with step and
+ * updates. */
 uint64_t ash_state_hash(const struct ash_state *state);
 
 #endif

@@ -52,7 +52,8 @@ static bool try_tokenizer(struct ash_trainer *trainer, const char *dir)
 {
     char path[PATH_MAX];
 
-    if (dir == NULL || ash_path_join(path, sizeof(path), dir, "tokenizer.json") < 0 || !ash_path_exists(path)) return false;
+    if (dir == NULL || ash_path_join(path, sizeof(path), dir, "tokenizer.json") < 0 || !ash_path_exists(path))
+        return false;
     snprintf(trainer->tokenizer_dir, sizeof(trainer->tokenizer_dir), "%s", dir);
     return true;
 }
@@ -141,10 +142,11 @@ static int check_fit(const struct ash_trainer *trainer, const struct ash_model *
     if (trainer->valid != NULL && ash_dataset_vocab_size(trainer->valid) > data_vocab)
         data_vocab = ash_dataset_vocab_size(trainer->valid);
     if (data_vocab > config->vocab)
-        return ash_err_set(err, -EINVAL,
-                           "the data hold token ids up to %zu but the model's vocabulary has only %zu: set model.vocab=0, or "
-                           "tokenize with the model's own tokenizer",
-                           data_vocab - 1, config->vocab);
+        return ash_err_set(
+            err, -EINVAL,
+            "the data hold token ids up to %zu but the model's vocabulary has only %zu: set model.vocab=0, or "
+            "tokenize with the model's own tokenizer",
+            data_vocab - 1, config->vocab);
     if ((size_t)trainer->job->data.seq_tokens > config->max_positions)
         return ash_err_set(err, -EINVAL, "data.seq=%lld is longer than the model's %zu positions",
                            (long long)trainer->job->data.seq_tokens, config->max_positions);
@@ -182,7 +184,8 @@ static int open_step(struct ash_trainer *trainer, struct ash_err *err)
     return ash_optimizer_init(&trainer->optimizer, &job->optimizer, &trainer->state, err);
 }
 
-int ash_trainer_open(const struct ash_job *job, const char *weights_dir, struct ash_trainer **trainer_out, struct ash_err *err)
+int ash_trainer_open(const struct ash_job *job, const char *weights_dir, struct ash_trainer **trainer_out,
+                     struct ash_err *err)
 {
     struct ash_trainer *trainer = calloc(1, sizeof(*trainer));
     int rc;
@@ -247,7 +250,8 @@ static int run_grain(struct ash_trainer *trainer, uint64_t grain, float scale, s
 }
 
 /* Sum of losses and of gradients (scaled to the mean over targets) of the whole step. */
-static int run_grains(struct ash_trainer *trainer, uint64_t targets, double *loss_out, float **grads_out, struct ash_err *err)
+static int run_grains(struct ash_trainer *trainer, uint64_t targets, double *loss_out, float **grads_out,
+                      struct ash_err *err)
 {
     float scale = targets > 0 ? (float)(1.0 / (double)targets) : 0.0f;
 
@@ -265,7 +269,8 @@ int ash_trainer_step(struct ash_trainer *trainer, struct ash_step *step_out, str
     const struct ash_job *job = trainer->job;
     struct ash_state *state = &trainer->state;
     uint64_t slots = (uint64_t)job->train.global_batch;
-    struct ash_feed_slice whole = {.dataset = trainer->train, .step = state->step, .slots_per_step = slots, .count = slots};
+    struct ash_feed_slice whole = {
+        .dataset = trainer->train, .step = state->step, .slots_per_step = slots, .count = slots};
     struct ash_step step = {.step = state->step + 1, .tokens = slots * (uint64_t)job->data.seq_tokens};
     double loss_sum;
     float *grads;

@@ -1,5 +1,6 @@
-/* trainer - one training step after another on one process. A step is a pure function of (state, step number, global batch): threads,
- * micro-batches and recomputation never change a bit. Files, screens and signals are the business of run.h. One owner thread. */
+/* trainer - one training step after another on one process. A step is a pure function of (state, step number, global
+ * batch): threads, micro-batches and recomputation never change a bit. Files, screens and signals are the business of
+ * run.h. One owner thread. */
 #ifndef ASH_TRAIN_TRAINER_H
 #define ASH_TRAIN_TRAINER_H
 
@@ -13,9 +14,9 @@ struct ash_trainer;
 
 /* What one step did. */
 struct ash_step {
-    uint64_t step;  /* number of steps done with this one: 1 is the first */
-    double loss;    /* mean over targets; its float32 bits are the loss_bits of the log */
-    double norm;    /* of the gradient, before clipping */
+    uint64_t step; /* number of steps done with this one: 1 is the first */
+    double loss;   /* mean over targets; its float32 bits are the loss_bits of the log */
+    double norm;   /* of the gradient, before clipping */
     double lr;
     uint64_t tokens, targets;
     enum ash_guard_verdict verdict; /* anything but ASH_GUARD_OK: the weights are as they were */
@@ -32,9 +33,10 @@ struct ash_trainer_facts {
     uint64_t data_hash;
 };
 
-/* Build everything that a resolved job needs. weights_dir: a Hugging Face folder whose weights to take (a checkpoint's); NULL: those of
- * job->model. Borrows job until close. */
-int ash_trainer_open(const struct ash_job *job, const char *weights_dir, struct ash_trainer **trainer_out, struct ash_err *err);
+/* Build everything that a resolved job needs. weights_dir: a Hugging Face folder whose weights to take (a
+ * checkpoint's); NULL: those of job->model. Borrows job until close. */
+int ash_trainer_open(const struct ash_job *job, const char *weights_dir, struct ash_trainer **trainer_out,
+                     struct ash_err *err);
 void ash_trainer_close(struct ash_trainer *trainer);
 
 /* One step. On error (damaged data) the state is as it was before. */

@@ -1,4 +1,5 @@
-/* The guard: what it lets through, what it leaves out, when it gives up, and that its memory survives a checkpoint bit for bit. */
+/* The guard: what it lets through, what it leaves out, when it gives up, and that its memory survives a checkpoint bit
+ * for bit. */
 #include <errno.h>
 #include <math.h>
 #include <setjmp.h>
@@ -10,7 +11,8 @@
 
 #include "train/guard.h"
 
-static const struct ash_guard_opts opts = {.norm_factor = 10, .norm_floor = 1.0, .loss_factor = 2, .warmup_steps = 5, .max_skips = 3};
+static const struct ash_guard_opts opts = {
+    .norm_factor = 10, .norm_floor = 1.0, .loss_factor = 2, .warmup_steps = 5, .max_skips = 3};
 
 static struct ash_guard_stats warmed_up(void)
 {
@@ -99,7 +101,8 @@ static void test_nan_stop_ends_at_once(void **state)
 
 static void test_statistics_survive_json(void **state)
 {
-    struct ash_guard_stats before = {.accepted = 7, .skipped = 3, .skipped_in_row = 2, .norm_mean = 1.0 / 3.0, .loss_mean = 0.1 + 0.2};
+    struct ash_guard_stats before = {
+        .accepted = 7, .skipped = 3, .skipped_in_row = 2, .norm_mean = 1.0 / 3.0, .loss_mean = 0.1 + 0.2};
     struct ash_guard_stats after = {0};
     json_t *json = ash_guard_encode(&before);
     char *text = json_dumps(json, 0);

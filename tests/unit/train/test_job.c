@@ -1,5 +1,5 @@
-/* Jobs: what is refused with which words, what numbers stand where a setting says "choose", YAML and back, and that every model
- * type gives a config.json that the model code takes. */
+/* Jobs: what is refused with which words, what numbers stand where a setting says "choose", YAML and back, and that
+ * every model type gives a config.json that the model code takes. */
 #include "unit/train/tiny.h"
 
 #include <errno.h>
@@ -25,7 +25,8 @@ static void test_contradictions_are_named(void **state)
     expect_refusal(SETTINGS("train.grains=5"), "train.grains=5 does not divide train.global_batch=12");
     expect_refusal(SETTINGS("train.micro_batch=3"), "train.micro_batch=3 does not divide a grain of 4");
     expect_refusal(SETTINGS("schedule.warmup=21"), "schedule.warmup=21 is longer than the run of 20");
-    expect_refusal(SETTINGS("schedule.kind=wsd", "schedule.warmup=10", "schedule.decay_steps=11"), "do not fit into 20 steps");
+    expect_refusal(SETTINGS("schedule.kind=wsd", "schedule.warmup=10", "schedule.decay_steps=11"),
+                   "do not fit into 20 steps");
     expect_refusal(SETTINGS("model.kv_heads=3"), "model.kv_heads=3 does not divide model.heads=4");
     expect_refusal(SETTINGS("model.hidden=18"), "model.heads=4 does not divide model.hidden=18");
     expect_refusal(SETTINGS("model.head_dim=7"), "model.head_dim=7 must be even");
@@ -51,7 +52,10 @@ static void test_choices_are_made(void **state)
     static const struct {
         const char *batch;
         int64_t grains;
-    } cases[] = {{"train.global_batch=64", 8}, {"train.global_batch=12", 4}, {"train.global_batch=6", 2}, {"train.global_batch=7", 1}};
+    } cases[] = {{"train.global_batch=64", 8},
+                 {"train.global_batch=12", 4},
+                 {"train.global_batch=6", 2},
+                 {"train.global_batch=7", 1}};
     struct tiny tiny;
 
     (void)state;
@@ -64,7 +68,8 @@ static void test_choices_are_made(void **state)
     assert_int_equal(tiny.job.train.steps, 6);
     assert_int_equal(tiny.job.train.micro_batch, 4);
     tiny_close(&tiny);
-    tiny_open(&tiny, SETTINGS("data.seq=1024", "train.global_batch=36", "train.grains=3")); /* 12 sequences a grain, 4 fill a pass */
+    tiny_open(&tiny, SETTINGS("data.seq=1024", "train.global_batch=36",
+                              "train.grains=3")); /* 12 sequences a grain, 4 fill a pass */
     assert_int_equal(tiny.job.train.micro_batch, 4);
     tiny_close(&tiny);
     tiny_open(&tiny, SETTINGS("schedule.kind=wsd", "schedule.decay_share=0.25", "model.ffn=0", "model.kv_heads=0"));
@@ -127,8 +132,9 @@ static void test_every_type_gives_a_config(void **state)
         char type[64];
 
         snprintf(type, sizeof(type), "model.type=%s", ash_job_model_types[i]);
-        tiny_open(&tiny, SETTINGS(type, gpt2 ? "model.kv_heads=0" : "model.head_dim=6", "model.experts=6", "model.expert_ffn=24",
-                                  "model.experts_per_token=3", "model.rope_theta=5000", "model.init_std=0.5"));
+        tiny_open(&tiny, SETTINGS(type, gpt2 ? "model.kv_heads=0" : "model.head_dim=6", "model.experts=6",
+                                  "model.expert_ffn=24", "model.experts_per_token=3", "model.rope_theta=5000",
+                                  "model.init_std=0.5"));
         assert_int_equal(ash_job_config(&tiny.job.model, 300, 7, &json, &err), 0);
         if (ash_model_config_parse(json, &config, &err) < 0) fail_msg("%s: %s", type, err.text);
         assert_int_equal(config.vocab, 300);

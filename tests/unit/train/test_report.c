@@ -1,5 +1,5 @@
-/* The report: the JSON inside the page holds the run's numbers, thinned out without losing the smallest and the largest, and no
- * name can break out of it. */
+/* The report: the JSON inside the page holds the run's numbers, thinned out without losing the smallest and the
+ * largest, and no name can break out of it. */
 #include "unit/storage/scratch.h"
 
 #include <math.h>
@@ -56,8 +56,13 @@ static void test_a_short_run_is_shown_step_by_step(void **state)
 {
     struct ash_log_record *records = make_records(50);
     struct ash_report_fact facts[] = {{"model", "llama"}};
-    struct ash_report report = {.title = "t", .status = "finished", .total_steps = 60, .facts = facts, .fact_count = 1,
-                                .records = records, .record_count = 50};
+    struct ash_report report = {.title = "t",
+                                .status = "finished",
+                                .total_steps = 60,
+                                .facts = facts,
+                                .fact_count = 1,
+                                .records = records,
+                                .record_count = 50};
 
     (void)state;
     records[6].skipped = true;
@@ -81,7 +86,11 @@ static void test_a_long_run_keeps_extremes(void **state)
 {
     size_t count = 100003;
     struct ash_log_record *records = make_records(count);
-    struct ash_report report = {.title = "t", .status = "running", .running = true, .total_steps = count, .records = records,
+    struct ash_report report = {.title = "t",
+                                .status = "running",
+                                .running = true,
+                                .total_steps = count,
+                                .records = records,
                                 .record_count = count};
     double low = 1e9, high = 0.0;
 
@@ -115,7 +124,8 @@ static void test_an_empty_run_has_a_page(void **state)
 static void test_names_cannot_break_out(void **state)
 {
     struct ash_report_fact facts[] = {{"data", "</script><script>alert(1)</script>"}};
-    struct ash_report report = {.title = "a\"b<!--", .status = "stopped", .total_steps = 5, .facts = facts, .fact_count = 1};
+    struct ash_report report = {
+        .title = "a\"b<!--", .status = "stopped", .total_steps = 5, .facts = facts, .fact_count = 1};
     char *page = NULL;
 
     (void)state;

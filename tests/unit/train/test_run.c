@@ -1,5 +1,5 @@
-/* A run in its folder: stopped and resumed at every step, saved on a full disk, damaged, changed, locked; each time the end is the
- * end of the run that nothing happened to. */
+/* A run in its folder: stopped and resumed at every step, saved on a full disk, damaged, changed, locked; each time the
+ * end is the end of the run that nothing happened to. */
 #include "unit/train/tiny.h"
 
 #include <dirent.h>
@@ -213,12 +213,15 @@ static void test_stopped_and_resumed_at_every_step(void **state)
 
 static void test_stopped_at_all_steps_of_one_run(void **state)
 {
-    static const char *const changes[] = {"train.micro_batch=1", "train.recompute=full", "runtime.threads=3", "train.keep=1"};
+    static const char *const changes[] = {"train.micro_batch=1", "train.recompute=full", "runtime.threads=3",
+                                          "train.keep=1"};
     struct ash_run_result result = {0};
 
     (void)state;
     for (int at = 1; at < STEPS; at++) {
-        run_well(&(struct run_setup){.dir = "often", .resume = true, .stop_after = 1, .settings = SETTINGS(changes[at % 4])}, &result);
+        run_well(
+            &(struct run_setup){.dir = "often", .resume = true, .stop_after = 1, .settings = SETTINGS(changes[at % 4])},
+            &result);
         assert_true(result.stopped);
         assert_int_equal(result.step, at);
     }
@@ -268,11 +271,14 @@ static void test_changes_that_would_change_bits_are_named(void **state)
     (void)state;
     run_well(&(struct run_setup){.dir = "change", .stop_after = 4}, &result);
     for (size_t i = 0; i < 8; i++)
-        expect_refusal(&(struct run_setup){.dir = "change", .resume = true, .settings = SETTINGS(cases[i].setting)}, -EINVAL,
-                       cases[i].says);
+        expect_refusal(&(struct run_setup){.dir = "change", .resume = true, .settings = SETTINGS(cases[i].setting)},
+                       -EINVAL, cases[i].says);
     expect_refusal(&(struct run_setup){.dir = "change", .resume = true, .settings = SETTINGS("train.seed=2")}, -EINVAL,
                    "--allow-change");
-    run_well(&(struct run_setup){.dir = "change", .resume = true, .allow_change = true, .settings = SETTINGS("train.steps=22")}, &result);
+    run_well(
+        &(struct run_setup){
+            .dir = "change", .resume = true, .allow_change = true, .settings = SETTINGS("train.steps=22")},
+        &result);
     assert_int_equal(result.step, 22);
 }
 
@@ -285,10 +291,12 @@ static void test_other_data_are_noticed(void **state)
     run_well(&(struct run_setup){.dir = "data", .stop_after = 4}, &result);
     tiny_data(scratch_path("train2"), 3, 2000);
     snprintf(other, sizeof(other), "data.train=%s", scratch_path("train2"));
-    expect_refusal(&(struct run_setup){.dir = "data", .resume = true, .settings = SETTINGS(other)}, -EINVAL, "other data");
+    expect_refusal(&(struct run_setup){.dir = "data", .resume = true, .settings = SETTINGS(other)}, -EINVAL,
+                   "other data");
     tiny_data(scratch_path("train3"), 1, 2000);
     snprintf(other, sizeof(other), "data.train=%s", scratch_path("train3"));
-    run_well(&(struct run_setup){.dir = "data", .resume = true, .settings = SETTINGS(other)}, &result); /* the same data elsewhere */
+    run_well(&(struct run_setup){.dir = "data", .resume = true, .settings = SETTINGS(other)},
+             &result); /* the same data elsewhere */
     assert_whole(&result, "data");
 }
 
@@ -354,7 +362,10 @@ static void test_a_full_disk_does_not_end_the_run(void **state)
     struct ash_run_result result = {0};
 
     (void)state;
-    run_well(&(struct run_setup){.dir = "full", .settings = SETTINGS("train.save_every=1", "train.keep=0"), .on_step = fill_disk}, &result);
+    run_well(&(struct run_setup){.dir = "full",
+                                 .settings = SETTINGS("train.save_every=1", "train.keep=0"),
+                                 .on_step = fill_disk},
+             &result);
     assert_whole(&result, "full");
     assert_true(exists("full", "checkpoints/step-000003") && exists("full", "checkpoints/step-000008"));
     for (int i = 4; i < 8; i++) {
@@ -370,7 +381,9 @@ static void test_a_failed_last_save_is_an_error(void **state)
     struct ash_run_result result = {0};
 
     (void)state;
-    assert_true(run(&(struct run_setup){.dir = "last", .settings = SETTINGS("train.save_every=10"), .on_step = fill_disk_for_good},
+    assert_true(run(&(struct run_setup){.dir = "last",
+                                        .settings = SETTINGS("train.save_every=10"),
+                                        .on_step = fill_disk_for_good},
                     &result) < 0);
     fill_disk(0);
     assert_non_null(strstr(err.text, "the last step (20) could not be saved"));
@@ -436,7 +449,8 @@ static void test_training_goes_on_from_a_folder(void **state)
     read_log("whole", from_new);
     read_log("more", from_old);
     assert_string_not_equal(from_new[0].loss_bits, from_old[0].loss_bits);
-    run_well(&(struct run_setup){.dir = "more2", .settings = SETTINGS(from, "train.steps=3"), .stop_after = 1}, &result);
+    run_well(&(struct run_setup){.dir = "more2", .settings = SETTINGS(from, "train.steps=3"), .stop_after = 1},
+             &result);
     run_well(&(struct run_setup){.dir = "more2", .settings = SETTINGS(from, "train.steps=3"), .resume = true}, &result);
     assert_same_log("more2", "more");
 }

@@ -1,4 +1,5 @@
-/* The log: what is written is read back; resuming drops what came later and what a crash cut short; a full disk loses no line. */
+/* The log: what is written is read back; resuming drops what came later and what a crash cut short; a full disk loses
+ * no line. */
 #include "unit/storage/scratch.h"
 
 #include <errno.h>
@@ -45,7 +46,8 @@ static void assert_steps(const struct ash_runlog *log, uint64_t last)
         if (isnan(expected.valid_loss)) expected.valid_loss = found.valid_loss = 0.0f;
         assert_int_equal(found.step, expected.step);
         assert_int_equal(found.tokens, expected.tokens);
-        assert_true(found.time_s == expected.time_s && found.loss == expected.loss && found.grad_norm == expected.grad_norm);
+        assert_true(found.time_s == expected.time_s && found.loss == expected.loss &&
+                    found.grad_norm == expected.grad_norm);
         assert_true(found.lr == expected.lr && found.tokens_per_s == expected.tokens_per_s);
         assert_true(found.valid_loss == expected.valid_loss && found.skipped == expected.skipped);
         assert_true(found.hashed == expected.hashed && found.state_hash == expected.state_hash);

@@ -15,7 +15,8 @@ static void assert_near(double value, double expected)
 
 static void test_warmup_is_linear_and_reaches_the_peak(void **state)
 {
-    struct ash_schedule s = {.kind = ASH_SCHEDULE_CONSTANT, .steps = 100, .warmup_steps = 10, .peak_lr = 0.5, .final_share = 0.1};
+    struct ash_schedule s = {
+        .kind = ASH_SCHEDULE_CONSTANT, .steps = 100, .warmup_steps = 10, .peak_lr = 0.5, .final_share = 0.1};
 
     (void)state;
     for (uint64_t i = 0; i < 10; i++)
@@ -26,7 +27,8 @@ static void test_warmup_is_linear_and_reaches_the_peak(void **state)
 
 static void test_cosine_follows_libm(void **state)
 {
-    struct ash_schedule s = {.kind = ASH_SCHEDULE_COSINE, .steps = 1000, .warmup_steps = 100, .peak_lr = 1.0, .final_share = 0.1};
+    struct ash_schedule s = {
+        .kind = ASH_SCHEDULE_COSINE, .steps = 1000, .warmup_steps = 100, .peak_lr = 1.0, .final_share = 0.1};
 
     (void)state;
     for (uint64_t i = 100; i <= 1000; i++)
@@ -36,8 +38,12 @@ static void test_cosine_follows_libm(void **state)
 
 static void test_wsd_is_level_then_falls(void **state)
 {
-    struct ash_schedule s = {
-        .kind = ASH_SCHEDULE_WSD, .steps = 100, .warmup_steps = 5, .decay_steps = 20, .peak_lr = 2.0, .final_share = 0.0};
+    struct ash_schedule s = {.kind = ASH_SCHEDULE_WSD,
+                             .steps = 100,
+                             .warmup_steps = 5,
+                             .decay_steps = 20,
+                             .peak_lr = 2.0,
+                             .final_share = 0.0};
 
     (void)state;
     for (uint64_t i = 5; i <= 80; i++)
@@ -49,12 +55,14 @@ static void test_wsd_is_level_then_falls(void **state)
 
 static void test_degenerate_lengths(void **state)
 {
-    struct ash_schedule s = {.kind = ASH_SCHEDULE_COSINE, .steps = 1, .warmup_steps = 1, .peak_lr = 3.0, .final_share = 0.5};
+    struct ash_schedule s = {
+        .kind = ASH_SCHEDULE_COSINE, .steps = 1, .warmup_steps = 1, .peak_lr = 3.0, .final_share = 0.5};
 
     (void)state;
     assert_near(ash_schedule_lr(&s, 0), 3.0);
     assert_near(ash_schedule_lr(&s, 1), 1.5);
-    s = (struct ash_schedule){.kind = ASH_SCHEDULE_WSD, .steps = 4, .decay_steps = 9, .peak_lr = 1.0, .final_share = 1.0};
+    s = (struct ash_schedule){
+        .kind = ASH_SCHEDULE_WSD, .steps = 4, .decay_steps = 9, .peak_lr = 1.0, .final_share = 1.0};
     for (uint64_t i = 0; i < 6; i++)
         assert_near(ash_schedule_lr(&s, i), 1.0);
 }

@@ -1,5 +1,5 @@
-/* The trainer: a step depends on nothing but state, number and batch. Threads, micro-batches and recomputation leave every bit
- * alone, in float32 and bf16 and in every family; bad steps leave the weights alone; learning happens. */
+/* The trainer: a step depends on nothing but state, number and batch. Threads, micro-batches and recomputation leave
+ * every bit alone, in float32 and bf16 and in every family; bad steps leave the weights alone; learning happens. */
 #include "unit/train/tiny.h"
 
 #include <errno.h>
@@ -92,8 +92,8 @@ static void test_every_family_trains_to_the_same_bits(void **state)
     (void)state;
     for (size_t i = 0; i < 6; i++) {
         struct outcome plain = train(SETTINGS(types[i], "model.experts=4", "runtime.threads=1", "train.micro_batch=4"));
-        struct outcome other = train(SETTINGS(types[i], "model.experts=4", "runtime.threads=3", "train.micro_batch=1",
-                                              "train.recompute=full"));
+        struct outcome other = train(
+            SETTINGS(types[i], "model.experts=4", "runtime.threads=3", "train.micro_batch=1", "train.recompute=full"));
         assert_same(&plain, &other);
     }
     struct outcome plain = train(SETTINGS("model.type=gpt2", "model.kv_heads=0", "train.micro_batch=4", "model.ffn=0"));
@@ -108,9 +108,14 @@ static void test_every_family_trains_to_the_same_bits(void **state)
 /* The hash must be able to tell runs apart, or the tests above say nothing. */
 static void test_what_counts_changes_the_hash(void **state)
 {
-    static const char *const changes[] = {"train.seed=2",         "optimizer.lr=0.0101",       "optimizer.decay=all",
-                                          "train.precision=bf16", "optimizer.weight_decay=0.2", "schedule.warmup=4",
-                                          "optimizer.clip=0.01",  "train.grains=12"};
+    static const char *const changes[] = {"train.seed=2",
+                                          "optimizer.lr=0.0101",
+                                          "optimizer.decay=all",
+                                          "train.precision=bf16",
+                                          "optimizer.weight_decay=0.2",
+                                          "schedule.warmup=4",
+                                          "optimizer.clip=0.01",
+                                          "train.grains=12"};
     struct outcome base = train(NULL);
 
     (void)state;

@@ -1,4 +1,5 @@
-/* tiny - sums of two digits as a data folder, and a job that a model of a few thousand weights trains in milliseconds. */
+/* tiny - sums of two digits as a data folder, and a job that a model of a few thousand weights trains in milliseconds.
+ */
 #ifndef TEST_TRAIN_TINY_H
 #define TEST_TRAIN_TINY_H
 
@@ -51,10 +52,10 @@ struct tiny {
 
 static inline int tiny_try(struct tiny *tiny, const char *const *settings, struct ash_err *err)
 {
-    const char *base[] = {"model.hidden=16",     "model.layers=2",     "model.heads=4",       "model.kv_heads=2",
-                          "model.ffn=32",        "data.seq=16",        "train.steps=20",      "train.global_batch=12",
-                          "train.grains=3",      "train.valid_every=5", "train.save_every=0", "train.hash_every=1",
-                          "optimizer.lr=0.01",   "schedule.warmup=3",  "runtime.threads=2",   NULL};
+    const char *base[] = {"model.hidden=16",   "model.layers=2",      "model.heads=4",      "model.kv_heads=2",
+                          "model.ffn=32",      "data.seq=16",         "train.steps=20",     "train.global_batch=12",
+                          "train.grains=3",    "train.valid_every=5", "train.save_every=0", "train.hash_every=1",
+                          "optimizer.lr=0.01", "schedule.warmup=3",   "runtime.threads=2",  NULL};
     struct ash_opt_binding bindings[ASH_JOB_SECTIONS];
     int rc;
 
