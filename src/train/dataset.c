@@ -20,7 +20,7 @@ struct ash_dataset {
     size_t *starts; /* [shard_count + 1]: the first token of each shard in the whole sequence */
     size_t shard_count;
     size_t seq_tokens, windows, vocab_size;
-    uint64_t seed, hash;
+    uint64_t seed, hash, tokenizer_hash;
     int32_t eos_id;
 };
 
@@ -48,6 +48,7 @@ static void set_vocabulary(struct ash_dataset *dataset, size_t vocab_size, uint6
 {
     dataset->vocab_size = vocab_size;
     dataset->eos_id = eos_id;
+    dataset->tokenizer_hash = tokenizer_hash;
     dataset->hash = ash_hash_mix(tokenizer_hash + vocab_size);
 }
 
@@ -155,6 +156,11 @@ size_t ash_dataset_vocab_size(const struct ash_dataset *dataset)
 uint64_t ash_dataset_hash(const struct ash_dataset *dataset)
 {
     return dataset->hash;
+}
+
+uint64_t ash_dataset_tokenizer_hash(const struct ash_dataset *dataset)
+{
+    return dataset->tokenizer_hash;
 }
 
 int32_t ash_dataset_eos_id(const struct ash_dataset *dataset)

@@ -33,6 +33,8 @@ size_t ash_dataset_tokens(const struct ash_dataset *dataset);
 size_t ash_dataset_windows(const struct ash_dataset *dataset);    /* samples per epoch */
 size_t ash_dataset_vocab_size(const struct ash_dataset *dataset); /* one more than the largest id its shards may hold */
 uint64_t ash_dataset_hash(const struct ash_dataset *dataset);     /* of the data's identity: a resumed run checks it */
+/* Of the tokenizer that made the tokens, as ash_tokenizer_hash gives it. */
+uint64_t ash_dataset_tokenizer_hash(const struct ash_dataset *dataset);
 int32_t ash_dataset_eos_id(const struct ash_dataset *dataset); /* what ends each document, or -1: none, or not known */
 
 /* Fill sample for slot (< slots_per_step) of step (from 0): window permute(seed, n / windows, n % windows) with

@@ -51,7 +51,7 @@ static const struct ash_opt data_opts[] = {
      NULL},
     {"valid", ASH_OPT_STRING, DATA(valid), NULL, "token shards to measure the validation loss on", 0, 0, NULL},
     {"tokenizer", ASH_OPT_STRING, DATA(tokenizer), NULL,
-     "folder with tokenizer.json; default: beside the training data, then model.from", 0, 0, NULL},
+     "folder with tokenizer.json; default: that of model.from, or the one beside the data", 0, 0, NULL},
     {"seq", ASH_OPT_INT, DATA(seq_tokens), "256", "tokens in a sequence", 1, 1e7, NULL},
 };
 

@@ -22,6 +22,7 @@ struct ash_trainer {
     struct ash_dataset *train, *valid;
     size_t valid_sequences;
     char tokenizer_dir[PATH_MAX]; /* empty: none */
+    size_t tokenizer_vocab;
     struct ash_state state;
     struct ash_pass *pass;
     struct ash_feed feed;
@@ -78,25 +79,36 @@ static int find_tokenizer(struct ash_trainer *trainer, const char *weights_dir, 
         if (try_tokenizer(trainer, job->data.tokenizer)) return 0;
         return ash_err_set(err, -ENOENT, "data.tokenizer: %s holds no tokenizer.json", job->data.tokenizer);
     }
-    if (!try_tokenizer_beside(trainer, job->data.train) && !try_tokenizer(trainer, job->model.from))
+    if (!try_tokenizer(trainer, job->model.from) && !try_tokenizer_beside(trainer, job->data.train))
         try_tokenizer(trainer, weights_dir);
     return 0;
 }
 
+/* The tokenizer that travels with the model must be the one that made the data, or the model would read other text than
+ * it learned. Its ids count for the vocabulary of a new model. */
+static int check_tokenizer(struct ash_trainer *trainer, struct ash_err *err)
+{
+    struct ash_tokenizer *tokenizer = NULL;
+    uint64_t hash;
+    int rc;
+
+    if (trainer->tokenizer_dir[0] == '\0') return 0;
+    if ((rc = ash_tokenizer_open(trainer->tokenizer_dir, &tokenizer, err)) < 0) return rc;
+    trainer->tokenizer_vocab = ash_tokenizer_vocab_size(tokenizer);
+    hash = ash_tokenizer_hash(tokenizer);
+    ash_tokenizer_close(tokenizer);
+    if (hash == ash_dataset_tokenizer_hash(trainer->train)) return 0;
+    return ash_err_set(err, -EINVAL,
+                       "data.train was not made with the tokenizer in %s: tokenize the text again with it",
+                       trainer->tokenizer_dir);
+}
+
 /* Rows that a new model's embedding needs: every id of the data and of the tokenizer. */
-static int needed_vocab(const struct ash_trainer *trainer, size_t *vocab_out, struct ash_err *err)
+static size_t needed_vocab(const struct ash_trainer *trainer)
 {
     size_t vocab = ash_dataset_vocab_size(trainer->train);
-    struct ash_tokenizer *tokenizer = NULL;
 
-    if (trainer->tokenizer_dir[0] != '\0') {
-        int rc = ash_tokenizer_open(trainer->tokenizer_dir, &tokenizer, err);
-        if (rc < 0) return rc;
-        if (ash_tokenizer_vocab_size(tokenizer) > vocab) vocab = ash_tokenizer_vocab_size(tokenizer);
-        ash_tokenizer_close(tokenizer);
-    }
-    *vocab_out = vocab;
-    return 0;
+    return trainer->tokenizer_vocab > vocab ? trainer->tokenizer_vocab : vocab;
 }
 
 static int create_model(struct ash_trainer *trainer, struct ash_model **model_out, struct ash_err *err)
@@ -104,10 +116,9 @@ static int create_model(struct ash_trainer *trainer, struct ash_model **model_ou
     const struct ash_job *job = trainer->job;
     struct ash_model_config config;
     json_t *json = NULL;
-    size_t vocab = (size_t)job->model.vocab;
+    size_t vocab = job->model.vocab > 0 ? (size_t)job->model.vocab : needed_vocab(trainer);
     int rc;
 
-    if (vocab == 0 && (rc = needed_vocab(trainer, &vocab, err)) < 0) return rc;
     rc = ash_job_config(&job->model, vocab, ash_dataset_eos_id(trainer->train), &json, err);
     if (rc < 0) return rc;
     rc = ash_model_config_parse(json, &config, err);
@@ -197,6 +208,7 @@ int ash_trainer_open(const struct ash_job *job, const char *weights_dir, struct 
     if ((rc = ash_exec_init(&trainer->exec, job->runtime.backend, (int)job->runtime.threads, err)) < 0) goto fail;
     if ((rc = open_data(trainer, err)) < 0) goto fail;
     if ((rc = find_tokenizer(trainer, weights_dir, err)) < 0) goto fail;
+    if ((rc = check_tokenizer(trainer, err)) < 0) goto fail;
     if ((rc = open_state(trainer, weights_dir, err)) < 0) goto fail;
     if ((rc = open_step(trainer, err)) < 0) goto fail;
     *trainer_out = trainer;

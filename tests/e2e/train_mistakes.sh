@@ -26,6 +26,7 @@ mistake 1 "data that are not there" "data.train" "$job" "data.train=$SCRATCH/not
 mistake 1 "sequences longer than the data" "data.train" "$job" data.seq=1000000 model.max_positions=1000000 "${out[@]}"
 mistake 1 "an unknown backend" "abacus" "$job" runtime.backend=abacus "${out[@]}"
 mistake 1 "a model that is not there" "nothing" "$job" "model.from=$SCRATCH/nothing" "${out[@]}"
+mistake 1 "another tokenizer" "was not made with the tokenizer" "$job" "data.tokenizer=$stories" "${out[@]}"
 mistake 1 "a folder that is a file" "job.yaml" "$job" --out "$job"
 mistake 2 "a port that cannot be" "metrics_port" "$job" "${out[@]}" --metrics-port 70000
 printf 'train:\n  steps: 5\n stray' > "$SCRATCH/broken.yaml"
