@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Writes the man page from what the program itself says: `scripts/man.sh build/ashlar > ashlar.1`. The build does it by itself.
+# Writes the man page from what the program itself says: `scripts/man.sh build/ashlar > ashlar.1`. The build calls it.
 set -euo pipefail
 ashlar=$1
 
@@ -30,8 +30,9 @@ ashlar \- train, measure and run language models
 .I COMMAND
 [arguments]
 .SH DESCRIPTION
-A foundation-model stack in one program. Models are Hugging Face folders, read and written as they are. A setting is given as
-\fB\-\-flag value\fR or \fBkey=value\fR, or in the environment: \fBtrain.steps\fR can come from \fBASHLAR_TRAIN_STEPS\fR.
+A foundation-model stack in one program. Models are Hugging Face folders, read and written as they are.
+A setting is given as \fB\-\-flag value\fR or \fBkey=value\fR, or in the environment:
+\fBtrain.steps\fR can come from \fBASHLAR_TRAIN_STEPS\fR.
 ROFF
 overview=$("$ashlar" --help)
 verbatim <<< "$overview"

@@ -14,9 +14,10 @@
  *     ash_answer_close(answer);
  *     ash_engine_close(engine);
  *
- * Calls return 0 or a negative errno; then the struct ash_err that was passed (may be NULL) holds a sentence for the user, and outputs
- * are as they were. An engine and what was opened from it belong to one thread at a time. Nothing calls back, prints or exits.
- * Structs of options begin with their size, so that later versions can add to them: use the _init functions. */
+ * Calls return 0 or a negative errno; then the struct ash_err that was passed (may be NULL) holds a sentence for the
+ * user, and outputs are as they were. An engine and what was opened from it belong to one thread at a time. Nothing
+ * calls back, prints or exits. Structs of options begin with their size, so that later versions can add to them: use
+ * the _init functions. */
 #ifndef ASHLAR_ASHLAR_H
 #define ASHLAR_ASHLAR_H
 
@@ -54,20 +55,23 @@ struct ash_engine_opts {
 /* The defaults: what a NULL opts means. */
 void ash_engine_opts_init(struct ash_engine_opts *opts);
 
-/* Open a Hugging Face folder: config.json, safetensors and tokenizer.json. Weights stay mapped and are read when they are used. */
-int ash_engine_open(const char *dir, const struct ash_engine_opts *opts, struct ash_engine **engine_out, struct ash_err *err);
+/* Open a Hugging Face folder: config.json, safetensors and tokenizer.json. Weights stay mapped and are read when they
+ * are used. */
+int ash_engine_open(const char *dir, const struct ash_engine_opts *opts, struct ash_engine **engine_out,
+                    struct ash_err *err);
 /* Everything opened from it must be closed before. NULL is a no-op. */
 void ash_engine_close(struct ash_engine *engine);
 
 /* The most tokens that a prompt and its answer may have together. */
 size_t ash_engine_context(const struct ash_engine *engine);
 
-/* Text to token ids, in *ids_out (free with ash_free). add_special puts the model's beginning-of-text token (and the like) in front. */
-int ash_engine_encode(const struct ash_engine *engine, const char *text, bool add_special, int32_t **ids_out, size_t *count_out,
-                      struct ash_err *err);
+/* Text to token ids, in *ids_out (free with ash_free). add_special puts the model's beginning-of-text token (and the
+ * like) in front. */
+int ash_engine_encode(const struct ash_engine *engine, const char *text, bool add_special, int32_t **ids_out,
+                      size_t *count_out, struct ash_err *err);
 /* Token ids to text, in *text_out, NUL-terminated (free with ash_free). */
-int ash_engine_decode(const struct ash_engine *engine, const int32_t *ids, size_t count, bool keep_special, char **text_out,
-                      struct ash_err *err);
+int ash_engine_decode(const struct ash_engine *engine, const int32_t *ids, size_t count, bool keep_special,
+                      char **text_out, struct ash_err *err);
 
 /* One message of a conversation. */
 struct ash_message {
@@ -77,10 +81,11 @@ struct ash_message {
 
 /* Does the folder say how a conversation is written? */
 bool ash_engine_has_chat(const struct ash_engine *engine);
-/* A conversation as the model's own template writes it, ready for the next answer, in *prompt_out (free with ash_free). Start it with
- * ash_answer_start_chat or encode it without special tokens: the template has written them. -ENOTSUP when the folder has no template. */
-int ash_engine_render_chat(const struct ash_engine *engine, const struct ash_message *messages, size_t count, char **prompt_out,
-                           struct ash_err *err);
+/* A conversation as the model's own template writes it, ready for the next answer, in *prompt_out (free with ash_free).
+ * Start it with ash_answer_start_chat or encode it without special tokens: the template has written them. -ENOTSUP when
+ * the folder has no template. */
+int ash_engine_render_chat(const struct ash_engine *engine, const struct ash_message *messages, size_t count,
+                           char **prompt_out, struct ash_err *err);
 
 /* Free what one of these calls handed out. NULL is a no-op. */
 void ash_free(void *ptr);
@@ -108,13 +113,14 @@ struct ash_answer_opts {
     double top_p;              /* 1: off */
     double min_p;              /* 0: off */
     double repetition_penalty; /* 1: off */
-    uint64_t seed;             /* the same seed and prompt give the same answer, on any machine and any number of threads */
-    const char *const *stops;  /* strings that end an answer and are not shown; NULL: none */
+    uint64_t seed; /* the same seed and prompt give the same answer, on any machine and any number of threads */
+    const char *const *stops; /* strings that end an answer and are not shown; NULL: none */
     size_t stop_count;
     bool keep_special; /* special tokens appear in the text */
 };
 
-/* The settings that the model's generation_config.json asks for, as transformers would take them: what a NULL opts means. */
+/* The settings that the model's generation_config.json asks for, as transformers would take them: what a NULL opts
+ * means. */
 void ash_answer_opts_init(const struct ash_engine *engine, struct ash_answer_opts *opts);
 
 struct ash_answer; /* one conversation's memory, and the answer that is being written */
@@ -123,15 +129,18 @@ int ash_answer_open(struct ash_engine *engine, const struct ash_answer_opts *opt
                     struct ash_err *err);
 void ash_answer_close(struct ash_answer *answer);
 
-/* Begin to answer: text to be continued; a conversation; or token ids as they are. Each may be called again at any time: what the
- * new prompt has in common with the text before is not computed again. -EOVERFLOW when the prompt does not fit the context. */
+/* Begin to answer: text to be continued; a conversation; or token ids as they are. Each may be called again at any
+ * time: what the new prompt has in common with the text before is not computed again. -EOVERFLOW when the prompt does
+ * not fit the context. */
 int ash_answer_start(struct ash_answer *answer, const char *prompt, struct ash_err *err);
-int ash_answer_start_chat(struct ash_answer *answer, const struct ash_message *messages, size_t count, struct ash_err *err);
+int ash_answer_start_chat(struct ash_answer *answer, const struct ash_message *messages, size_t count,
+                          struct ash_err *err);
 int ash_answer_start_ids(struct ash_answer *answer, const int32_t *ids, size_t count, struct ash_err *err);
 
-/* Work for a moment and give out what has become certain: *piece_out (perhaps empty, always whole characters) is valid until the next
- * call. *finish_out is ASH_FINISH_NOT_YET while more will come. */
-int ash_answer_next(struct ash_answer *answer, struct ash_text *piece_out, enum ash_finish *finish_out, struct ash_err *err);
+/* Work for a moment and give out what has become certain: *piece_out (perhaps empty, always whole characters) is valid
+ * until the next call. *finish_out is ASH_FINISH_NOT_YET while more will come. */
+int ash_answer_next(struct ash_answer *answer, struct ash_text *piece_out, enum ash_finish *finish_out,
+                    struct ash_err *err);
 
 /* The token ids of the answer so far, borrowed until the next call. */
 const int32_t *ash_answer_ids(const struct ash_answer *answer, size_t *count_out);

@@ -123,8 +123,8 @@ static int command_bytes(const char *synopsis)
     return (int)word_end;
 }
 
-int ash_cmd_parse(const struct ash_cmd_usage *usage, struct ash_opts *opts, int argc, char **argv, const char **positionals,
-                  size_t max_positionals, size_t *positional_count_out)
+int ash_cmd_parse(const struct ash_cmd_usage *usage, struct ash_opts *opts, int argc, char **argv,
+                  const char **positionals, size_t max_positionals, size_t *positional_count_out)
 {
     struct ash_err err = {0};
     bool help = false;
@@ -132,7 +132,8 @@ int ash_cmd_parse(const struct ash_cmd_usage *usage, struct ash_opts *opts, int 
 
     if (ash_opts_set_env(opts, &err) < 0 ||
         ash_opts_parse_args(opts, argc - 1, argv + 1, positionals, max_positionals, &count, &help, &err) < 0) {
-        ash_log(ASH_LOG_ERROR, "%s (`%.*s --help` explains)", err.text, command_bytes(usage->synopsis), usage->synopsis);
+        ash_log(ASH_LOG_ERROR, "%s (`%.*s --help` explains)", err.text, command_bytes(usage->synopsis),
+                usage->synopsis);
         return 2;
     }
     if (help) {

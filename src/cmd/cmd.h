@@ -22,8 +22,9 @@ extern const struct ash_cmd ash_cmd_model;
 extern const struct ash_cmd ash_cmd_train;
 extern const struct ash_cmd ash_cmd_version;
 
-/* Run the one of commands that argv[1] names, or print their list (--help, -h, help: exit code 0; nothing: 2). A name that is not
- * there gets the nearest one as a suggestion and exit code 2. prefix is what stands before the name ("ashlar", "ashlar model"). */
+/* Run the one of commands that argv[1] names, or print their list (--help, -h, help: exit code 0; nothing: 2). A name
+ * that is not there gets the nearest one as a suggestion and exit code 2. prefix is what stands before the name
+ * ("ashlar", "ashlar model"). */
 int ash_cmd_dispatch(const char *prefix, const struct ash_cmd *const *commands, size_t count, int argc, char **argv);
 
 /* What --help says around the flags. Several lines are separated by '\n'; about and examples may be NULL. */
@@ -35,14 +36,16 @@ struct ash_cmd_usage {
 
 #define ASH_CMD_GO (-1)
 
-/* Read the environment and then the words of a command into opts. Returns ASH_CMD_GO when the command may begin; else the exit code: 0
- * after --help was printed, 2 after wrong usage was reported. positionals and positional_count_out as in ash_opts_parse_args. */
-int ash_cmd_parse(const struct ash_cmd_usage *usage, struct ash_opts *opts, int argc, char **argv, const char **positionals,
-                  size_t max_positionals, size_t *positional_count_out);
+/* Read the environment and then the words of a command into opts. Returns ASH_CMD_GO when the command may begin; else
+ * the exit code: 0 after --help was printed, 2 after wrong usage was reported. positionals and positional_count_out as
+ * in ash_opts_parse_args. */
+int ash_cmd_parse(const struct ash_cmd_usage *usage, struct ash_opts *opts, int argc, char **argv,
+                  const char **positionals, size_t max_positionals, size_t *positional_count_out);
 
 /* Print "ashlar: error: SENTENCE" on standard error; returns the exit code 1. */
 int ash_cmd_fail(const struct ash_err *err);
-/* Print "ashlar: error: SENTENCE" and where help is found; returns the exit code 2. command is "generate", "model info", ... */
+/* Print "ashlar: error: SENTENCE" and where help is found; returns the exit code 2. command is "generate", "model
+ * info", ... */
 int ash_cmd_misuse(const char *command, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 #endif

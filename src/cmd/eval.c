@@ -18,41 +18,41 @@ enum { TASK_NONE, TASK_ARITHMETIC };
 static const char *const precisions[] = {"fp32", "bf16", NULL};
 enum { PRECISION_FP32, PRECISION_BF16 };
 
+#define FIELD(name) offsetof(struct ash_eval, name)
+
 static const struct ash_opt eval_opts[] = {
-    {.name = "model", .type = ASH_OPT_STRING, .offset = offsetof(struct ash_eval, model),
-     .help = "the Hugging Face folder of the model"},
-    {.name = "data", .type = ASH_OPT_STRING, .offset = offsetof(struct ash_eval, data),
-     .help = "token shards, as `ashlar data` writes them: measure the loss"},
-    {.name = "seq_tokens", .type = ASH_OPT_INT, .offset = offsetof(struct ash_eval, seq_tokens), .fallback = "0", .min = 0,
-     .max = INFINITY, .help = "with --data: tokens of one window; 0: the model's context, at most 1024"},
-    {.name = "windows", .type = ASH_OPT_INT, .offset = offsetof(struct ash_eval, windows), .fallback = "0", .min = 0, .max = INFINITY,
-     .help = "with --data: how many windows, drawn evenly; 0: all"},
-    {.name = "task", .type = ASH_OPT_CHOICE, .offset = offsetof(struct ash_eval, task), .fallback = "none", .choices = tasks,
-     .help = "arithmetic: count exact answers to generated problems"},
-    {.name = "count", .type = ASH_OPT_INT, .offset = offsetof(struct ash_eval, count), .fallback = "1000", .min = 1, .max = INFINITY,
-     .help = "with --task: how many problems"},
-    {.name = "show", .type = ASH_OPT_INT, .offset = offsetof(struct ash_eval, show), .fallback = "5", .min = 0, .max = INFINITY,
-     .help = "with --task: how many wrong answers to show"},
-    {.name = "batch", .type = ASH_OPT_INT, .offset = offsetof(struct ash_eval, batch), .fallback = "64", .min = 1, .max = 4096,
-     .help = "with --task: problems answered at once. Changes the speed, never the result"},
-    {.name = "json", .type = ASH_OPT_BOOL, .offset = offsetof(struct ash_eval, json), .help = "print one JSON object"},
-    {.name = "threads", .type = ASH_OPT_INT, .offset = offsetof(struct ash_eval, threads), .fallback = "0", .min = 0, .max = 256,
-     .help = "threads; 0: one per core. Changes the speed, never the result"},
-    {.name = "backend", .type = ASH_OPT_STRING, .offset = offsetof(struct ash_eval, backend),
-     .help = "which kernels to use; default: the best that `ashlar version` lists"},
-    {.name = "precision", .type = ASH_OPT_CHOICE, .offset = offsetof(struct ash_eval, precision), .fallback = "fp32",
-     .choices = precisions, .help = "bf16: round what is multiplied to bfloat16, as in bf16 training"},
+    {"model", ASH_OPT_STRING, FIELD(model), NULL, "the Hugging Face folder of the model", 0, 0, NULL},
+    {"data", ASH_OPT_STRING, FIELD(data), NULL, "token shards, as `ashlar data` writes them: measure the loss", 0, 0,
+     NULL},
+    {"seq", ASH_OPT_INT, FIELD(seq_tokens), "0",
+     "with --data: tokens of one window; 0: the model's context, at most 1024", 0, INFINITY, NULL},
+    {"windows", ASH_OPT_INT, FIELD(windows), "0", "with --data: how many windows, drawn evenly; 0: all", 0, INFINITY,
+     NULL},
+    {"task", ASH_OPT_CHOICE, FIELD(task), "none", "arithmetic: count exact answers to generated problems", 0, 0, tasks},
+    {"count", ASH_OPT_INT, FIELD(count), "1000", "with --task: how many problems", 1, INFINITY, NULL},
+    {"show", ASH_OPT_INT, FIELD(show), "5", "with --task: how many wrong answers to show", 0, INFINITY, NULL},
+    {"batch", ASH_OPT_INT, FIELD(batch), "64",
+     "with --task: problems answered at once. Changes the speed, never the result", 1, 4096, NULL},
+    {"json", ASH_OPT_BOOL, FIELD(json), NULL, "print one JSON object", 0, 0, NULL},
+    {"threads", ASH_OPT_INT, FIELD(threads), "0", "threads; 0: one per core. Changes the speed, never the result", 0,
+     256, NULL},
+    {"backend", ASH_OPT_STRING, FIELD(backend), NULL,
+     "which kernels to use; default: the best that `ashlar version` lists", 0, 0, NULL},
+    {"precision", ASH_OPT_CHOICE, FIELD(precision), "fp32",
+     "bf16: round what is multiplied to bfloat16, as in bf16 training", 0, 0, precisions},
 };
 
 static const struct ash_opt_table eval_table = {
     .section = "", .help = "flags", .opts = eval_opts, .count = ASH_COUNT(eval_opts)};
 
 static const struct ash_cmd_usage usage = {
-    .synopsis = "ashlar eval --model DIR --data SHARDS [flags]\nashlar eval --model DIR --task arithmetic [--count N] [flags]",
+    .synopsis =
+        "ashlar eval --model DIR --data SHARDS [flags]\nashlar eval --model DIR --task arithmetic [--count N] [flags]",
     .about = "With --data: mean loss, perplexity and bits per byte of the model on token shards.\n"
-             "With --task arithmetic: exact-match accuracy on generated problems, by default held-out ones (--split valid), with a 95%\n"
-             "confidence interval (Wilson).",
-    .examples = "  ashlar eval --model run/model --task arithmetic --count 1000\n  ashlar eval --model run/model --data data/valid --json",
+             "With --task arithmetic: exact-match accuracy on generated problems, by default held-out ones\n"
+             "(--split valid), with a 95 % confidence interval (Wilson).",
+    .examples = "  ashlar eval --model run/model --task arithmetic --count 1000\n"
+                "  ashlar eval --model run/model --data data/valid --json",
 };
 
 void ash_eval_progress(size_t done, size_t total, const char *what)
@@ -86,8 +86,10 @@ static int measure(struct ash_eval *eval)
 static int check_flags(const struct ash_eval *eval)
 {
     if (eval->model == NULL) return ash_cmd_misuse("eval", "--model DIR is missing");
-    if (eval->data == NULL && eval->task == TASK_NONE) return ash_cmd_misuse("eval", "say what to measure: --data DIR or --task arithmetic");
-    if (eval->data != NULL && eval->task != TASK_NONE) return ash_cmd_misuse("eval", "--data and --task exclude each other");
+    if (eval->data == NULL && eval->task == TASK_NONE)
+        return ash_cmd_misuse("eval", "say what to measure: --data DIR or --task arithmetic");
+    if (eval->data != NULL && eval->task != TASK_NONE)
+        return ash_cmd_misuse("eval", "--data and --task exclude each other");
     return ASH_CMD_GO;
 }
 
@@ -105,7 +107,8 @@ static size_t problem_flags(struct ash_opt *flags, size_t max)
 static int run(int argc, char **argv)
 {
     struct ash_opt flags[PROBLEM_FLAGS_MAX];
-    struct ash_opt_table arithmetic_table = {"", "with --task arithmetic", flags, problem_flags(flags, ASH_COUNT(flags))};
+    struct ash_opt_table arithmetic_table = {"", "with --task arithmetic", flags,
+                                             problem_flags(flags, ASH_COUNT(flags))};
     struct ash_eval eval = {0};
     struct ash_opt_binding bindings[] = {{&eval_table, &eval}, {&arithmetic_table, &eval.arithmetic}};
     struct ash_opts *opts = NULL;

@@ -1,5 +1,5 @@
-/* Right answers to arithmetic problems: the model continues "37+58=" greedily, many problems at a time, and what it writes before the
- * end of text or line must be the answer to the letter. */
+/* Right answers to arithmetic problems: the model continues "37+58=" greedily, many problems at a time, and what it
+ * writes before the end of text or line must be the answer to the letter. */
 #include "cmd/eval_priv.h"
 
 #include <errno.h>
@@ -89,20 +89,23 @@ static size_t slot_tokens(const struct ash_engine *engine)
 }
 
 /* What of limit_tokens a prompt leaves for its answer. */
-static int plan_request(struct ash_request *request, const struct ash_problem *problem, size_t limit_tokens, struct ash_err *err)
+static int plan_request(struct ash_request *request, const struct ash_problem *problem, size_t limit_tokens,
+                        struct ash_err *err)
 {
     if (request->prompt_count == 0)
-        return ash_err_set(err, -EINVAL, "the tokenizer has no tokens for '%s': this model cannot do arithmetic", problem->prompt);
+        return ash_err_set(err, -EINVAL, "the tokenizer has no tokens for '%s': this model cannot do arithmetic",
+                           problem->prompt);
     if (request->prompt_count >= limit_tokens)
         return ash_err_set(err, -EOVERFLOW, "'%s' has %zu tokens, and the model's context is %zu", problem->prompt,
                            request->prompt_count, limit_tokens);
-    request->answer_max = limit_tokens - request->prompt_count < ANSWER_TOKENS ? limit_tokens - request->prompt_count : ANSWER_TOKENS;
+    request->answer_max =
+        limit_tokens - request->prompt_count < ANSWER_TOKENS ? limit_tokens - request->prompt_count : ANSWER_TOKENS;
     return 0;
 }
 
 /* Problems [first, first + count) and their prompts as ids. */
-static int init_chunk(struct chunk *chunk, const struct ash_arithmetic *arithmetic, const struct ash_engine *engine, size_t first,
-                      size_t count, struct ash_err *err)
+static int init_chunk(struct chunk *chunk, const struct ash_arithmetic *arithmetic, const struct ash_engine *engine,
+                      size_t first, size_t count, struct ash_err *err)
 {
     int rc = 0;
 
@@ -118,7 +121,8 @@ static int init_chunk(struct chunk *chunk, const struct ash_arithmetic *arithmet
 
         ash_arithmetic_problem(arithmetic, first + i, &chunk->problems[i]);
         rc = ash_tokenizer_encode(ash_engine_tokenizer(engine), prompt, strlen(prompt), true, &chunk->prompts[i], err);
-        chunk->requests[i] = (struct ash_request){.prompt = chunk->prompts[i].data, .prompt_count = chunk->prompts[i].count,
+        chunk->requests[i] = (struct ash_request){.prompt = chunk->prompts[i].data,
+                                                  .prompt_count = chunk->prompts[i].count,
                                                   .answer = chunk->answers + i * ANSWER_TOKENS};
         if (rc == 0) rc = plan_request(&chunk->requests[i], &chunk->problems[i], slot_tokens(engine), err);
     }
@@ -164,7 +168,8 @@ static int mark(struct score *score, const struct ash_tokenizer *tokenizer, cons
     tally->asked++;
     score->all.right += right;
     tally->right += right;
-    if (!right && keep_wrong(score, problem, text.data) < 0) rc = ash_err_set(err, -ENOMEM, "no memory for a wrong answer");
+    if (!right && keep_wrong(score, problem, text.data) < 0)
+        rc = ash_err_set(err, -ENOMEM, "no memory for a wrong answer");
     ash_str_fini(&text);
     return rc;
 }
@@ -188,8 +193,8 @@ static void print_tally(const char *name, struct tally tally)
 {
     struct interval interval = wilson(tally);
 
-    printf("%-10s %6.2f %%  (%zu of %zu; 95 %% between %.2f and %.2f)\n", name, 100.0 * share(tally), tally.right, tally.asked,
-           100.0 * interval.low, 100.0 * interval.high);
+    printf("%-10s %6.2f %%  (%zu of %zu; 95 %% between %.2f and %.2f)\n", name, 100.0 * share(tally), tally.right,
+           tally.asked, 100.0 * interval.low, 100.0 * interval.high);
 }
 
 static void print_score(const struct score *score)
@@ -201,7 +206,8 @@ static void print_score(const struct score *score)
         if (score->by_operator[i].asked > 0) print_tally(name, score->by_operator[i]);
     }
     for (size_t i = 0; i < score->wrong_count; i++)
-        printf("wrong: %s%s, should be %s\n", score->wrong[i].problem.prompt, score->wrong[i].text, score->wrong[i].problem.answer);
+        printf("wrong: %s%s, should be %s\n", score->wrong[i].problem.prompt, score->wrong[i].text,
+               score->wrong[i].problem.answer);
 }
 
 static json_t *tally_json(struct tally tally)
@@ -222,8 +228,8 @@ static void print_score_json(const struct score *score)
         if (score->by_operator[i].asked > 0) json_object_set_new(by_operator, name, tally_json(score->by_operator[i]));
     }
     for (size_t i = 0; i < score->wrong_count; i++)
-        json_array_append_new(wrong, json_pack("{s:s, s:s, s:s}", "prompt", score->wrong[i].problem.prompt, "text", score->wrong[i].text,
-                                               "answer", score->wrong[i].problem.answer));
+        json_array_append_new(wrong, json_pack("{s:s, s:s, s:s}", "prompt", score->wrong[i].problem.prompt, "text",
+                                               score->wrong[i].text, "answer", score->wrong[i].problem.answer));
     json_object_set_new(json, "by_operator", by_operator);
     json_object_set_new(json, "wrong", wrong);
     json_dumpf(json, stdout, JSON_INDENT(2));

@@ -1,5 +1,5 @@
-/* Loss on token shards: every window once, in the order of the data's permutation; sums are doubles added in that order, so the result
- * depends on neither threads nor how many windows share a pass. */
+/* Loss on token shards: every window once, in the order of the data's permutation; sums are doubles added in that
+ * order, so the result depends on neither threads nor how many windows share a pass. */
 #include "cmd/eval_priv.h"
 
 #include <errno.h>
@@ -17,9 +17,9 @@
 #define PASS_ROWS 1024 /* several short windows share a pass */
 
 struct totals {
-    double loss;    /* nats, over tokens */
-    size_t tokens;  /* that had a target */
-    size_t bytes;   /* of the text of those targets */
+    double loss;   /* nats, over tokens */
+    size_t tokens; /* that had a target */
+    size_t bytes;  /* of the text of those targets */
     size_t windows;
 };
 
@@ -47,7 +47,8 @@ static int open_measure(struct measure *measure, struct ash_engine *engine, stru
     measure->kept = calloc(measure->seq_tokens, sizeof(*measure->kept));
     measure->docs = calloc(rows, sizeof(*measure->docs));
     measure->losses = calloc(rows, sizeof(*measure->losses));
-    if (measure->ids == NULL || measure->targets == NULL || measure->kept == NULL || measure->docs == NULL || measure->losses == NULL)
+    if (measure->ids == NULL || measure->targets == NULL || measure->kept == NULL || measure->docs == NULL ||
+        measure->losses == NULL)
         return ash_err_set(err, -ENOMEM, "no memory for windows of %zu tokens", measure->seq_tokens);
     return ash_pass_open(ash_engine_model(engine), ash_engine_exec(engine), &opts, &measure->pass, err);
 }
@@ -78,7 +79,8 @@ static int count_bytes(struct measure *measure, const struct ash_doc *doc, struc
 }
 
 /* Fill a pass with windows [first, first + count) of the permuted order. */
-static int read_windows(struct measure *measure, size_t first, size_t count, struct ash_batch *batch, struct ash_err *err)
+static int read_windows(struct measure *measure, size_t first, size_t count, struct ash_batch *batch,
+                        struct ash_err *err)
 {
     size_t doc_count = 0;
 
@@ -92,12 +94,16 @@ static int read_windows(struct measure *measure, size_t first, size_t count, str
             sample.docs[d].row += row;
         doc_count += sample.doc_count;
     }
-    *batch = (struct ash_batch){.rows = count * measure->seq_tokens, .ids = measure->ids, .targets = measure->targets,
-                                .docs = measure->docs, .doc_count = doc_count};
+    *batch = (struct ash_batch){.rows = count * measure->seq_tokens,
+                                .ids = measure->ids,
+                                .targets = measure->targets,
+                                .docs = measure->docs,
+                                .doc_count = doc_count};
     return 0;
 }
 
-static int measure_windows(struct measure *measure, size_t first, size_t count, struct totals *totals, struct ash_err *err)
+static int measure_windows(struct measure *measure, size_t first, size_t count, struct totals *totals,
+                           struct ash_err *err)
 {
     struct ash_batch batch = {0};
     int rc = read_windows(measure, first, count, &batch, err);
@@ -123,11 +129,13 @@ static int measure_all(struct measure *measure, size_t windows, struct totals *t
         size_t left = windows - first;
 
         ash_eval_progress(first, windows, "windows");
-        rc = measure_windows(measure, first, left < measure->windows_per_pass ? left : measure->windows_per_pass, totals, err);
+        rc = measure_windows(measure, first, left < measure->windows_per_pass ? left : measure->windows_per_pass,
+                             totals, err);
         if (rc == 0 && ash_interrupt_requested()) rc = -ECANCELED;
     }
     ash_eval_progress(windows, windows, "windows");
-    if (rc == 0 && totals->tokens == 0) rc = ash_err_set(err, -EINVAL, "the data has no token with a successor: nothing to measure");
+    if (rc == 0 && totals->tokens == 0)
+        rc = ash_err_set(err, -EINVAL, "the data has no token with a successor: nothing to measure");
     return rc;
 }
 
@@ -138,12 +146,14 @@ static int print_totals(const struct totals *totals, bool as_json, struct ash_er
     json_t *json;
 
     if (!as_json) {
-        printf("loss           %.5f nats per token\nperplexity     %.4f\nbits per byte  %.5f\ntokens         %zu in %zu windows\n", loss,
-               perplexity, bits_per_byte, totals->tokens, totals->windows);
+        printf("loss           %.5f nats per token\nperplexity     %.4f\nbits per byte  %.5f\ntokens         %zu in "
+               "%zu windows\n",
+               loss, perplexity, bits_per_byte, totals->tokens, totals->windows);
         return 0;
     }
-    json = json_pack("{s:f, s:f, s:f, s:I, s:I, s:I}", "loss", loss, "perplexity", perplexity, "bits_per_byte", bits_per_byte, "tokens",
-                     (json_int_t)totals->tokens, "bytes", (json_int_t)totals->bytes, "windows", (json_int_t)totals->windows);
+    json = json_pack("{s:f, s:f, s:f, s:I, s:I, s:I}", "loss", loss, "perplexity", perplexity, "bits_per_byte",
+                     bits_per_byte, "tokens", (json_int_t)totals->tokens, "bytes", (json_int_t)totals->bytes, "windows",
+                     (json_int_t)totals->windows);
     if (json == NULL) return ash_err_set(err, -EDOM, "the loss is not a number: the weights are broken");
     json_dumpf(json, stdout, JSON_INDENT(2));
     putchar('\n');
@@ -159,23 +169,27 @@ static size_t window_tokens(const struct ash_eval *eval)
     return context < SEQ_TOKENS_DEFAULT ? context : SEQ_TOKENS_DEFAULT;
 }
 
-static int check_data(const struct ash_eval *eval, const struct ash_dataset *dataset, size_t seq_tokens, struct ash_err *err)
+static int check_data(const struct ash_eval *eval, const struct ash_dataset *dataset, size_t seq_tokens,
+                      struct ash_err *err)
 {
     size_t vocab = ash_model_config(ash_engine_model(eval->engine))->vocab;
 
     if (seq_tokens > ash_engine_context(eval->engine))
-        return ash_err_set(err, -EINVAL, "--seq-tokens %zu is more than the model's context of %zu", seq_tokens,
+        return ash_err_set(err, -EINVAL, "--seq %zu is more than the model's context of %zu", seq_tokens,
                            ash_engine_context(eval->engine));
     if (ash_dataset_vocab_size(dataset) > vocab)
-        return ash_err_set(err, -EINVAL, "'%s' has ids up to %zu, but the model's vocabulary ends at %zu: it was made with another tokenizer",
-                           eval->data, ash_dataset_vocab_size(dataset) - 1, vocab - 1);
+        return ash_err_set(
+            err, -EINVAL,
+            "'%s' has ids up to %zu, but the model's vocabulary ends at %zu: it was made with another tokenizer",
+            eval->data, ash_dataset_vocab_size(dataset) - 1, vocab - 1);
     return 0;
 }
 
 int ash_eval_data(struct ash_eval *eval, struct ash_err *err)
 {
     size_t seq_tokens = window_tokens(eval), windows;
-    struct measure measure = {.seq_tokens = seq_tokens, .windows_per_pass = seq_tokens < PASS_ROWS ? PASS_ROWS / seq_tokens : 1};
+    struct measure measure = {.seq_tokens = seq_tokens,
+                              .windows_per_pass = seq_tokens < PASS_ROWS ? PASS_ROWS / seq_tokens : 1};
     struct ash_dataset *dataset = NULL;
     struct totals totals = {0};
     int rc = ash_dataset_open(eval->data, seq_tokens, (uint64_t)eval->arithmetic.seed, &dataset, err);

@@ -1,4 +1,5 @@
-/* eval - what the two measures of `ashlar eval` share: loss on data (eval_data.c) and right answers (eval_arithmetic.c). */
+/* eval - what the two measures of `ashlar eval` share: loss on data (eval_data.c) and right answers
+ * (eval_arithmetic.c). */
 #ifndef ASH_CMD_EVAL_PRIV_H
 #define ASH_CMD_EVAL_PRIV_H
 

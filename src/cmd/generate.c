@@ -21,47 +21,46 @@
 static const char *const precisions[] = {"fp32", "bf16", NULL};
 enum { PRECISION_FP32, PRECISION_BF16 };
 
+#define FIELD(name) offsetof(struct ash_generate, name)
+
 static const struct ash_opt generate_opts[] = {
-    {.name = "model", .type = ASH_OPT_STRING, .offset = offsetof(struct ash_generate, model),
-     .help = "the Hugging Face folder of the model"},
-    {.name = "prompt", .type = ASH_OPT_STRING, .offset = offsetof(struct ash_generate, prompt), .help = "text to continue"},
-    {.name = "prompt_file", .type = ASH_OPT_STRING, .offset = offsetof(struct ash_generate, prompt_file),
-     .help = "a file with the text to continue; - for standard input"},
-    {.name = "chat", .type = ASH_OPT_BOOL, .offset = offsetof(struct ash_generate, chat),
-     .help = "the prompt is a message: wrap it in the model's chat template"},
-    {.name = "system", .type = ASH_OPT_STRING, .offset = offsetof(struct ash_generate, system),
-     .help = "in a chat: the system message"},
-    {.name = "max_tokens", .type = ASH_OPT_INT, .offset = offsetof(struct ash_generate, max_tokens), .fallback = "512",
-     .min = 0, .max = INFINITY, .help = "length of an answer at most; 0: until the context is full"},
-    {.name = "context", .type = ASH_OPT_INT, .offset = offsetof(struct ash_generate, context), .min = 0, .max = INFINITY,
-     .fallback = "0", .help = "tokens of prompt and answer together; 0: what is needed, in a chat at most 4096"},
-    {.name = "temperature", .type = ASH_OPT_DOUBLE, .offset = offsetof(struct ash_generate, temperature), .min = 0, .max = 100,
-     .help = "0: always the likeliest token; default: the model's own"},
-    {.name = "top_k", .type = ASH_OPT_INT, .offset = offsetof(struct ash_generate, top_k), .min = 0, .max = INFINITY,
-     .help = "choose among the k likeliest tokens; 0: all; default: the model's own"},
-    {.name = "top_p", .type = ASH_OPT_DOUBLE, .offset = offsetof(struct ash_generate, top_p), .min = 1e-9, .max = 1,
-     .help = "choose among the likeliest tokens that together have this probability; 1: all; default: the model's own"},
-    {.name = "min_p", .type = ASH_OPT_DOUBLE, .offset = offsetof(struct ash_generate, min_p), .min = 0, .max = 1,
-     .help = "leave out tokens less likely than this share of the likeliest; 0: none; default: the model's own"},
-    {.name = "repetition_penalty", .type = ASH_OPT_DOUBLE, .offset = offsetof(struct ash_generate, repetition_penalty),
-     .min = 1e-3, .max = 100, .help = "above 1: make tokens that occurred less likely; default: the model's own"},
-    {.name = "seed", .type = ASH_OPT_INT, .offset = offsetof(struct ash_generate, seed), .fallback = "0", .min = 0, .max = INFINITY,
-     .help = "the same seed, prompt and settings give the same answer"},
-    {.name = "stop", .type = ASH_OPT_TEXTS, .offset = offsetof(struct ash_generate, stop),
-     .help = "end the answer before this text; may be repeated"},
-    {.name = "raw", .type = ASH_OPT_BOOL, .offset = offsetof(struct ash_generate, raw),
-     .help = "add no special tokens (such as the beginning of text) to the prompt, and use no chat template"},
-    {.name = "echo", .type = ASH_OPT_BOOL, .offset = offsetof(struct ash_generate, echo), .help = "print the prompt too"},
-    {.name = "json", .type = ASH_OPT_BOOL, .offset = offsetof(struct ash_generate, json),
-     .help = "print one JSON object per answer: text, ids, finish_reason, timings"},
-    {.name = "stats", .type = ASH_OPT_BOOL, .offset = offsetof(struct ash_generate, stats),
-     .help = "print tokens per second to standard error"},
-    {.name = "threads", .type = ASH_OPT_INT, .offset = offsetof(struct ash_generate, threads), .fallback = "0", .min = 0,
-     .max = 256, .help = "threads; 0: one per core. Changes the speed, never the answer"},
-    {.name = "backend", .type = ASH_OPT_STRING, .offset = offsetof(struct ash_generate, backend),
-     .help = "which kernels to use; default: the best that `ashlar version` lists"},
-    {.name = "precision", .type = ASH_OPT_CHOICE, .offset = offsetof(struct ash_generate, precision), .fallback = "fp32",
-     .choices = precisions, .help = "bf16: round what is multiplied to bfloat16, as in bf16 training"},
+    {"model", ASH_OPT_STRING, FIELD(model), NULL, "the Hugging Face folder of the model", 0, 0, NULL},
+    {"prompt", ASH_OPT_STRING, FIELD(prompt), NULL, "text to continue", 0, 0, NULL},
+    {"prompt_file", ASH_OPT_STRING, FIELD(prompt_file), NULL, "a file with the text to continue; - for standard input",
+     0, 0, NULL},
+    {"chat", ASH_OPT_BOOL, FIELD(chat), NULL, "the prompt is a message: wrap it in the model's chat template", 0, 0,
+     NULL},
+    {"system", ASH_OPT_STRING, FIELD(system), NULL, "in a chat: the system message", 0, 0, NULL},
+    {"max_tokens", ASH_OPT_INT, FIELD(max_tokens), "512", "length of an answer at most; 0: until the context is full",
+     0, INFINITY, NULL},
+    {"context", ASH_OPT_INT, FIELD(context), "0",
+     "tokens of prompt and answer together; 0: what is needed, in a chat at most 4096", 0, INFINITY, NULL},
+    {"temperature", ASH_OPT_DOUBLE, FIELD(temperature), NULL, "0: always the likeliest token; default: the model's own",
+     0, 100, NULL},
+    {"top_k", ASH_OPT_INT, FIELD(top_k), NULL, "choose among the k likeliest tokens; 0: all; default: the model's own",
+     0, INFINITY, NULL},
+    {"top_p", ASH_OPT_DOUBLE, FIELD(top_p), NULL,
+     "choose among the likeliest tokens that together have this probability; 1: all; default: the model's own", 1e-9, 1,
+     NULL},
+    {"min_p", ASH_OPT_DOUBLE, FIELD(min_p), NULL,
+     "leave out tokens less likely than this share of the likeliest; 0: none; default: the model's own", 0, 1, NULL},
+    {"repetition_penalty", ASH_OPT_DOUBLE, FIELD(repetition_penalty), NULL,
+     "above 1: make tokens that occurred less likely; default: the model's own", 1e-3, 100, NULL},
+    {"seed", ASH_OPT_INT, FIELD(seed), "0", "the same seed, prompt and settings give the same answer", 0, INFINITY,
+     NULL},
+    {"stop", ASH_OPT_TEXTS, FIELD(stop), NULL, "end the answer before this text; may be repeated", 0, 0, NULL},
+    {"raw", ASH_OPT_BOOL, FIELD(raw), NULL,
+     "add no special tokens (such as the beginning of text) to the prompt, and use no chat template", 0, 0, NULL},
+    {"echo", ASH_OPT_BOOL, FIELD(echo), NULL, "print the prompt too", 0, 0, NULL},
+    {"json", ASH_OPT_BOOL, FIELD(json), NULL, "print one JSON object per answer: text, ids, finish_reason, timings", 0,
+     0, NULL},
+    {"stats", ASH_OPT_BOOL, FIELD(stats), NULL, "print tokens per second to standard error", 0, 0, NULL},
+    {"threads", ASH_OPT_INT, FIELD(threads), "0", "threads; 0: one per core. Changes the speed, never the answer", 0,
+     256, NULL},
+    {"backend", ASH_OPT_STRING, FIELD(backend), NULL,
+     "which kernels to use; default: the best that `ashlar version` lists", 0, 0, NULL},
+    {"precision", ASH_OPT_CHOICE, FIELD(precision), "fp32",
+     "bf16: round what is multiplied to bfloat16, as in bf16 training", 0, 0, precisions},
 };
 
 static const struct ash_opt_table generate_table = {
@@ -69,9 +68,11 @@ static const struct ash_opt_table generate_table = {
 
 static const struct ash_cmd_usage usage = {
     .synopsis = "ashlar generate --model DIR [--prompt TEXT | --prompt-file FILE | -] [flags]",
-    .about = "Continues the prompt. Without one it answers standard input line by line: on a terminal that is a chat (`/help` says more;\n"
-             "Ctrl-C stops an answer, Ctrl-D ends). A model with a chat template keeps the conversation; one without sees each line\n"
-             "as a text of its own. Settings that are not given come from the model's generation_config.json.",
+    .about = "Continues the prompt. Without one it answers standard input line by line: on a terminal that is\n"
+             "a chat (`/help` says more; Ctrl-C stops an answer, Ctrl-D ends). A model with a chat template\n"
+             "keeps the conversation; one without sees each line as a text of its own. Settings that are not\n"
+             "given come from the model's generation_config.json; --top-k, --top-p or --min-p without\n"
+             "--temperature ask for sampling.",
     .examples = "  ashlar generate --model stories --prompt 'Once upon a time' --temperature 0.8\n"
                 "  ashlar generate --model qwen --chat --prompt 'Why is the sky blue?'\n"
                 "  ashlar generate --model qwen",
@@ -91,7 +92,8 @@ static void show_piece(const char *data, size_t size_bytes, bool *front)
     fflush(stdout);
 }
 
-int ash_generate_pull(struct ash_answer *answer, bool show, bool trim, struct ash_generate_result *result, struct ash_err *err)
+int ash_generate_pull(struct ash_answer *answer, bool show, bool trim, struct ash_generate_result *result,
+                      struct ash_err *err)
 {
     bool front = trim;
 
@@ -113,25 +115,40 @@ static double per_second(size_t count, double seconds)
     return seconds > 0.0 ? (double)count / seconds : 0.0;
 }
 
+static double prompt_speed(const struct ash_answer_stats *stats)
+{
+    return per_second(stats->prompt_tokens - stats->reused_tokens, stats->prompt_s);
+}
+
+/* The first token comes out of the prompt; the others take a step each. */
+static double answer_speed(const struct ash_answer_stats *stats)
+{
+    return per_second(stats->answer_tokens > 0 ? stats->answer_tokens - 1 : 0, stats->answer_s);
+}
+
 void ash_generate_print_stats(const struct ash_answer *answer)
 {
     struct ash_answer_stats stats;
 
     ash_answer_stats(answer, &stats);
-    ash_log(ASH_LOG_INFO, "prompt %zu tokens (%zu reused), %.1f tokens/s; first token after %.3f s; answer %zu tokens, %.1f tokens/s",
-            stats.prompt_tokens, stats.reused_tokens, per_second(stats.prompt_tokens - stats.reused_tokens, stats.prompt_s),
-            stats.first_token_s, stats.answer_tokens,
-            per_second(stats.answer_tokens > 0 ? stats.answer_tokens - 1 : 0, stats.answer_s));
+    ash_log(ASH_LOG_INFO,
+            "prompt %zu tokens (%zu reused), %.1f tokens/s; first token after %.3f s; answer %zu tokens, %.1f tokens/s",
+            stats.prompt_tokens, stats.reused_tokens, prompt_speed(&stats), stats.first_token_s, stats.answer_tokens,
+            answer_speed(&stats));
 }
 
 static const char *finish_detail(const struct ash_generate_result *result)
 {
     if (result->interrupted) return "interrupted";
     switch (result->finish) {
-    case ASH_FINISH_EOS: return "end of text";
-    case ASH_FINISH_STOP: return "stop string";
-    case ASH_FINISH_MAX_TOKENS: return "max tokens";
-    default: return "context full";
+    case ASH_FINISH_EOS:
+        return "end of text";
+    case ASH_FINISH_STOP:
+        return "stop string";
+    case ASH_FINISH_MAX_TOKENS:
+        return "max tokens";
+    default:
+        return "context full";
     }
 }
 
@@ -146,25 +163,34 @@ static json_t *ids_json(const struct ash_answer *answer)
     return list;
 }
 
+static json_t *usage_json(const struct ash_answer_stats *stats)
+{
+    return json_pack("{s:I, s:I, s:I}", "prompt_tokens", (json_int_t)stats->prompt_tokens, "reused_tokens",
+                     (json_int_t)stats->reused_tokens, "answer_tokens", (json_int_t)stats->answer_tokens);
+}
+
+static json_t *timings_json(const struct ash_answer_stats *stats)
+{
+    return json_pack("{s:f, s:f, s:f, s:f, s:f}", "prompt_s", stats->prompt_s, "first_token_s", stats->first_token_s,
+                     "answer_s", stats->answer_s, "prompt_tokens_per_s", prompt_speed(stats), "answer_tokens_per_s",
+                     answer_speed(stats));
+}
+
 int ash_generate_print_json(const struct ash_generate *generate, const struct ash_answer *answer, const char *prompt,
                             const struct ash_generate_result *result, struct ash_err *err)
 {
+    const char *reason = result->interrupted ? "interrupted" : ash_finish_reason(result->finish);
     struct ash_answer_stats stats;
     struct ash_str text = {0};
     json_t *json = NULL;
-    int rc = generate->echo ? ash_str_adds(&text, prompt) : 0;
+    int rc = ash_str_adds(&text, generate->echo ? prompt : "");
 
     if (rc == 0) rc = ash_str_add(&text, result->text.data, result->text.size_bytes);
     ash_answer_stats(answer, &stats);
     if (rc == 0)
-        json = json_pack("{s:s%, s:o, s:s, s:s, s:{s:I, s:I, s:I}, s:{s:f, s:f, s:f, s:f, s:f}}", "text",
-                         text.data != NULL ? text.data : "", text.size_bytes, "ids", ids_json(answer), "finish_reason",
-                         result->interrupted ? "interrupted" : ash_finish_reason(result->finish), "finish_detail", finish_detail(result),
-                         "usage", "prompt_tokens", (json_int_t)stats.prompt_tokens, "reused_tokens", (json_int_t)stats.reused_tokens,
-                         "answer_tokens", (json_int_t)stats.answer_tokens, "timings", "prompt_s", stats.prompt_s, "first_token_s",
-                         stats.first_token_s, "answer_s", stats.answer_s, "prompt_tokens_per_s",
-                         per_second(stats.prompt_tokens - stats.reused_tokens, stats.prompt_s), "answer_tokens_per_s",
-                         per_second(stats.answer_tokens > 0 ? stats.answer_tokens - 1 : 0, stats.answer_s));
+        json = json_pack("{s:s%, s:o, s:s, s:s, s:o, s:o}", "text", text.data, text.size_bytes, "ids", ids_json(answer),
+                         "finish_reason", reason, "finish_detail", finish_detail(result), "usage", usage_json(&stats),
+                         "timings", timings_json(&stats));
     ash_str_fini(&text);
     if (json == NULL) return ash_err_set(err, -ENOMEM, "no memory for the JSON of the answer");
     json_dumpf(json, stdout, JSON_COMPACT | JSON_REAL_PRECISION(6));
@@ -210,7 +236,8 @@ static int read_prompt(const struct ash_generate *generate, char **text_out, str
 }
 
 /* The ids to continue: the text, or a conversation of one message. */
-static int encode_prompt(struct ash_generate *generate, const char *text, int32_t **ids_out, size_t *count_out, struct ash_err *err)
+static int encode_prompt(struct ash_generate *generate, const char *text, int32_t **ids_out, size_t *count_out,
+                         struct ash_err *err)
 {
     struct ash_message messages[2] = {{"system", generate->system}, {"user", text}};
     size_t skip = generate->system == NULL ? 1 : 0;
@@ -249,7 +276,8 @@ static int answer_prompt(struct ash_generate *generate, const char *text, bool *
     if (rc < 0) goto done;
     if (generate->echo && !generate->json) fputs(text, stdout);
     rc = ash_generate_pull(answer, !generate->json, generate->chat, &result, err);
-    if (!generate->json && (result.text.size_bytes == 0 || result.text.data[result.text.size_bytes - 1] != '\n')) putchar('\n');
+    if (!generate->json && (result.text.size_bytes == 0 || result.text.data[result.text.size_bytes - 1] != '\n'))
+        putchar('\n');
     if (rc < 0) goto done;
     if (generate->json) rc = ash_generate_print_json(generate, answer, text, &result, err);
     if (generate->stats) ash_generate_print_stats(answer);

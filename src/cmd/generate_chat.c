@@ -1,5 +1,5 @@
-/* Conversations of `ashlar generate`: each line of standard input is a turn. On a terminal there is a prompt sign and a few /commands;
- * line editing is the terminal's own. Elsewhere there is nothing but one answer per line. */
+/* Conversations of `ashlar generate`: each line of standard input is a turn. On a terminal there is a prompt sign and a
+ * few /commands; line editing is the terminal's own. Elsewhere there is nothing but one answer per line. */
 #include "cmd/generate_priv.h"
 
 #include <errno.h>
@@ -18,9 +18,9 @@
 struct chat {
     struct ash_generate *generate;
     struct ash_answer *answer;
-    bool terminal;  /* a person types */
-    bool templated; /* the model's template writes the conversation; else each line stands alone */
-    bool sums;      /* the quick-start model: a line is a sum, and its "=" may be left out */
+    bool terminal;                /* a person types */
+    bool templated;               /* the model's template writes the conversation; else each line stands alone */
+    bool sums;                    /* the quick-start model: a line is a sum, and its "=" may be left out */
     struct ash_message *messages; /* role is static, content is owned */
     size_t count, capacity;
 };
@@ -110,7 +110,7 @@ static int end_turn(struct chat *chat, const char *line, const struct ash_genera
     putchar('\n');
     fflush(stdout);
     if (chat->terminal && result->finish == ASH_FINISH_CONTEXT)
-        ash_log(ASH_LOG_INFO, "the context is full: /reset starts a new conversation");
+        ash_log(ASH_LOG_INFO, "the context is full%s", chat->templated ? ": /reset starts a new conversation" : "");
     return 0;
 }
 
@@ -145,8 +145,9 @@ static enum turn answer_line(struct chat *chat, const char *line)
 
 static void print_chat_help(const struct chat *chat)
 {
-    printf("/reset  forget the conversation\n/help   this list\n/quit   end (so does Ctrl-D)\nCtrl-C stops an answer.%s\n",
-           chat->templated ? "" : " This model has no chat template: it sees each line as a text of its own.");
+    printf(
+        "/reset  forget the conversation\n/help   this list\n/quit   end (so does Ctrl-D)\nCtrl-C stops an answer.%s\n",
+        chat->templated ? "" : " This model has no chat template: it sees each line as a text of its own.");
 }
 
 /* A line that begins with a slash, typed on a terminal. */

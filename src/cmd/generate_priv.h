@@ -1,4 +1,5 @@
-/* generate - what the two halves of `ashlar generate` share: one prompt (generate.c) and conversations (generate_chat.c). */
+/* generate - what the two halves of `ashlar generate` share: one prompt (generate.c) and conversations
+ * (generate_chat.c). */
 #ifndef ASH_CMD_GENERATE_PRIV_H
 #define ASH_CMD_GENERATE_PRIV_H
 
@@ -29,9 +30,10 @@ struct ash_generate_result {
     bool interrupted; /* Ctrl-C */
 };
 
-/* Pull the answer that was started to its end or until Ctrl-C, printing it as it comes when show is set (without blanks at its front
- * when trim is set). On error result holds what came so far. */
-int ash_generate_pull(struct ash_answer *answer, bool show, bool trim, struct ash_generate_result *result, struct ash_err *err);
+/* Pull the answer that was started to its end or until Ctrl-C, printing it as it comes when show is set (without blanks
+ * at its front when trim is set). On error result holds what came so far. */
+int ash_generate_pull(struct ash_answer *answer, bool show, bool trim, struct ash_generate_result *result,
+                      struct ash_err *err);
 
 /* One line of JSON on standard output. */
 int ash_generate_print_json(const struct ash_generate *generate, const struct ash_answer *answer, const char *prompt,

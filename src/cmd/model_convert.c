@@ -1,5 +1,5 @@
-/* ashlar model convert: the same model in another precision. A child process writes a hidden folder beside the target; the parent puts
- * it in place when all went well, and removes it when the child failed, was interrupted or crashed. */
+/* ashlar model convert: the same model in another precision. A child process writes a hidden folder beside the target;
+ * the parent puts it in place when all went well, and removes it when the child failed, was interrupted or crashed. */
 #include "cmd/model_priv.h"
 
 #include <dirent.h>
@@ -37,11 +37,12 @@ struct convert {
 static const char *const dtype_names[] = {"f32", "bf16", "f16", NULL};
 static const enum ash_dtype dtypes[] = {ASH_F32, ASH_BF16, ASH_F16};
 
+#define FIELD(name) offsetof(struct convert, name)
+
 static const struct ash_opt convert_opts[] = {
-    {.name = "dtype", .type = ASH_OPT_CHOICE, .offset = offsetof(struct convert, dtype), .choices = dtype_names,
-     .help = "precision of the new weights"},
-    {.name = "max_shard_size", .type = ASH_OPT_INT, .offset = offsetof(struct convert, max_shard_size), .fallback = "5g",
-     .min = 0, .max = INFINITY, .help = "bytes of one file at most (500m, 5g); 0: one file"},
+    {"dtype", ASH_OPT_CHOICE, FIELD(dtype), NULL, "precision of the new weights", 0, 0, dtype_names},
+    {"max_shard_size", ASH_OPT_INT, FIELD(max_shard_size), "5g", "bytes of one file at most (500m, 5g); 0: one file", 0,
+     INFINITY, NULL},
 };
 
 static const struct ash_opt_table convert_table = {
@@ -49,8 +50,8 @@ static const struct ash_opt_table convert_table = {
 
 static const struct ash_cmd_usage usage = {
     .synopsis = "ashlar model convert SRC DST --dtype f32|bf16|f16 [flags]",
-    .about = "Writes the model folder SRC as the new folder DST, with its tokenizer and other small files. DST appears complete or not\n"
-             "at all: a failure or Ctrl-C leaves nothing behind.",
+    .about = "Writes the model folder SRC as the new folder DST, with its tokenizer and other small files. DST\n"
+             "appears complete or not at all: a failure or Ctrl-C leaves nothing behind.",
     .examples = "  ashlar model convert stories stories-bf16 --dtype bf16",
 };
 
@@ -109,7 +110,8 @@ static int copy_companions(const char *from_dir, const char *to_dir, struct ash_
 
 static float value_at(const struct ash_param *param, size_t index)
 {
-    return param->dtype == ASH_F32 ? ((const float *)param->data)[index] : ash_bf16_to_f32(((const uint16_t *)param->data)[index]);
+    return param->dtype == ASH_F32 ? ((const float *)param->data)[index]
+                                   : ash_bf16_to_f32(((const uint16_t *)param->data)[index]);
 }
 
 /* A value that f16 cannot hold would become infinite: better no folder than one that is broken. */
@@ -120,8 +122,8 @@ static int check_f16(const struct ash_model *model, struct ash_err *err)
 
         for (size_t e = 0; param->dtype != ASH_F16 && e < param->count; e++)
             if (value_at(param, e) > F16_MAX || value_at(param, e) < -F16_MAX)
-                return ash_err_set(err, -ERANGE, "tensor '%s' holds %g, which f16 cannot: use --dtype bf16", param->name,
-                                   (double)value_at(param, e));
+                return ash_err_set(err, -ERANGE, "tensor '%s' holds %g, which f16 cannot: use --dtype bf16",
+                                   param->name, (double)value_at(param, e));
     }
     return 0;
 }
@@ -138,8 +140,8 @@ static int write_folder(const struct convert *convert, struct ash_err *err)
     if (rc == 0) rc = ash_model_save(model, dir, dtype, (size_t)convert->max_shard_size, err);
     if (rc == 0) rc = copy_companions(convert->source, dir, err);
     if (rc == 0)
-        printf("%s: %s parameters as %s\n", convert->target, ash_units_count(ash_model_weight_count(model), count, sizeof(count)),
-               ash_dtype_name(dtype));
+        printf("%s: %s parameters as %s\n", convert->target,
+               ash_units_count(ash_model_weight_count(model), count, sizeof(count)), ash_dtype_name(dtype));
     ash_model_close(model);
     return rc;
 }
@@ -247,7 +249,8 @@ int ash_model_convert(int argc, char **argv)
     if (ash_opts_open(&binding, 1, &opts, &err) < 0) return ash_cmd_fail(&err);
     code = ash_cmd_parse(&usage, opts, argc, argv, dirs, 2, &count);
     if (code == ASH_CMD_GO && count != 2) code = ash_cmd_misuse("model convert", "it takes two folders, SRC and DST");
-    if (code == ASH_CMD_GO && !ash_opts_is_set(opts, "dtype")) code = ash_cmd_misuse("model convert", "--dtype is missing");
+    if (code == ASH_CMD_GO && !ash_opts_is_set(opts, "dtype"))
+        code = ash_cmd_misuse("model convert", "--dtype is missing");
     if (code == ASH_CMD_GO) {
         convert.source = dirs[0];
         convert.target = dirs[1];

@@ -1,5 +1,5 @@
-/* ashlar model info: everything one asks of a model folder before using it. The facts are gathered into one JSON object, which is
- * printed as it is (--json) or as lines for people. */
+/* ashlar model info: everything one asks of a model folder before using it. The facts are gathered into one JSON
+ * object, which is printed as it is (--json) or as lines for people. */
 #include "cmd/model_priv.h"
 
 #include <dirent.h>
@@ -22,9 +22,11 @@ struct info_flags {
     bool json, tensors;
 };
 
+#define FIELD(name) offsetof(struct info_flags, name)
+
 static const struct ash_opt info_opts[] = {
-    {.name = "json", .type = ASH_OPT_BOOL, .offset = offsetof(struct info_flags, json), .help = "print one JSON object"},
-    {.name = "tensors", .type = ASH_OPT_BOOL, .offset = offsetof(struct info_flags, tensors), .help = "list every tensor too"},
+    {"json", ASH_OPT_BOOL, FIELD(json), NULL, "print one JSON object", 0, 0, NULL},
+    {"tensors", ASH_OPT_BOOL, FIELD(tensors), NULL, "list every tensor too", 0, 0, NULL},
 };
 
 static const struct ash_opt_table info_table = {
@@ -32,8 +34,9 @@ static const struct ash_opt_table info_table = {
 
 static const struct ash_cmd_usage usage = {
     .synopsis = "ashlar model info DIR [flags]",
-    .about = "Says what a Hugging Face model folder holds: family, sizes, precision, memory per token, tokenizer and files.\n"
-             "Every tensor's presence and shape is checked on the way; the weights themselves are not read.",
+    .about = "Says what a Hugging Face model folder holds: family, sizes, precision, memory per token,\n"
+             "tokenizer and files. Every tensor's presence and shape is checked on the way; the weights\n"
+             "themselves are not read.",
     .examples = "  ashlar model info stories\n  ashlar model info stories --tensors --json",
 };
 
@@ -60,7 +63,8 @@ static json_t *dtype_facts(const struct ash_model *model)
     for (size_t i = 0; i < ash_model_param_count(model); i++)
         counts[ash_model_param(model, i)->dtype] += ash_model_param(model, i)->count;
     for (int i = 0; i < ASH_DTYPE_COUNT; i++)
-        if (counts[i] > 0) json_object_set_new(json, ash_dtype_name((enum ash_dtype)i), json_integer((json_int_t)counts[i]));
+        if (counts[i] > 0)
+            json_object_set_new(json, ash_dtype_name((enum ash_dtype)i), json_integer((json_int_t)counts[i]));
     return json;
 }
 
@@ -134,7 +138,8 @@ static int add_files(json_t *facts, const char *dir, struct ash_err *err)
         struct stat info;
         char path[4096];
 
-        if (ash_path_join(path, sizeof(path), dir, entries[i]->d_name) == 0 && stat(path, &info) == 0 && S_ISREG(info.st_mode)) {
+        if (ash_path_join(path, sizeof(path), dir, entries[i]->d_name) == 0 && stat(path, &info) == 0 &&
+            S_ISREG(info.st_mode)) {
             json_object_set_new(files, entries[i]->d_name, json_integer((json_int_t)info.st_size));
             total += (json_int_t)info.st_size;
         }
@@ -156,8 +161,8 @@ static void add_tensors(json_t *facts, const struct ash_model *model)
 
         for (int d = 0; d < param->dim_count; d++)
             json_array_append_new(shape, size_json(param->dims[d]));
-        json_array_append_new(list, json_pack("{s:s, s:s, s:o}", "name", param->name, "dtype", ash_dtype_name(param->dtype), "shape",
-                                              shape));
+        json_array_append_new(list, json_pack("{s:s, s:s, s:o}", "name", param->name, "dtype",
+                                              ash_dtype_name(param->dtype), "shape", shape));
     }
     json_object_set_new(facts, "tensors", list);
 }
@@ -217,7 +222,8 @@ static void print_weights(const json_t *facts)
     if (json_object_get(facts, "experts") != NULL)
         printf(" (%s active)", ash_units_count(fact(facts, "active_parameters"), active, sizeof(active)));
     printf("\n  %-14s ", "precision");
-    json_object_foreach(json_object_get(facts, "dtypes"), name, value) {
+    json_object_foreach(json_object_get(facts, "dtypes"), name, value)
+    {
         printf("%s%s", comma, name);
         comma = ", ";
     }
@@ -240,7 +246,8 @@ static void print_tensors(const json_t *facts)
     size_t i;
     json_t *tensor;
 
-    json_array_foreach(json_object_get(facts, "tensors"), i, tensor) {
+    json_array_foreach(json_object_get(facts, "tensors"), i, tensor)
+    {
         json_t *shape = json_object_get(tensor, "shape");
         const char *comma = "";
 
@@ -267,7 +274,8 @@ static void print_facts(const char *dir, const json_t *facts)
            fact(facts, "head_dim"));
     print_count("feed-forward", fact(facts, "ffn"), "");
     print_experts(facts);
-    print_count("vocabulary", fact(facts, "vocab"), json_is_true(json_object_get(facts, "tied_embeddings")) ? " (tied)" : "");
+    print_count("vocabulary", fact(facts, "vocab"),
+                json_is_true(json_object_get(facts, "tied_embeddings")) ? " (tied)" : "");
     print_count("context", fact(facts, "context_tokens"), " tokens");
     if (json_object_get(facts, "window_tokens") != NULL) print_count("window", fact(facts, "window_tokens"), " tokens");
     printf("  %-14s %s per token (%s with bf16)\n", "cache",
@@ -311,7 +319,8 @@ int ash_model_info(int argc, char **argv)
 
     if (ash_opts_open(&binding, 1, &opts, &err) < 0) return ash_cmd_fail(&err);
     code = ash_cmd_parse(&usage, opts, argc, argv, dir, 1, &count);
-    if (code == ASH_CMD_GO) code = count == 1 ? describe(dir[0], &flags) : ash_cmd_misuse("model info", "which folder?");
+    if (code == ASH_CMD_GO)
+        code = count == 1 ? describe(dir[0], &flags) : ash_cmd_misuse("model info", "which folder?");
     ash_opts_close(opts);
     return code;
 }

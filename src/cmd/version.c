@@ -22,8 +22,10 @@ struct version_flags {
     bool json;
 };
 
+#define FIELD(name) offsetof(struct version_flags, name)
+
 static const struct ash_opt version_opts[] = {
-    {.name = "json", .type = ASH_OPT_BOOL, .offset = offsetof(struct version_flags, json), .help = "print one JSON object"},
+    {"json", ASH_OPT_BOOL, FIELD(json), NULL, "print one JSON object", 0, 0, NULL},
 };
 
 static const struct ash_opt_table version_table = {
@@ -31,8 +33,8 @@ static const struct ash_opt_table version_table = {
 
 static const struct ash_cmd_usage usage = {
     .synopsis = "ashlar version [--json]",
-    .about = "Says what this build is, which libraries it runs with, which backends this machine can run (best first) and which model\n"
-             "families it reads.",
+    .about = "Says what this build is, which libraries it runs with, which backends this machine can run (best\n"
+             "first) and which model families it reads.",
 };
 
 /* The libraries' versions as they are loaded, not as they were compiled against. */
@@ -44,8 +46,9 @@ static json_t *library_facts(void)
     pcre2_config(PCRE2_CONFIG_VERSION, pcre2);
     pcre2[strcspn(pcre2, " ")] = '\0'; /* "10.42 2022-12-11" */
     snprintf(xxhash, sizeof(xxhash), "%u.%u.%u", xx / 10000, xx / 100 % 100, xx % 100);
-    return json_pack("{s:s, s:s, s:s, s:s, s:s, s:s}", "jansson", jansson_version_str(), "libyaml", yaml_get_version_string(), "pcre2",
-                     pcre2, "xxhash", xxhash, "libmicrohttpd", MHD_get_version(), "utf8proc", utf8proc_version());
+    return json_pack("{s:s, s:s, s:s, s:s, s:s, s:s}", "jansson", jansson_version_str(), "libyaml",
+                     yaml_get_version_string(), "pcre2", pcre2, "xxhash", xxhash, "libmicrohttpd", MHD_get_version(),
+                     "utf8proc", utf8proc_version());
 }
 
 /* Optional parts: false, or what was found. */
@@ -67,13 +70,13 @@ static json_t *gather(void)
 {
     const struct ash_cpu *cpu = ash_cpu_get();
     char line[512];
-    json_t *build = json_pack("{s:s, s:s, s:s, s:s}", "version", ASH_BUILD_VERSION, "compiler", ASH_BUILD_COMPILER, "build",
-                              ASH_BUILD_TYPE, "sanitizers", ASH_BUILD_SANITIZE);
-    json_t *machine = json_pack("{s:s, s:i, s:o}", "machine", ash_cpu_describe(cpu, line, sizeof(line)), "cores", cpu->core_count,
-                                "backends", backend_names());
-    json_t *parts = json_pack("{s:s, s:o, s:{s:o, s:o, s:o}}", "families", ash_model_families(), "libraries", library_facts(),
-                              "optional", "nvcc", found(ASH_BUILD_NVCC), "libfabric", found(ASH_BUILD_FABRIC), "hwloc",
-                              found(ASH_BUILD_HWLOC));
+    json_t *build = json_pack("{s:s, s:s, s:s, s:s}", "version", ASH_BUILD_VERSION, "compiler", ASH_BUILD_COMPILER,
+                              "build", ASH_BUILD_TYPE, "sanitizers", ASH_BUILD_SANITIZE);
+    json_t *machine = json_pack("{s:s, s:i, s:o}", "machine", ash_cpu_describe(cpu, line, sizeof(line)), "cores",
+                                cpu->core_count, "backends", backend_names());
+    json_t *parts = json_pack("{s:s, s:o, s:{s:o, s:o, s:o}}", "families", ash_model_families(), "libraries",
+                              library_facts(), "optional", "nvcc", found(ASH_BUILD_NVCC), "libfabric",
+                              found(ASH_BUILD_FABRIC), "hwloc", found(ASH_BUILD_HWLOC));
 
     json_object_update(build, machine);
     json_object_update(build, parts);
@@ -93,7 +96,8 @@ static void print_named(const char *title, const json_t *values)
     json_t *value;
 
     printf("  %-10s ", title);
-    json_object_foreach((json_t *)(uintptr_t)values, name, value) {
+    json_object_foreach((json_t *)(uintptr_t)values, name, value)
+    {
         printf("%s%s %s", comma, name, json_is_string(value) ? json_string_value(value) : "no");
         comma = ", ";
     }

@@ -16,10 +16,13 @@ const char *ash_finish_reason(enum ash_finish finish)
 {
     switch (finish) {
     case ASH_FINISH_EOS:
-    case ASH_FINISH_STOP: return "stop";
+    case ASH_FINISH_STOP:
+        return "stop";
     case ASH_FINISH_MAX_TOKENS:
-    case ASH_FINISH_CONTEXT: return "length";
-    default: return "";
+    case ASH_FINISH_CONTEXT:
+        return "length";
+    default:
+        return "";
     }
 }
 
@@ -43,7 +46,8 @@ static int take_opts(const struct ash_engine *engine, struct ash_answer_opts *op
     ash_answer_opts_init(engine, opts);
     if (given == NULL) return 0;
     if (given->size < sizeof(given->size) || given->size > sizeof(*opts))
-        return ash_err_set(err, -EINVAL, "options of %zu bytes: initialise them with ash_answer_opts_init", given->size);
+        return ash_err_set(err, -EINVAL, "options of %zu bytes: initialise them with ash_answer_opts_init",
+                           given->size);
     memcpy(opts, given, given->size);
     opts->size = sizeof(*opts);
     return 0;
@@ -60,8 +64,12 @@ int ash_answer_open(struct ash_engine *engine, const struct ash_answer_opts *opt
 
     if (rc < 0) return rc;
     generator_opts = (struct ash_generator_opts){
-        .sampler = {.temperature = taken.temperature, .top_k = taken.top_k, .top_p = taken.top_p, .min_p = taken.min_p,
-                    .repetition_penalty = taken.repetition_penalty, .seed = taken.seed},
+        .sampler = {.temperature = taken.temperature,
+                    .top_k = taken.top_k,
+                    .top_p = taken.top_p,
+                    .min_p = taken.min_p,
+                    .repetition_penalty = taken.repetition_penalty,
+                    .seed = taken.seed},
         .context_tokens = taken.context_tokens,
         .max_tokens = taken.max_tokens,
         .keep_special = taken.keep_special,
@@ -73,8 +81,8 @@ int ash_answer_open(struct ash_engine *engine, const struct ash_answer_opts *opt
     answer = calloc(1, sizeof(*answer));
     if (answer == NULL) return ash_err_set(err, -ENOMEM, "answer: out of memory");
     answer->engine = engine;
-    rc = ash_generator_open(ash_engine_model(engine), ash_engine_exec(engine), ash_engine_tokenizer(engine), &generator_opts,
-                            &answer->generator, err);
+    rc = ash_generator_open(ash_engine_model(engine), ash_engine_exec(engine), ash_engine_tokenizer(engine),
+                            &generator_opts, &answer->generator, err);
     if (rc < 0) goto fail;
     *answer_out = answer;
     return 0;
@@ -108,7 +116,8 @@ int ash_answer_start(struct ash_answer *answer, const char *prompt, struct ash_e
     return start_text(answer, prompt, true, err);
 }
 
-int ash_answer_start_chat(struct ash_answer *answer, const struct ash_message *messages, size_t count, struct ash_err *err)
+int ash_answer_start_chat(struct ash_answer *answer, const struct ash_message *messages, size_t count,
+                          struct ash_err *err)
 {
     char *prompt = NULL;
     int rc = ash_engine_render_chat(answer->engine, messages, count, &prompt, err);
@@ -124,7 +133,8 @@ int ash_answer_start_ids(struct ash_answer *answer, const int32_t *ids, size_t c
     return ash_generator_start(answer->generator, ids, count, err);
 }
 
-int ash_answer_next(struct ash_answer *answer, struct ash_text *piece_out, enum ash_finish *finish_out, struct ash_err *err)
+int ash_answer_next(struct ash_answer *answer, struct ash_text *piece_out, enum ash_finish *finish_out,
+                    struct ash_err *err)
 {
     return ash_generator_next(answer->generator, piece_out, finish_out, err);
 }

@@ -1,4 +1,5 @@
-/* Batching by slots: a step gathers rows (one per running answer, all of a new prompt), runs them, and chooses one id for each. */
+/* Batching by slots: a step gathers rows (one per running answer, all of a new prompt), runs them, and chooses one id
+ * for each. */
 #include "serve/batcher.h"
 
 #include <errno.h>
@@ -27,8 +28,8 @@ struct ash_batcher {
 static int check_opts(const struct ash_batcher_opts *opts, const struct ash_model_config *config, struct ash_err *err)
 {
     if (opts->slots == 0 || opts->slot_tokens == 0 || opts->rows < opts->slots || opts->rows < opts->slot_tokens)
-        return ash_err_set(err, -EINVAL, "batcher: %zu rows cannot serve %zu slots of %zu tokens", opts->rows, opts->slots,
-                           opts->slot_tokens);
+        return ash_err_set(err, -EINVAL, "batcher: %zu rows cannot serve %zu slots of %zu tokens", opts->rows,
+                           opts->slots, opts->slot_tokens);
     if (opts->slot_tokens > config->max_positions)
         return ash_err_set(err, -EINVAL, "%zu tokens are more than the model's %zu positions", opts->slot_tokens,
                            config->max_positions);
@@ -96,7 +97,8 @@ void ash_batcher_close(struct ash_batcher *batcher)
     free(batcher);
 }
 
-static int check_requests(const struct ash_batcher *batcher, const struct ash_request *requests, size_t count, struct ash_err *err)
+static int check_requests(const struct ash_batcher *batcher, const struct ash_request *requests, size_t count,
+                          struct ash_err *err)
 {
     size_t most = batcher->opts.slot_tokens;
 
@@ -105,8 +107,8 @@ static int check_requests(const struct ash_batcher *batcher, const struct ash_re
 
         if (request->prompt_count == 0 || request->answer_max == 0 || request->prompt_count > most ||
             request->answer_max > most - request->prompt_count)
-            return ash_err_set(err, -EINVAL, "request %zu: a prompt of %zu tokens and an answer of %zu do not fit %zu", i,
-                               request->prompt_count, request->answer_max, most);
+            return ash_err_set(err, -EINVAL, "request %zu: a prompt of %zu tokens and an answer of %zu do not fit %zu",
+                               i, request->prompt_count, request->answer_max, most);
     }
     return 0;
 }

@@ -1,5 +1,6 @@
-/* batcher - many short prompts answered together: each has a slot of the cache, and every step runs one token of each running answer
- * and the whole prompt of each new one in a single pass. An answer is the same as if it were computed alone. One owner thread. */
+/* batcher - many short prompts answered together: each has a slot of the cache, and every step runs one token of each
+ * running answer and the whole prompt of each new one in a single pass. An answer is the same as if it were computed
+ * alone. One owner thread. */
 #ifndef ASH_SERVE_BATCHER_H
 #define ASH_SERVE_BATCHER_H
 
@@ -38,7 +39,8 @@ int ash_batcher_open(struct ash_model *model, struct ash_exec *exec, const struc
                      struct ash_batcher **batcher_out, struct ash_err *err);
 void ash_batcher_close(struct ash_batcher *batcher);
 
-/* Answer all requests. -EINVAL for one that does not fit, or the error of a pass; then what was filled in is undefined. */
+/* Answer all requests. -EINVAL for one that does not fit, or the error of a pass; then what was filled in is undefined.
+ */
 int ash_batcher_run(struct ash_batcher *batcher, struct ash_request *requests, size_t count, struct ash_err *err);
 
 #endif

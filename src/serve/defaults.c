@@ -42,7 +42,8 @@ static int add_eos(const json_t *value, size_t vocab, struct ash_defaults *defau
 }
 
 /* One id or a list; where the file has none, config.json's. */
-static int read_eos(const json_t *json, const struct ash_model_config *config, struct ash_defaults *defaults, struct ash_err *err)
+static int read_eos(const json_t *json, const struct ash_model_config *config, struct ash_defaults *defaults,
+                    struct ash_err *err)
 {
     const json_t *value = json_object_get(json, "eos_token_id");
     int rc = 0;

@@ -1,4 +1,5 @@
-/* defaults - how a model's makers want it to be sampled: generation_config.json, as the transformers library takes it. */
+/* defaults - how a model's makers want it to be sampled: generation_config.json, as the transformers library takes it.
+ */
 #ifndef ASH_SERVE_DEFAULTS_H
 #define ASH_SERVE_DEFAULTS_H
 
@@ -17,8 +18,8 @@ struct ash_defaults {
     size_t eos_count;
 };
 
-/* Read dir/generation_config.json; a folder without one gives greedy choice and config's end-of-text ids. A value outside its range
- * is -EINVAL and names file and key. */
+/* Read dir/generation_config.json; a folder without one gives greedy choice and config's end-of-text ids. A value
+ * outside its range is -EINVAL and names file and key. */
 int ash_defaults_load(const char *dir, const struct ash_model_config *config, struct ash_defaults *defaults_out,
                       struct ash_err *err);
 /* The same from parsed JSON. */

@@ -25,19 +25,22 @@ void ash_engine_opts_init(struct ash_engine_opts *opts)
     *opts = (struct ash_engine_opts){.size = sizeof(*opts)};
 }
 
-/* A caller compiled against another version has fewer fields (the rest keep their defaults) or more (which we cannot honour). */
+/* A caller compiled against another version has fewer fields (the rest keep their defaults) or more (which we cannot
+ * honour). */
 static int take_opts(struct ash_engine_opts *opts, const struct ash_engine_opts *given, struct ash_err *err)
 {
     ash_engine_opts_init(opts);
     if (given == NULL) return 0;
     if (given->size < sizeof(given->size) || given->size > sizeof(*opts))
-        return ash_err_set(err, -EINVAL, "options of %zu bytes: initialise them with ash_engine_opts_init", given->size);
+        return ash_err_set(err, -EINVAL, "options of %zu bytes: initialise them with ash_engine_opts_init",
+                           given->size);
     memcpy(opts, given, given->size);
     opts->size = sizeof(*opts);
     return 0;
 }
 
-int ash_engine_open(const char *dir, const struct ash_engine_opts *opts, struct ash_engine **engine_out, struct ash_err *err)
+int ash_engine_open(const char *dir, const struct ash_engine_opts *opts, struct ash_engine **engine_out,
+                    struct ash_err *err)
 {
     struct ash_engine_opts taken;
     struct ash_engine *engine;
@@ -97,8 +100,8 @@ size_t ash_engine_context(const struct ash_engine *engine)
     return ash_model_config(engine->model)->max_positions;
 }
 
-int ash_engine_encode(const struct ash_engine *engine, const char *text, bool add_special, int32_t **ids_out, size_t *count_out,
-                      struct ash_err *err)
+int ash_engine_encode(const struct ash_engine *engine, const char *text, bool add_special, int32_t **ids_out,
+                      size_t *count_out, struct ash_err *err)
 {
     struct ash_ids ids = {0};
     int rc = ash_tokenizer_encode(engine->tokenizer, text, strlen(text), add_special, &ids, err);
@@ -112,8 +115,8 @@ int ash_engine_encode(const struct ash_engine *engine, const char *text, bool ad
     return 0;
 }
 
-int ash_engine_decode(const struct ash_engine *engine, const int32_t *ids, size_t count, bool keep_special, char **text_out,
-                      struct ash_err *err)
+int ash_engine_decode(const struct ash_engine *engine, const int32_t *ids, size_t count, bool keep_special,
+                      char **text_out, struct ash_err *err)
 {
     struct ash_str text = {0};
     int rc = ash_tokenizer_decode(engine->tokenizer, ids, count, !keep_special, &text, err);

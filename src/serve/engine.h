@@ -1,4 +1,5 @@
-/* engine - a model folder ready to run: what the public API (ashlar/ashlar.h) hands out, with its parts for the floor above. */
+/* engine - a model folder ready to run: what the public API (ashlar/ashlar.h) hands out, with its parts for the floor
+ * above. */
 #ifndef ASH_SERVE_ENGINE_H
 #define ASH_SERVE_ENGINE_H
 

@@ -1,5 +1,6 @@
-/* Generating: tokens holds the whole context, cached says how many of them the cache has. A step computes some of the rest; when
- * nothing is left the last row's logits choose the next token, whose text goes through the streaming decoder and the stop strings. */
+/* Generating: tokens holds the whole context, cached says how many of them the cache has. A step computes some of the
+ * rest; when nothing is left the last row's logits choose the next token, whose text goes through the streaming decoder
+ * and the stop strings. */
 #include "serve/generator.h"
 
 #include <errno.h>
@@ -23,7 +24,7 @@ struct ash_generator {
     struct ash_decoder *decoder;
     struct ash_ids tokens; /* the prompt and the answer */
     size_t prompt_count;
-    size_t cached;      /* tokens [0, cached) are in the cache */
+    size_t cached;       /* tokens [0, cached) are in the cache */
     struct ash_str text; /* decoded; [0, given) was given out by the last next, the rest is held back */
     size_t given_bytes;
     float *logits; /* [vocab] */
@@ -37,7 +38,8 @@ static int check_opts(const struct ash_generator_opts *opts, const struct ash_to
                       struct ash_err *err)
 {
     if (opts->eos_count > ASH_GENERATOR_EOS_MAX)
-        return ash_err_set(err, -EINVAL, "%zu end-of-text ids are more than %d", opts->eos_count, ASH_GENERATOR_EOS_MAX);
+        return ash_err_set(err, -EINVAL, "%zu end-of-text ids are more than %d", opts->eos_count,
+                           ASH_GENERATOR_EOS_MAX);
     if (ash_tokenizer_vocab_size(tokenizer) == 0 || vocab == 0)
         return ash_err_set(err, -EINVAL, "the tokenizer has no tokens");
     return ash_sampler_check(&opts->sampler, err);
@@ -69,8 +71,8 @@ int ash_generator_open(struct ash_model *model, struct ash_exec *exec, const str
     generator->tokenizer = tokenizer;
     generator->vocab = config->vocab;
     generator->context_tokens = limit(opts->context_tokens, config->max_positions);
-    generator->prefill_rows = limit(opts->prefill_rows != 0 ? opts->prefill_rows : ASH_GENERATOR_PREFILL_ROWS,
-                                    generator->context_tokens);
+    generator->prefill_rows =
+        limit(opts->prefill_rows != 0 ? opts->prefill_rows : ASH_GENERATOR_PREFILL_ROWS, generator->context_tokens);
     rc = ash_stops_init(&generator->stops, opts->stops, opts->stop_count, err);
     if (rc < 0) goto fail;
     pass_opts.max_rows = generator->prefill_rows;
@@ -118,12 +120,17 @@ static int check_prompt(const struct ash_generator *generator, const int32_t *id
 {
     if (count == 0) return ash_err_set(err, -EINVAL, "the prompt is empty: there is nothing to continue");
     if (count >= generator->context_tokens)
-        return ash_err_set(err, -EOVERFLOW, "the context is full: the prompt has %zu tokens, and prompt and answer together may have %zu",
-                           count, generator->context_tokens);
+        return ash_err_set(
+            err, -EOVERFLOW,
+            "the context is full: the prompt has %zu tokens, and prompt and answer together may have %zu", count,
+            generator->context_tokens);
     for (size_t i = 0; i < count; i++)
         if (ids[i] < 0 || (size_t)ids[i] >= generator->vocab)
-            return ash_err_set(err, -EINVAL, "the prompt has token id %d, but the model's vocabulary ends at %zu: tokenizer and model "
-                               "do not belong together", ids[i], generator->vocab - 1);
+            return ash_err_set(
+                err, -EINVAL,
+                "the prompt has token id %d, but the model's vocabulary ends at %zu: tokenizer and model "
+                "do not belong together",
+                ids[i], generator->vocab - 1);
     return 0;
 }
 
@@ -164,7 +171,8 @@ int ash_generator_start(struct ash_generator *generator, const int32_t *ids, siz
             ash_ids_fini(&tokens);
             return ash_err_set(err, -ENOMEM, "no memory for a prompt of %zu tokens", count);
         }
-    cached = generator->cached < count ? generator->cached : count - 1; /* the last one is computed in any case, for its logits */
+    cached = generator->cached < count ? generator->cached
+                                       : count - 1; /* the last one is computed in any case, for its logits */
     generator->cached = common_prefix(generator->tokens.data, ids, cached);
     ash_ids_fini(&generator->tokens);
     generator->tokens = tokens;
@@ -184,8 +192,10 @@ static int compute(struct ash_generator *generator, struct ash_err *err)
     size_t missing = generator->tokens.count - generator->cached;
     size_t rows = missing < generator->prefill_rows ? missing : generator->prefill_rows, last_row = rows - 1;
     struct ash_doc doc = {.count = rows, .pos = generator->cached};
-    struct ash_batch batch = {.rows = rows, .ids = generator->tokens.data + generator->cached, .docs = &doc, .doc_count = 1};
-    int rc = ash_pass_infer(generator->pass, &batch, generator->cache, &last_row, rows == missing ? 1 : 0, generator->logits, err);
+    struct ash_batch batch = {
+        .rows = rows, .ids = generator->tokens.data + generator->cached, .docs = &doc, .doc_count = 1};
+    int rc = ash_pass_infer(generator->pass, &batch, generator->cache, &last_row, rows == missing ? 1 : 0,
+                            generator->logits, err);
 
     if (rc == 0) generator->cached += rows;
     return rc;
@@ -233,7 +243,8 @@ static int release(struct ash_generator *generator, struct ash_err *err)
 
     if (generator->finish != ASH_FINISH_NOT_YET) rc = ash_decoder_finish(generator->decoder, &generator->text, err);
     if (rc < 0) return rc;
-    generator->given_bytes = ash_stops_scan(&generator->stops, generator->text.data, generator->text.size_bytes, &found);
+    generator->given_bytes =
+        ash_stops_scan(&generator->stops, generator->text.data, generator->text.size_bytes, &found);
     if (found)
         generator->finish = ASH_FINISH_STOP;
     else if (generator->finish != ASH_FINISH_NOT_YET)
@@ -297,7 +308,8 @@ struct ash_answer_stats ash_generator_stats(const struct ash_generator *generato
         .reused_tokens = generator->reused,
         .answer_tokens = answer_count(generator),
         .prompt_s = (double)generator->prompt_ns / NS_PER_S,
-        .first_token_s = (double)(generator->first_ns - (generator->first_ns != 0 ? generator->start_ns : 0)) / NS_PER_S,
+        .first_token_s =
+            (double)(generator->first_ns - (generator->first_ns != 0 ? generator->start_ns : 0)) / NS_PER_S,
         .answer_s = (double)(generator->last_ns - generator->first_ns) / NS_PER_S,
     };
 }

@@ -1,6 +1,7 @@
 /* generator - token ids in, a stream of text out: prefill in chunks, decode token by token, stop where asked.
- * The caller pulls pieces, so nothing calls back and an answer can be left at any time. A generator keeps the keys and values of what it
- * has seen: a conversation goes on by starting again with a longer prompt, and only what is new is computed. One owner thread. */
+ * The caller pulls pieces, so nothing calls back and an answer can be left at any time. A generator keeps the keys and
+ * values of what it has seen: a conversation goes on by starting again with a longer prompt, and only what is new is
+ * computed. One owner thread. */
 #ifndef ASH_SERVE_GENERATOR_H
 #define ASH_SERVE_GENERATOR_H
 
@@ -17,10 +18,12 @@
 
 struct ash_generator_opts {
     struct ash_sampler_opts sampler;
-    size_t context_tokens; /* prompt and answer together; 0, or more than the model's positions: the model's positions */
-    size_t max_tokens;     /* of one answer; 0: until the context is full */
-    size_t prefill_rows;   /* tokens of the prompt that are computed at once; 0: ASH_GENERATOR_PREFILL_ROWS. Changes no bit. */
-    bool keep_special;     /* special tokens appear in the text */
+    size_t
+        context_tokens;  /* prompt and answer together; 0, or more than the model's positions: the model's positions */
+    size_t max_tokens;   /* of one answer; 0: until the context is full */
+    size_t prefill_rows; /* tokens of the prompt that are computed at once; 0: ASH_GENERATOR_PREFILL_ROWS. Changes no
+                            bit. */
+    bool keep_special;   /* special tokens appear in the text */
     int32_t eos[ASH_GENERATOR_EOS_MAX]; /* ids that end an answer; they are no part of its text */
     size_t eos_count;
     const char *const *stops; /* strings that end an answer; copied */
@@ -31,19 +34,20 @@ struct ash_generator;
 
 /* Borrows model, exec and tokenizer until close. Memory for the whole context is taken here. */
 int ash_generator_open(struct ash_model *model, struct ash_exec *exec, const struct ash_tokenizer *tokenizer,
-                       const struct ash_generator_opts *opts, struct ash_generator **generator_out, struct ash_err *err);
+                       const struct ash_generator_opts *opts, struct ash_generator **generator_out,
+                       struct ash_err *err);
 void ash_generator_close(struct ash_generator *generator);
 /* Tokens that the context holds. */
 size_t ash_generator_context(const struct ash_generator *generator);
 
-/* Begin an answer to the prompt ids (copied; the whole conversation so far). What an earlier answer left unfinished is dropped; the
- * longest beginning that the cache already holds is not computed again. -EINVAL for an empty prompt, -EOVERFLOW for one that
- * leaves no room for an answer: then the generator is as it was. */
+/* Begin an answer to the prompt ids (copied; the whole conversation so far). What an earlier answer left unfinished is
+ * dropped; the longest beginning that the cache already holds is not computed again. -EINVAL for an empty prompt,
+ * -EOVERFLOW for one that leaves no room for an answer: then the generator is as it was. */
 int ash_generator_start(struct ash_generator *generator, const int32_t *ids, size_t count, struct ash_err *err);
 
-/* Do one step: a chunk of the prompt, or a token. *piece_out borrows what became certain (perhaps nothing), whole characters, until
- * the next call; the pieces joined are the text that follows the prompt's. *finish_out says whether more will come. Past the end: an
- * empty piece and the same finish. On error the answer is over. */
+/* Do one step: a chunk of the prompt, or a token. *piece_out borrows what became certain (perhaps nothing), whole
+ * characters, until the next call; the pieces joined are the text that follows the prompt's. *finish_out says whether
+ * more will come. Past the end: an empty piece and the same finish. On error the answer is over. */
 int ash_generator_next(struct ash_generator *generator, struct ash_text *piece_out, enum ash_finish *finish_out,
                        struct ash_err *err);
 

@@ -1,6 +1,7 @@
-/* Sampling: scan, keep, draw. Costs one pass over the vocabulary plus the work on what is kept: top-k keeps a heap of k, top-p takes
- * tokens off a heap until they are enough, and with neither of them nothing is sorted at all. Exponentials are ash_expf and sums are
- * doubles added in one fixed order, so that every machine draws the same token. */
+/* Sampling: scan, keep, draw. Costs one pass over the vocabulary plus the work on what is kept: top-k keeps a heap of
+ * k, top-p takes tokens off a heap until they are enough, and with neither of them nothing is sorted at all.
+ * Exponentials are ash_expf and sums are doubles added in one fixed order, so that every machine draws the same token.
+ */
 #include "serve/sampler.h"
 
 #include <errno.h>
@@ -34,18 +35,20 @@ struct ash_sampler_opts ash_sampler_defaults(void)
 int ash_sampler_check(const struct ash_sampler_opts *opts, struct ash_err *err)
 {
     if (!(opts->temperature >= 0.0 && opts->temperature <= ASH_SAMPLER_TEMPERATURE_MAX))
-        return ash_err_set(err, -EINVAL, "temperature %g is not between 0 and %g", opts->temperature, ASH_SAMPLER_TEMPERATURE_MAX);
+        return ash_err_set(err, -EINVAL, "temperature %g is not between 0 and %g", opts->temperature,
+                           ASH_SAMPLER_TEMPERATURE_MAX);
     if (!(opts->top_p > 0.0 && opts->top_p <= 1.0))
         return ash_err_set(err, -EINVAL, "top_p %g is not above 0 and at most 1", opts->top_p);
     if (!(opts->min_p >= 0.0 && opts->min_p <= 1.0))
         return ash_err_set(err, -EINVAL, "min_p %g is not between 0 and 1", opts->min_p);
     if (!(opts->repetition_penalty > 0.0 && opts->repetition_penalty <= ASH_SAMPLER_PENALTY_MAX))
-        return ash_err_set(err, -EINVAL, "repetition_penalty %g is not above 0 and at most %g", opts->repetition_penalty,
-                           ASH_SAMPLER_PENALTY_MAX);
+        return ash_err_set(err, -EINVAL, "repetition_penalty %g is not above 0 and at most %g",
+                           opts->repetition_penalty, ASH_SAMPLER_PENALTY_MAX);
     return 0;
 }
 
-int ash_sampler_open(const struct ash_sampler_opts *opts, size_t vocab, struct ash_sampler **sampler_out, struct ash_err *err)
+int ash_sampler_open(const struct ash_sampler_opts *opts, size_t vocab, struct ash_sampler **sampler_out,
+                     struct ash_err *err)
 {
     struct ash_sampler *sampler;
     int rc = ash_sampler_check(opts, err);
@@ -88,8 +91,10 @@ static int find_best(const float *logits, size_t vocab, uint64_t position, size_
 
     for (size_t i = 0; i < vocab; i++) {
         if (isnan(logits[i]) || logits[i] == INFINITY)
-            return ash_err_set(err, -EDOM, "the model's logit for token %zu at position %llu is %s: its weights or its input are broken",
-                               i, (unsigned long long)position, isnan(logits[i]) ? "not a number" : "infinite");
+            return ash_err_set(
+                err, -EDOM,
+                "the model's logit for token %zu at position %llu is %s: its weights or its input are broken", i,
+                (unsigned long long)position, isnan(logits[i]) ? "not a number" : "infinite");
         if (logits[i] > top) {
             top = logits[i];
             best = i;
@@ -102,8 +107,10 @@ static int find_best(const float *logits, size_t vocab, uint64_t position, size_
     return 0;
 }
 
-/* Each token that occurred is penalised once, however often it occurred: the original logit is read, never the changed one. */
-static const float *apply_penalty(struct ash_sampler *sampler, const float *logits, const int32_t *earlier, size_t earlier_count)
+/* Each token that occurred is penalised once, however often it occurred: the original logit is read, never the changed
+ * one. */
+static const float *apply_penalty(struct ash_sampler *sampler, const float *logits, const int32_t *earlier,
+                                  size_t earlier_count)
 {
     float penalty = (float)sampler->opts.repetition_penalty;
 
@@ -147,7 +154,8 @@ static void make_heap(struct candidate *heap, size_t count, bool least)
         sift_down(heap, count, node, least);
 }
 
-/* kept[0..k): the k likeliest tokens, likeliest first. Most tokens of a vocabulary lose against the root and cost one comparison. */
+/* kept[0..k): the k likeliest tokens, likeliest first. Most tokens of a vocabulary lose against the root and cost one
+ * comparison. */
 static void keep_top_k(struct candidate *kept, size_t k, const float *logits, size_t vocab)
 {
     for (size_t i = 0; i < k; i++)
@@ -175,8 +183,8 @@ static float weigh(float logit, float top, double temperature)
     return ash_expf((float)(((double)logit - (double)top) / temperature));
 }
 
-/* Index of the first weight at which the running sum exceeds a uniform share of total; fallback where rounding leaves that share at
- * the very end. A weight of 0 is never chosen. */
+/* Index of the first weight at which the running sum exceeds a uniform share of total; fallback where rounding leaves
+ * that share at the very end. A weight of 0 is never chosen. */
 static size_t draw(const struct ash_sampler *sampler, size_t count, double total, uint64_t position, size_t fallback)
 {
     double mark = ash_rng_uniform(sampler->opts.seed, SAMPLER_STREAM, position) * total, sum = 0.0;

@@ -1,6 +1,6 @@
 /* sampler - the next token from a row of logits.
- * The choice is a pure function of (logits, earlier tokens, settings, seed, position): no hidden state, the same bits on every
- * machine. One owner thread. */
+ * The choice is a pure function of (logits, earlier tokens, settings, seed, position): no hidden state, the same bits
+ * on every machine. One owner thread. */
 #ifndef ASH_SERVE_SAMPLER_H
 #define ASH_SERVE_SAMPLER_H
 
@@ -10,11 +10,12 @@
 
 /* Applied in the order of the Hugging Face library: penalty, temperature, top-k, top-p (of what top-k left), min-p. */
 struct ash_sampler_opts {
-    double temperature;        /* 0: greedy, the most likely token; ties go to the lower id */
-    size_t top_k;              /* keep the k most likely tokens; 0, or the vocabulary's size and more: all */
-    double top_p;              /* keep the fewest tokens whose probabilities reach top_p; 1: all; at least one is kept */
-    double min_p;              /* keep tokens at least this fraction as likely as the best one; 0: all */
-    double repetition_penalty; /* > 1: logits of tokens that occurred are divided (or, below 0, multiplied) by it; 1: off */
+    double temperature; /* 0: greedy, the most likely token; ties go to the lower id */
+    size_t top_k;       /* keep the k most likely tokens; 0, or the vocabulary's size and more: all */
+    double top_p;       /* keep the fewest tokens whose probabilities reach top_p; 1: all; at least one is kept */
+    double min_p;       /* keep tokens at least this fraction as likely as the best one; 0: all */
+    double repetition_penalty; /* > 1: logits of tokens that occurred are divided (or, below 0, multiplied) by it; 1:
+                                  off */
     uint64_t seed;
 };
 
@@ -28,12 +29,13 @@ int ash_sampler_check(const struct ash_sampler_opts *opts, struct ash_err *err);
 
 struct ash_sampler; /* settings and scratch memory for one vocabulary */
 
-int ash_sampler_open(const struct ash_sampler_opts *opts, size_t vocab, struct ash_sampler **sampler_out, struct ash_err *err);
+int ash_sampler_open(const struct ash_sampler_opts *opts, size_t vocab, struct ash_sampler **sampler_out,
+                     struct ash_err *err);
 void ash_sampler_close(struct ash_sampler *sampler);
 
-/* Choose the token that follows. logits [vocab]; -infinity forbids a token. earlier: the tokens so far, for the penalty (any order,
- * ids outside the vocabulary are ignored). position: the index of the new token in its sequence.
- * -EDOM when a logit is NaN or +infinity or all are -infinity: then *id_out is untouched. */
+/* Choose the token that follows. logits [vocab]; -infinity forbids a token. earlier: the tokens so far, for the penalty
+ * (any order, ids outside the vocabulary are ignored). position: the index of the new token in its sequence. -EDOM when
+ * a logit is NaN or +infinity or all are -infinity: then *id_out is untouched. */
 int ash_sampler_next(struct ash_sampler *sampler, const float *logits, const int32_t *earlier, size_t earlier_count,
                      uint64_t position, int32_t *id_out, struct ash_err *err);
 

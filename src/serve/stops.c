@@ -1,4 +1,5 @@
-/* Stop strings: the held-back end is at most one byte shorter than the longest of them, so plain search is cheap enough. */
+/* Stop strings: the held-back end is at most one byte shorter than the longest of them, so plain search is cheap
+ * enough. */
 #include "serve/stops.h"
 
 #include <errno.h>
@@ -12,9 +13,11 @@ int ash_stops_init(struct ash_stops *stops, const char *const *items, size_t cou
     if (count > ASH_STOPS_MAX)
         return ash_err_set(err, -EINVAL, "%zu stop strings are more than %d", count, ASH_STOPS_MAX);
     for (size_t i = 0; i < count; i++) {
-        if (items[i][0] == '\0') return ash_err_set(err, -EINVAL, "a stop string is empty: it would end every answer at once");
+        if (items[i][0] == '\0')
+            return ash_err_set(err, -EINVAL, "a stop string is empty: it would end every answer at once");
         if (strlen(items[i]) > ASH_STOP_BYTES_MAX)
-            return ash_err_set(err, -EINVAL, "a stop string of %zu bytes is longer than %d", strlen(items[i]), ASH_STOP_BYTES_MAX);
+            return ash_err_set(err, -EINVAL, "a stop string of %zu bytes is longer than %d", strlen(items[i]),
+                               ASH_STOP_BYTES_MAX);
     }
     built.items = calloc(count + 1, sizeof(*built.items));
     if (built.items == NULL) goto fail;

@@ -3,7 +3,7 @@
 . "$SOURCE/tests/e2e/lib.bash" || exit 1
 cache() { sed -n "s/^$1:[A-Z]*=//p" "$BUILD/CMakeCache.txt"; }
 prefix=$SCRATCH/prefix
-cmake --install "$BUILD" --prefix "$prefix" > "$SCRATCH/install.log" 2>&1 || fail "install: $(tail -3 "$SCRATCH/install.log")"
+cmake --install "$BUILD" --prefix "$prefix" > "$SCRATCH/log" 2>&1 || fail "install: $(tail -3 "$SCRATCH/log")"
 [ -x "$prefix/bin/ashlar" ] || fail "no program was installed"
 [ -f "$prefix/share/man/man1/ashlar.1" ] || fail "no man page was installed"
 
@@ -14,10 +14,11 @@ flags=()
 [ -z "$(cache ASHLAR_SANITIZE)" ] || flags+=("-fsanitize=$(cache ASHLAR_SANITIZE)")
 [ "$(cache ASHLAR_COVERAGE)" != ON ] || flags+=(--coverage)
 (cd "$SCRATCH" && "$cc" -std=c11 -Wall -Wextra -Werror "${flags[@]}" "$SOURCE/examples/embed.c" \
-    $(pkg-config --cflags --libs ashlar) -o embed) || fail "examples/embed.c does not compile against the installed library"
+    $(pkg-config --cflags --libs ashlar) -o embed) || fail "examples/embed.c does not compile"
 # The header is C++ too.
 if command -v c++ > /dev/null; then
-    echo '#include <ashlar/ashlar.h>' | c++ -x c++ -std=c++17 -Wall -Werror -fsyntax-only -I"$prefix/include" - || fail "the header is not C++"
+    echo '#include <ashlar/ashlar.h>' | c++ -x c++ -std=c++17 -Wall -Werror -fsyntax-only -I"$prefix/include" - ||
+        fail "the header is not C++"
 fi
 
 leak_free "$SCRATCH/embed" "$stories" "Once upon a time"

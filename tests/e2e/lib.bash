@@ -22,7 +22,7 @@ leak_free() { ASAN_OPTIONS=$ASAN_OPTIONS:detect_leaks=1 try "$@"; }
 expect() {
     [ "$code" -eq "$1" ] || fail "$2: exit code $code instead of $1: $(head -c 500 "$SCRATCH/err")"
 }
-# A failed command says why in exactly one line that begins with "ashlar: error: " and holds the given words; nothing else.
+# A failed command says why in exactly one line, which begins with "ashlar: error: " and holds the given words.
 expect_error() { # code, what, words...
     expect "$1" "$2"
     [ "$(wc -l < "$SCRATCH/err")" -eq 1 ] || fail "$2: not one line of error: $(cat "$SCRATCH/err")"

@@ -10,7 +10,8 @@ for words in llama "260,032" F32 "512 tokens" tokenizer.json model.safetensors; 
 done
 leak_free "$ASHLAR" model info "$stories" --json --tensors
 expect 0 "info --json"
-for words in '"parameters": 260032' '"layers": 5' '"kv_heads": 4' '"cache_bytes_per_token": 1280' '"name": "model.embed_tokens.weight"'; do
+for words in '"parameters": 260032' '"layers": 5' '"kv_heads": 4' '"cache_bytes_per_token": 1280' \
+    '"name": "model.embed_tokens.weight"'; do
     grep -qF "$words" "$SCRATCH/out" || fail "info --json: '$words' is not in it"
 done
 try "$ASHLAR" model info "$SOURCE/tests/golden/qwen3_moe-mixed"
@@ -58,7 +59,9 @@ expect 0 "in shards"
 try "$ASHLAR" model convert "$SCRATCH/shards" "$SCRATCH/whole" --dtype f32 --max-shard-size 0
 expect 0 "in one file again"
 [ ! -e "$SCRATCH/whole/model.safetensors.index.json" ] || fail "a stale index was copied"
-for model in src whole; do "$ASHLAR" generate --model "$SCRATCH/$model" --prompt "The cat" --max-tokens 30 > "$SCRATCH/$model.txt"; done
+for model in src whole; do
+    "$ASHLAR" generate --model "$SCRATCH/$model" --prompt "The cat" --max-tokens 30 > "$SCRATCH/$model.txt"
+done
 cmp -s "$SCRATCH/src.txt" "$SCRATCH/whole.txt" || fail "the text changed on the way through shards"
 
 # ---- nothing is overwritten, nothing is left behind
@@ -72,10 +75,11 @@ try "$ASHLAR" model convert "$SCRATCH/broken" "$SCRATCH/new" --dtype bf16
 expect_error 1 "broken source" "model.safetensors"
 try "$ASHLAR" model convert "$SCRATCH/nowhere" "$SCRATCH/new" --dtype bf16
 expect_error 1 "no source" "nowhere"
-(ulimit -f 300; trap '' XFSZ; "$ASHLAR" model convert "$SCRATCH/src" "$SCRATCH/new" --dtype f32 > "$SCRATCH/out" 2> "$SCRATCH/err")
+to_new=("$ASHLAR" model convert "$SCRATCH/src" "$SCRATCH/new" --dtype)
+(ulimit -f 300; trap '' XFSZ; "${to_new[@]}" f32 > "$SCRATCH/out" 2> "$SCRATCH/err")
 code=$?
 expect_error 1 "file size limit" "model.safetensors"
-(ulimit -f 300; "$ASHLAR" model convert "$SCRATCH/src" "$SCRATCH/new" --dtype f32 > "$SCRATCH/out" 2> "$SCRATCH/err") 2> /dev/null
+(ulimit -f 300; "${to_new[@]}" f32 > "$SCRATCH/out" 2> "$SCRATCH/err") 2> /dev/null
 code=$?
 expect_error 1 "killed while it writes" "signal"
 same "leftovers of failures" 0 "$(leftovers)"
@@ -83,7 +87,7 @@ same "leftovers of failures" 0 "$(leftovers)"
 # Ctrl-C at any moment: the whole folder or none.
 for delay in 0 0.002 0.005 0.01 0.02 0.03; do
     rm -rf "$SCRATCH/new"
-    "$ASHLAR" model convert "$SCRATCH/src" "$SCRATCH/new" --dtype bf16 --max-shard-size 10k > /dev/null 2> "$SCRATCH/err" &
+    "${to_new[@]}" bf16 --max-shard-size 10k > /dev/null 2> "$SCRATCH/err" &
     pid=$!
     sleep "$delay"
     kill -TERM "$pid" 2> /dev/null

@@ -61,8 +61,12 @@ static struct work *make_work(void)
 static struct ash_batcher_opts plain_opts(size_t slots, size_t rows)
 {
     static const int32_t eos[] = {5};
-    struct ash_batcher_opts opts = {.sampler = ash_sampler_defaults(), .slots = slots, .slot_tokens = PROMPT_MAX + ANSWER_MAX,
-                                    .rows = rows, .eos = eos, .eos_count = 1};
+    struct ash_batcher_opts opts = {.sampler = ash_sampler_defaults(),
+                                    .slots = slots,
+                                    .slot_tokens = PROMPT_MAX + ANSWER_MAX,
+                                    .rows = rows,
+                                    .eos = eos,
+                                    .eos_count = 1};
 
     opts.sampler.temperature = 1.5;
     opts.sampler.repetition_penalty = 1.1;

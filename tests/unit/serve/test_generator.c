@@ -156,7 +156,8 @@ static void turns_go_on_where_the_last_one_ended(void **state)
     longer[PROMPT + 22] = 1;
     assert_int_equal(ash_generator_start(generator, longer, PROMPT + 23, &err), 0);
     pull(generator, &second);
-    assert_int_equal(ash_generator_stats(generator).reused_tokens, PROMPT + 19); /* the last one chosen was never computed */
+    assert_int_equal(ash_generator_stats(generator).reused_tokens,
+                     PROMPT + 19); /* the last one chosen was never computed */
     assert_int_equal(ash_generator_start(fresh, longer, PROMPT + 23, &err), 0);
     pull(fresh, &expected);
     assert_int_equal(ash_generator_stats(fresh).reused_tokens, 0);
@@ -231,7 +232,8 @@ static void text_held_back_comes_out_at_the_end(void **state)
 {
     struct ash_generator_opts opts = plain_opts();
     struct outcome whole = answer(opts), held;
-    char stop[3] = {whole.text.data[whole.text.size_bytes - 1], '?', '\0'}; /* begins with the last character, never comes */
+    char stop[3] = {whole.text.data[whole.text.size_bytes - 1], '?',
+                    '\0'}; /* begins with the last character, never comes */
     const char *stops[] = {stop};
 
     (void)state;

@@ -1,5 +1,5 @@
-/* The sampler: greedy choice and ties, each filter alone and together, the distribution that it draws from, and input that
- * cannot be sampled. */
+/* The sampler: greedy choice and ties, each filter alone and together, the distribution that it draws from, and input
+ * that cannot be sampled. */
 #include <errno.h>
 #include <math.h>
 #include <setjmp.h>
@@ -359,7 +359,8 @@ static void broken_logits_are_refused(void **state)
 static void settings_out_of_range_are_refused(void **state)
 {
     struct ash_sampler_opts bad[8];
-    const char *const words[] = {"temperature", "temperature", "top_p", "top_p", "min_p", "min_p", "penalty", "penalty"};
+    const char *const words[] = {"temperature", "temperature", "top_p",   "top_p",
+                                 "min_p",       "min_p",       "penalty", "penalty"};
 
     (void)state;
     for (size_t i = 0; i < ASH_COUNT(bad); i++)
@@ -406,7 +407,8 @@ static void large_vocabulary(void **state)
     for (uint64_t position = 0; position < 100; position++)
         assert_true(logits[choose(opts, logits, VOCAB, position)] >= sorted[K - 1]);
     opts.top_k = 0;
-    opts.top_p = 0.01; /* the largest weights are nearly equal here, so the nucleus is far smaller than a tenth of all */
+    opts.top_p =
+        0.01; /* the largest weights are nearly equal here, so the nucleus is far smaller than a tenth of all */
     for (uint64_t position = 0; position < 100; position++)
         assert_true(logits[choose(opts, logits, VOCAB, position)] >= sorted[VOCAB / 10]);
     free(logits);

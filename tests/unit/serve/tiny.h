@@ -1,4 +1,5 @@
-/* tiny - a model of a few thousand random weights over the characters of arithmetic: enough to tell equal from different. */
+/* tiny - a model of a few thousand random weights over the characters of arithmetic: enough to tell equal from
+ * different. */
 #ifndef TESTS_SERVE_TINY_H
 #define TESTS_SERVE_TINY_H
 
@@ -17,9 +18,10 @@ struct tiny {
 
 static inline int tiny_open(struct tiny *tiny, struct ash_err *err)
 {
-    static const char text[] = "{\"model_type\": \"llama\", \"vocab_size\": 16, \"hidden_size\": 32, \"intermediate_size\": 48,"
-                               " \"num_hidden_layers\": 2, \"num_attention_heads\": 4, \"num_key_value_heads\": 2,"
-                               " \"max_position_embeddings\": 64, \"initializer_range\": 0.5}";
+    static const char text[] =
+        "{\"model_type\": \"llama\", \"vocab_size\": 16, \"hidden_size\": 32, \"intermediate_size\": 48,"
+        " \"num_hidden_layers\": 2, \"num_attention_heads\": 4, \"num_key_value_heads\": 2,"
+        " \"max_position_embeddings\": 64, \"initializer_range\": 0.5}";
     struct ash_model_config config;
     json_t *json = NULL;
     int rc;
