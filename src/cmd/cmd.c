@@ -79,19 +79,30 @@ static bool asks_for_help(const char *word)
     return strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0 || strcmp(word, "help") == 0;
 }
 
+/* `ashlar help generate` asks what `ashlar generate --help` asks. */
+static int run_named(const struct ash_cmd *command, int argc, char **argv)
+{
+    char help[] = "--help", *words[] = {argv[argc > 2 ? 2 : 1], help, NULL};
+
+    return asks_for_help(argv[1]) ? command->run(2, words) : command->run(argc - 1, argv + 1);
+}
+
 int ash_cmd_dispatch(const char *prefix, const struct ash_cmd *const *commands, size_t count, int argc, char **argv)
 {
+    const char *name;
+
     if (argc < 2) {
         print_list(stderr, prefix, commands, count);
         return 2;
     }
-    if (asks_for_help(argv[1])) {
+    if (asks_for_help(argv[1]) && argc == 2) {
         print_list(stdout, prefix, commands, count);
         return 0;
     }
+    name = asks_for_help(argv[1]) ? argv[2] : argv[1];
     for (size_t i = 0; i < count; i++)
-        if (strcmp(argv[1], commands[i]->name) == 0) return commands[i]->run(argc - 1, argv + 1);
-    return refuse(prefix, commands, count, argv[1]);
+        if (strcmp(name, commands[i]->name) == 0) return run_named(commands[i], argc, argv);
+    return refuse(prefix, commands, count, name);
 }
 
 static void print_help(const struct ash_cmd_usage *usage, const struct ash_opts *opts)

@@ -1,5 +1,4 @@
-/* defaults - how a model's makers want it to be sampled: generation_config.json, as the transformers library takes it.
- */
+/* defaults - how a model's makers want it to be sampled: generation_config.json, as transformers takes it. */
 #ifndef ASH_SERVE_DEFAULTS_H
 #define ASH_SERVE_DEFAULTS_H
 

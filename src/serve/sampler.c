@@ -1,7 +1,6 @@
-/* Sampling: scan, keep, draw. Costs one pass over the vocabulary plus the work on what is kept: top-k keeps a heap of
- * k, top-p takes tokens off a heap until they are enough, and with neither of them nothing is sorted at all.
- * Exponentials are ash_expf and sums are doubles added in one fixed order, so that every machine draws the same token.
- */
+/* Sampling: scan, keep, draw. Costs a pass or two over the vocabulary plus the work on what is kept: top-k keeps a heap
+ * of k, top-p takes tokens off a heap until they are enough, and with neither of them nothing is sorted at all.
+ * Exponentials are ash_expf and sums are doubles added in one fixed order: every machine draws the same token. */
 #include "serve/sampler.h"
 
 #include <errno.h>
@@ -214,18 +213,32 @@ static int32_t sample_top_k(struct ash_sampler *sampler, const float *logits, ui
     return sampler->kept[draw(sampler, count, sum, position, 0)].id;
 }
 
+/* The tokens that top-p may need, in kept, and *total_out of all weights. Tokens lighter than (1 - top_p) * total / vocab
+ * weigh less than (1 - top_p) * total together, so the others reach top_p without them; they are few. */
+static size_t keep_heavy(struct ash_sampler *sampler, const float *logits, float top, double *total_out)
+{
+    double total = 0.0, light;
+    size_t count = 0;
+
+    for (size_t i = 0; i < sampler->vocab; i++) {
+        sampler->weight[i] = weigh(logits[i], top, sampler->opts.temperature);
+        total += (double)sampler->weight[i];
+    }
+    light = (1.0 - sampler->opts.top_p) * total / (double)sampler->vocab;
+    for (size_t i = 0; i < sampler->vocab; i++)
+        if ((double)sampler->weight[i] >= light) sampler->kept[count++] = (struct candidate){logits[i], (int32_t)i};
+    *total_out = total;
+    return count;
+}
+
 /* top-p over the whole vocabulary: tokens come off a heap, likeliest first, until they reach top_p. */
 static int32_t sample_top_p(struct ash_sampler *sampler, const float *logits, float top, uint64_t position)
 {
     struct candidate *heap = sampler->kept;
-    size_t vocab = sampler->vocab, left = vocab, count = 0;
     double total = 0.0, sum = 0.0;
+    size_t heavy = keep_heavy(sampler, logits, top, &total), left = heavy, count = 0;
 
-    for (size_t i = 0; i < vocab; i++) {
-        heap[i] = (struct candidate){logits[i], (int32_t)i};
-        total += (double)weigh(logits[i], top, sampler->opts.temperature);
-    }
-    make_heap(heap, vocab, false);
+    make_heap(heap, heavy, false);
     while (left > 0 && (count == 0 || sum < sampler->opts.top_p * total)) {
         struct candidate best = heap[0];
         float weight = weigh(best.logit, top, sampler->opts.temperature);
@@ -236,9 +249,9 @@ static int32_t sample_top_p(struct ash_sampler *sampler, const float *logits, fl
         left--;
         heap[0] = heap[left];
         sift_down(heap, left, 0, false);
-        heap[left] = best; /* taken tokens stand behind the heap: the i-th one at vocab - 1 - i */
+        heap[left] = best; /* taken tokens stand behind the heap: the i-th one at heavy - 1 - i */
     }
-    return heap[vocab - 1 - draw(sampler, count, sum, position, 0)].id;
+    return heap[heavy - 1 - draw(sampler, count, sum, position, 0)].id;
 }
 
 /* Neither top-k nor top-p: the order of ids does, nothing is sorted. */

@@ -34,12 +34,17 @@ if command -v groff > /dev/null; then
     groff -man -Tascii -ww "$page" > /dev/null 2> "$SCRATCH/err" || fail "groff refuses the man page"
     [ ! -s "$SCRATCH/err" ] || fail "groff warns: $(head -3 "$SCRATCH/err")"
 fi
+try "$ASHLAR" help generate
+expect 0 "help generate"
+grep -q '^usage: ashlar generate' "$SCRATCH/out" || fail "help generate explains something else"
 
 # Wrong words.
 try "$ASHLAR"
 expect 2 "no command"
 try "$ASHLAR" genrate
 expect_error 2 "misspelt command" "ashlar generate"
+try "$ASHLAR" help genrate
+expect_error 2 "help of a misspelt command" "ashlar generate"
 try "$ASHLAR" xyzzy
 expect_error 2 "no such command" "ashlar --help"
 try "$ASHLAR" version extra
