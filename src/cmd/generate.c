@@ -201,38 +201,43 @@ int ash_generate_print_json(const struct ash_generate *generate, const struct as
 
 /* ---- one prompt -------------------------------------------------------------------------------------------------- */
 
-static int read_stdin(char **text_out, struct ash_err *err)
+static int read_stdin(struct ash_str *text, struct ash_err *err)
 {
-    struct ash_str text = {0};
     char chunk[65536];
     size_t bytes;
     int rc = 0;
 
     while (rc == 0 && (bytes = fread(chunk, 1, sizeof(chunk), stdin)) > 0) {
-        rc = ash_str_add(&text, chunk, bytes);
-        if (text.size_bytes > PROMPT_MAX_BYTES) rc = -EFBIG;
+        rc = ash_str_add(text, chunk, bytes);
+        if (text->size_bytes > PROMPT_MAX_BYTES) rc = -EFBIG;
     }
     if (rc == 0 && ferror(stdin)) rc = -EIO;
-    if (rc == 0 && text.data == NULL) rc = ash_str_adds(&text, "");
-    if (rc < 0) {
-        ash_str_fini(&text);
-        return ash_err_set(err, rc, "cannot read the prompt from standard input: %s", strerror(-rc));
-    }
-    *text_out = text.data;
-    return 0;
+    return rc < 0 ? ash_err_set(err, rc, "cannot read the prompt from standard input: %s", strerror(-rc)) : 0;
 }
 
-/* The prompt, malloc'd, from wherever it comes. */
-static int read_prompt(const struct ash_generate *generate, char **text_out, struct ash_err *err)
+static int read_file(const char *path, struct ash_str *text, struct ash_err *err)
 {
     size_t size_bytes = 0;
+    char *data = NULL;
+    int rc = ash_file_read(path, PROMPT_MAX_BYTES, &data, &size_bytes, err);
 
-    if (generate->prompt_file == NULL) {
-        *text_out = strdup(generate->prompt);
-        return *text_out != NULL ? 0 : ash_err_set(err, -ENOMEM, "no memory for the prompt");
-    }
-    if (strcmp(generate->prompt_file, "-") == 0) return read_stdin(text_out, err);
-    return ash_file_read(generate->prompt_file, PROMPT_MAX_BYTES, text_out, &size_bytes, err);
+    if (rc == 0 && ash_str_add(text, data, size_bytes) < 0) rc = ash_err_set(err, -ENOMEM, "no memory for the prompt");
+    free(data);
+    return rc;
+}
+
+/* Append the prompt to text (empty so far) from wherever it comes. */
+static int read_prompt(const struct ash_generate *generate, struct ash_str *text, struct ash_err *err)
+{
+    int rc = ash_str_adds(text, generate->prompt != NULL ? generate->prompt : "");
+
+    if (rc < 0) return ash_err_set(err, rc, "no memory for the prompt");
+    if (generate->prompt_file != NULL)
+        rc = strcmp(generate->prompt_file, "-") == 0 ? read_stdin(text, err)
+                                                     : read_file(generate->prompt_file, text, err);
+    if (rc == 0 && strlen(text->data) != text->size_bytes)
+        rc = ash_err_set(err, -EILSEQ, "the prompt has a NUL byte at offset %zu: it is not text", strlen(text->data));
+    return rc;
 }
 
 /* The ids to continue: the text, or a conversation of one message. */
@@ -293,12 +298,12 @@ done:
 static int run_prompt(struct ash_generate *generate)
 {
     struct ash_err err = {0};
+    struct ash_str text = {0};
     bool interrupted = false;
-    char *text = NULL;
     int rc = read_prompt(generate, &text, &err);
 
-    if (rc == 0) rc = answer_prompt(generate, text, &interrupted, &err);
-    free(text);
+    if (rc == 0) rc = answer_prompt(generate, text.data, &interrupted, &err);
+    ash_str_fini(&text);
     if (rc < 0) return ash_cmd_fail(&err);
     return interrupted ? EXIT_INTERRUPTED : 0;
 }

@@ -165,6 +165,12 @@ static enum turn run_command(struct chat *chat, const char *line)
 
 static enum turn take_line(struct chat *chat, char *line, size_t bytes)
 {
+    struct ash_err err = {0};
+
+    if (strlen(line) != bytes) {
+        ash_err_set(&err, -EILSEQ, "the line has a NUL byte: it is not text");
+        return report(chat, &err);
+    }
     while (bytes > 0 && (line[bytes - 1] == '\n' || line[bytes - 1] == '\r'))
         line[--bytes] = '\0';
     if (line[strspn(line, " \t")] == '\0') return TURN_NEXT;

@@ -39,7 +39,7 @@ int ash_batcher_open(struct ash_model *model, struct ash_exec *exec, const struc
                      struct ash_batcher **batcher_out, struct ash_err *err);
 void ash_batcher_close(struct ash_batcher *batcher);
 
-/* Answer all requests. -EINVAL for one that does not fit, or the error of a pass: what was filled in is then undefined. */
+/* Answer all requests. -EINVAL for one that does not fit, or the error of a pass: answers are then undefined. */
 int ash_batcher_run(struct ash_batcher *batcher, struct ash_request *requests, size_t count, struct ash_err *err);
 
 #endif

@@ -213,8 +213,8 @@ static int32_t sample_top_k(struct ash_sampler *sampler, const float *logits, ui
     return sampler->kept[draw(sampler, count, sum, position, 0)].id;
 }
 
-/* The tokens that top-p may need, in kept, and *total_out of all weights. Tokens lighter than (1 - top_p) * total / vocab
- * weigh less than (1 - top_p) * total together, so the others reach top_p without them; they are few. */
+/* The tokens that top-p may need, in kept, and *total_out of all weights. Tokens lighter than (1 - top_p) * total /
+ * vocab weigh less than (1 - top_p) * total together, so the others reach top_p without them; they are few. */
 static size_t keep_heavy(struct ash_sampler *sampler, const float *logits, float top, double *total_out)
 {
     double total = 0.0, light;

@@ -174,6 +174,12 @@ expect_error 1 "no prompt file" "nowhere"
 printf 'bad \xff bytes' > "$SCRATCH/prompt"
 try "${generate[@]}" --prompt-file "$SCRATCH/prompt"
 expect_error 1 "not UTF-8" "UTF-8"
+printf 'zero \0 byte' > "$SCRATCH/prompt"
+try "${generate[@]}" --prompt-file "$SCRATCH/prompt"
+expect_error 1 "a NUL byte" "NUL"
+code=0
+"${generate[@]}" < "$SCRATCH/prompt" > "$SCRATCH/out" 2> "$SCRATCH/err" || code=$?
+expect_error 1 "a NUL byte in a line" "NUL"
 try "${generate[@]}" --prompt x --chat
 expect_error 1 "no chat template" "chat template"
 
