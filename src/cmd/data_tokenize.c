@@ -149,6 +149,7 @@ static int run(int argc, char **argv)
     size_t count = 0;
     int code;
 
+    if (paths == NULL) ash_err_set(&err, -ENOMEM, "out of memory");
     if (paths == NULL || ash_opts_open(bindings, 1, &opts, &err) < 0) {
         free(paths);
         return ash_cmd_fail(&err);

@@ -61,6 +61,13 @@ run 1 "cannot write" starve
 run 0 "documents" tokenize --out starved "${job[@]}"
 same one starved
 
+# a terminal gets a line that says how fast and how long
+if command -v script > /dev/null; then
+    script -qec "'$ASHLAR' data tokenize --tokenizer '$tokenizer' --out live --eos none ${job[*]}" /dev/null > live.log
+    grep -q "documents have no end token" live.log || fail "does not say that there is no end token"
+    grep -q "tokens/s .* left" live.log || fail "no progress on a terminal"
+fi
+
 # ---- a folder belongs to one run ----
 run 1 "not the same: split" tokenize --out one --shard-tokens 100k big.txt
 run 1 "not the same: inputs" tokenize --out one --split line --shard-tokens 100k list

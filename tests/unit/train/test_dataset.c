@@ -406,6 +406,9 @@ static void test_folder_is_resumed(void **state)
     assert_int_equal(claim(key, &shards, &saved), 1);
     assert_int_equal(shards, 2);
     json_decref(saved);
+    scratch_write("state.json", "{\"format\": \"x\"}", 15);
+    assert_int_equal(claim(key, &shards, &saved), -EEXIST);
+    assert_non_null(strstr(err.text, "another kind"));
     scratch_write("state.json", "{", 1);
     assert_int_equal(claim(key, &shards, &saved), -EINVAL);
     json_decref(key);

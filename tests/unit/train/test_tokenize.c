@@ -332,6 +332,8 @@ static void find_eos(const char *file, const char *text, const char *eos, int rc
 
 static void test_eos(void **state)
 {
+    static const char unusual[] = "{\"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": 0}, \"merges\": []}}";
+
     (void)state;
     find_eos("tok/other", "", "auto", 0, 1);
     find_eos("tok/other", "", "none", 0, -1);
@@ -348,6 +350,9 @@ static void test_eos(void **state)
     find_eos("tok/tokenizer_config.json", "{\"eos_token\": {\"content\": \"-\"}}", "auto", 0, 13);
     find_eos("tok/tokenizer_config.json", "{\"eos_token\": \"?\"}", "auto", -EINVAL, 0);
     find_eos("tok/tokenizer_config.json", "{}", "auto", 0, 1);
+    scratch_write("tok/tokenizer.json", unusual, strlen(unusual));
+    find_eos("tok/other", "", "auto", -EINVAL, 0);
+    says("--eos none");
 }
 
 /* A tokenizer is named by its folder or by its file; what lies beside it comes along. */
