@@ -100,6 +100,25 @@ static void test_pure(void **state)
     assert_true(differ > 150);
 }
 
+/* Models were trained on these: what was held out must stay held out in every version. */
+static void test_pinned(void **state)
+{
+    static const char *const prompts[2][5] = {{"9-91=", "11-1=", "7*1=", "1*3=", "39-37="},
+                                              {"89+91=", "68-21=", "25+47=", "2*4=", "4-8="}};
+    struct ash_arithmetic_opts opts = defaults();
+    struct ash_problem problem;
+
+    (void)state;
+    for (opts.split = ASH_ARITHMETIC_TRAIN; opts.split <= ASH_ARITHMETIC_VALID; opts.split++) {
+        struct ash_arithmetic arithmetic = init(opts);
+
+        for (uint64_t i = 0; i < 5; i++) {
+            ash_arithmetic_problem(&arithmetic, i, &problem);
+            assert_string_equal(problem.prompt, prompts[opts.split][i]);
+        }
+    }
+}
+
 /* Every problem that either split can make, over many seeds, is noted with its mirror image. */
 static void test_splits_never_meet(void **state)
 {
@@ -210,11 +229,8 @@ static void test_bad_options(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_answers_are_right),
-        cmocka_unit_test(test_pure),
-        cmocka_unit_test(test_splits_never_meet),
-        cmocka_unit_test(test_limits),
-        cmocka_unit_test(test_check),
+        cmocka_unit_test(test_answers_are_right), cmocka_unit_test(test_pure),   cmocka_unit_test(test_pinned),
+        cmocka_unit_test(test_splits_never_meet), cmocka_unit_test(test_limits), cmocka_unit_test(test_check),
         cmocka_unit_test(test_bad_options),
     };
 
