@@ -114,4 +114,9 @@ for (const r of rows)
     console.log(`${r.name.padEnd(12)} ${String(r.documents).padStart(11)} ${String(r.bytes).padStart(10)} ` +
         `${String(r.tokens).padStart(10)} ${String(r.different).padStart(10)} ${r.ours.toFixed(0).padStart(12)} ` +
         `${r.theirs.toFixed(0).padStart(13)} ${(r.ours / r.theirs).toFixed(1).padStart(7)}`);
+// `make bench` collects the speeds.
+if (process.env.BENCH_ROWS)
+    for (const r of rows)
+        fs.appendFileSync(process.env.BENCH_ROWS, JSON.stringify({ name: `tokenizer/${r.name}`, unit: "tokens/s", ours: r.ours,
+            peer: "@huggingface/tokenizers", peer_value: r.theirs, ratio: r.ours / r.theirs, goal: 5 }) + "\n");
 process.exit(failures > 0 ? 1 : 0);
