@@ -37,6 +37,12 @@ mkdir "$SCRATCH/empty"
 mistake 1 "an empty folder of data" "data.train" "$job" "data.train=$SCRATCH/empty" "${out[@]}"
 ls -A "$SCRATCH/run" 2> /dev/null | grep -qv '^\.lock$' && fail "mistakes left files behind: $(ls -A "$SCRATCH/run")"
 
+# The examples are jobs: what they lack is the data (or the model) that they name.
+for example in "$SOURCE"/examples/*.yaml; do
+    (cd "$SCRATCH" && try "$ASHLAR" train "$example" --out "$SCRATCH/example") || true
+    grep -q '^ashlar: error: data.train: ' "$SCRATCH/err" || fail "$example: $(cat "$SCRATCH/err")"
+done
+
 # A folder that holds a run, and a job that changed.
 train run
 expect 0 "a run"
