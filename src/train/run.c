@@ -63,6 +63,7 @@ static int save(struct run *run, struct ash_err *err)
                                        .data_hash = run->facts.data_hash,
                                        .state_hash = run->state_hash};
     uint64_t start_ns = ash_clock_ns();
+    struct ash_err prune_err = {0};
     int rc = ash_runlog_sync(run->log, err);
 
     if (rc == 0) rc = ash_checkpoint_save(state, &opts, err);
@@ -73,8 +74,8 @@ static int save(struct run *run, struct ash_err *err)
     run->saved_step = state->step;
     ash_metric_add(&saves_metric, 1);
     ash_metric_observe(&save_time_metric, (double)(ash_clock_ns() - start_ns) * 1e-9);
-    if (ash_checkpoint_prune(run->checkpoints, (size_t)run->job->train.keep, err) < 0)
-        ash_run_warn(run, "old checkpoints were not removed: %s", err->text);
+    if (ash_checkpoint_prune(run->checkpoints, (size_t)run->job->train.keep, &prune_err) < 0)
+        ash_run_warn(run, "old checkpoints were not removed: %s", prune_err.text);
     return 0;
 }
 

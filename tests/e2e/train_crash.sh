@@ -10,7 +10,8 @@ for round in $(seq 200); do
         > "$SCRATCH/out" 2> "$SCRATCH/err" < /dev/null &
     pid=$!
     # Most of its time goes into saving; the longer it takes to start (a busy machine), the longer it may live.
-    sleep "0.$(printf '%03d' $((RANDOM % 60 + 20 + 10 * round)))" 2> /dev/null || sleep 1
+    ms=$((RANDOM % 60 + 20 + 10 * round))
+    sleep "$((ms / 1000)).$(printf '%03d' $((ms % 1000)))"
     kill -9 $pid 2> /dev/null
     wait $pid 2> /dev/null
     code=$?

@@ -17,6 +17,7 @@ scrape() { # port
 
 for signal in INT TERM; do
     port=$((20000 + RANDOM % 20000))
+    while (exec 3<> "/dev/tcp/127.0.0.1/$port") 2> /dev/null; do port=$((port + 1)); done # somebody else's
     setsid "$ASHLAR" train "$SCRATCH/job.yaml" --out "$SCRATCH/$signal" "${more[@]}" --metrics-port $port \
         > "$SCRATCH/out" 2> "$SCRATCH/err" < /dev/null &
     pid=$!
