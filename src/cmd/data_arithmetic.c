@@ -8,10 +8,9 @@
 
 static const struct ash_cmd_usage usage = {
     .synopsis = "ashlar data arithmetic --out DIR --count N",
-    .about = "Writes a folder of token shards with N problems, each a document such as 37+58=95, and the "
-             "character-level tokenizer\n"
-             "that reads them. Problem i is a pure function of the seed and i. Problems of --split valid never occur "
-             "in --split train.",
+    .about = "Writes a folder of token shards with N problems, each a document such as 37+58=95, and the tokenizer\n"
+             "that reads them, a token per character. Problem i is a pure function of the seed and i. Problems of\n"
+             "--split valid never occur in --split train; those of two single digits are never held out.",
     .examples =
         "  ashlar data arithmetic --out data/train --count 1m\n"
         "  ashlar data arithmetic --out data/valid --count 2k --split valid --seed 2\n"

@@ -52,8 +52,8 @@ struct ash_problem {
 int ash_arithmetic_init(struct ash_arithmetic *arithmetic, const struct ash_arithmetic_opts *opts, struct ash_err *err);
 
 /* Problem number index. A problem belongs to the held-out split for good, by a hash of itself (and of its mirror image:
- * 3+5 goes where 5+3 goes) that no option changes, about one in ten: problems of `train` and `valid` never meet,
- * whatever their seeds. */
+ * 13+5 goes where 5+13 goes) that no option changes, about one in ten: problems of `train` and `valid` never meet,
+ * whatever their seeds. Those of two single digits are facts to be learned and are always in `train`. */
 void ash_arithmetic_problem(const struct ash_arithmetic *arithmetic, uint64_t index, struct ash_problem *problem_out);
 
 /* Is text (not NUL-terminated) the answer? Blanks around it do not count; everything else does. */

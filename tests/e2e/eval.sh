@@ -3,7 +3,7 @@
 . "$SOURCE/tests/e2e/lib.bash" || exit 1
 
 # ---- arithmetic on a model that cannot: every answer is wrong, and that is counted properly
-eval=("$ASHLAR" eval --model "$stories" --task arithmetic --count 40 --ops add,sub,mul)
+eval=("$ASHLAR" eval --model "$stories" --task arithmetic --count 40 --ops add,sub,mul --mul-digits 2)
 leak_free "${eval[@]}" --json
 expect 0 "arithmetic"
 cp "$SCRATCH/out" "$SCRATCH/first"
