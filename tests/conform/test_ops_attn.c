@@ -13,14 +13,15 @@ struct docs {
     void *k, *v;
 };
 
-static void draw_heads(struct tape *tape, struct ash_attn_args *args)
+/* wide: more query heads on a key head, and larger heads, than a unit of work holds by default. */
+static void draw_heads(struct tape *tape, struct ash_attn_args *args, bool wide)
 {
-    size_t group = 1 + draw_below(tape, 3);
+    size_t group = wide ? 60 + draw_below(tape, 10) : 1 + draw_below(tape, 3), dim_max = wide ? ASH_ATTN_HEAD_MAX : 65;
 
-    args->kv_heads = 1 + draw_below(tape, 3);
+    args->kv_heads = wide ? 1 : 1 + draw_below(tape, 3);
     args->heads = args->kv_heads * group;
-    args->dim_k = draw_size(tape, 65);
-    args->dim_v = draw_bool(tape) ? args->dim_k : draw_size(tape, 65);
+    args->dim_k = wide ? dim_max - draw_below(tape, 40) : draw_size(tape, dim_max);
+    args->dim_v = draw_bool(tape) ? args->dim_k : draw_size(tape, dim_max);
     args->scale = 0.3f;
     args->window = draw_bool(tape) ? 0 : 1 + draw_below(tape, 100);
     args->q_stride = args->heads * args->dim_k + draw_below(tape, 3);
@@ -29,14 +30,14 @@ static void draw_heads(struct tape *tape, struct ash_attn_args *args)
     args->out_stride = args->heads * args->dim_v + draw_below(tape, 3);
 }
 
-/* backward: every document starts at position 0 and keys are float32. */
-static void draw_docs(struct tape *tape, struct docs *docs, bool backward)
+/* backward: every document starts at position 0 and keys are float32. rows_max bounds the first document. */
+static void draw_docs_of(struct tape *tape, struct docs *docs, bool backward, bool wide, size_t rows_max)
 {
     struct ash_attn_args *args = &docs->args;
     size_t key = 0, width;
 
     memset(docs, 0, sizeof(*docs));
-    draw_heads(tape, args);
+    draw_heads(tape, args, wide);
     args->kv_dtype = backward || draw_bool(tape) ? ASH_F32 : ASH_BF16;
     width = args->kv_dtype == ASH_F32 ? sizeof(float) : sizeof(uint16_t);
     args->seq_count = 1 + draw_below(tape, DOCS_MAX);
@@ -45,7 +46,7 @@ static void draw_docs(struct tape *tape, struct docs *docs, bool backward)
         struct ash_attn_seq *seq = &docs->seqs[s];
 
         seq->q_row = docs->rows;
-        seq->q_count = draw_size(tape, s == 0 ? 193 : 65);
+        seq->q_count = draw_size(tape, s == 0 ? rows_max : (rows_max + 2) / 3);
         seq->pos = backward || draw_bool(tape) ? 0 : draw_below(tape, 150);
         docs->rows += seq->q_count;
         docs->keys[s] = key;
@@ -64,35 +65,58 @@ static void draw_docs(struct tape *tape, struct docs *docs, bool backward)
     }
 }
 
+static void draw_docs(struct tape *tape, struct docs *docs, bool backward)
+{
+    draw_docs_of(tape, docs, backward, false, 193);
+}
+
+static void run_forward(struct ash_exec *exec, struct tape *tape, struct docs *docs)
+{
+    exec->ops->attn->forward(exec, &docs->args);
+    tape_words(tape, docs->out, docs->rows * docs->args.out_stride);
+    tape_words(tape, docs->lse, docs->rows * docs->args.heads);
+}
+
+static void run_backward(struct ash_exec *exec, struct tape *tape, struct docs *docs)
+{
+    float *dk = draw_floats(tape, docs->k_count, 1.0f), *dv = draw_floats(tape, docs->v_count, 1.0f);
+
+    docs->args.dq = draw_floats(tape, docs->rows * docs->args.q_stride, 1.0f);
+    docs->args.dout = draw_floats(tape, docs->rows * docs->args.out_stride, 1.0f);
+    for (size_t s = 0; s < docs->args.seq_count; s++) {
+        docs->seqs[s].dk = dk + docs->keys[s] * docs->args.k_stride;
+        docs->seqs[s].dv = dv + docs->keys[s] * docs->args.v_stride;
+    }
+    exec->ops->attn->forward(exec, &docs->args);
+    exec->ops->attn->backward(exec, &docs->args);
+    tape_words(tape, docs->args.dq, docs->rows * docs->args.q_stride);
+    tape_words(tape, dk, docs->k_count);
+    tape_words(tape, dv, docs->v_count);
+}
+
 static void scenario_forward(struct ash_exec *exec, struct tape *tape)
 {
     struct docs docs;
 
     draw_docs(tape, &docs, false);
-    exec->ops->attn->forward(exec, &docs.args);
-    tape_words(tape, docs.out, docs.rows * docs.args.out_stride);
-    tape_words(tape, docs.lse, docs.rows * docs.args.heads);
+    run_forward(exec, tape, &docs);
 }
 
 static void scenario_backward(struct ash_exec *exec, struct tape *tape)
 {
     struct docs docs;
-    float *dk, *dv, *dq;
 
     draw_docs(tape, &docs, true);
-    dk = draw_floats(tape, docs.k_count, 1.0f);
-    dv = draw_floats(tape, docs.v_count, 1.0f);
-    docs.args.dq = dq = draw_floats(tape, docs.rows * docs.args.q_stride, 1.0f);
-    docs.args.dout = draw_floats(tape, docs.rows * docs.args.out_stride, 1.0f);
-    for (size_t s = 0; s < docs.args.seq_count; s++) {
-        docs.seqs[s].dk = dk + docs.keys[s] * docs.args.k_stride;
-        docs.seqs[s].dv = dv + docs.keys[s] * docs.args.v_stride;
-    }
-    exec->ops->attn->forward(exec, &docs.args);
-    exec->ops->attn->backward(exec, &docs.args);
-    tape_words(tape, dq, docs.rows * docs.args.q_stride);
-    tape_words(tape, dk, docs.k_count);
-    tape_words(tape, dv, docs.v_count);
+    run_backward(exec, tape, &docs);
+}
+
+static void scenario_wide(struct ash_exec *exec, struct tape *tape)
+{
+    struct docs docs;
+
+    draw_docs_of(tape, &docs, true, true, 7);
+    run_forward(exec, tape, &docs);
+    run_backward(exec, tape, &docs);
 }
 
 static void test_forward(void **state)
@@ -105,6 +129,12 @@ static void test_backward(void **state)
 {
     (void)state;
     check_scenario(scenario_backward, 60);
+}
+
+static void test_wide(void **state)
+{
+    (void)state;
+    check_scenario(scenario_wide, 8);
 }
 
 /* One document in calls of step rows (1: decoding token by token) gives the bits of one call. */
@@ -190,10 +220,8 @@ static void test_packing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_forward),
-        cmocka_unit_test(test_backward),
-        cmocka_unit_test(test_split),
-        cmocka_unit_test(test_packing),
+        cmocka_unit_test(test_forward), cmocka_unit_test(test_backward), cmocka_unit_test(test_wide),
+        cmocka_unit_test(test_split),   cmocka_unit_test(test_packing),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

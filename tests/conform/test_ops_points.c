@@ -85,6 +85,20 @@ static void scenario_route(struct ash_exec *exec, struct tape *tape)
     tape_words(tape, args.dlogits, args.rows * args.experts);
 }
 
+static void scenario_group(struct ash_exec *exec, struct tape *tape)
+{
+    size_t rows = draw_size(tape, 65), choices = 1 + draw_below(tape, 4), experts = choices + draw_below(tape, 20);
+    size_t pairs = rows * choices, *offsets = tape_alloc(tape, (experts + 1) * sizeof(*offsets));
+    int32_t *index = draw_ids(tape, pairs, experts), *order = draw_ids(tape, pairs, 1);
+    int32_t *flat = draw_ids(tape, pairs, 1), *where = draw_ids(tape, pairs, 1);
+
+    exec->ops->route->group(exec, index, rows, choices, experts, order, flat, where, offsets);
+    tape_words(tape, order, pairs);
+    tape_words(tape, flat, pairs);
+    tape_words(tape, where, pairs);
+    tape_words(tape, offsets, (experts + 1) * sizeof(*offsets) / sizeof(uint32_t));
+}
+
 static void scenario_optim(struct ash_exec *exec, struct tape *tape)
 {
     size_t count = draw_size(tape, 400) * draw_size(tape, 65), blocks = (count + ASH_SUMSQ_BLOCK - 1) / ASH_SUMSQ_BLOCK;
@@ -134,6 +148,7 @@ static void test_route(void **state)
 {
     (void)state;
     check_scenario(scenario_route, 120);
+    check_scenario(scenario_group, 60);
 }
 
 static void test_optim(void **state)

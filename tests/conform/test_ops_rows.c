@@ -140,6 +140,26 @@ static void scenario_experts(struct ash_exec *exec, struct tape *tape)
     tape_words(tape, dots, rows * slots);
 }
 
+/* Blocks repeated, summed, narrowed or just moved. */
+static void scenario_copy(struct ash_exec *exec, struct tape *tape)
+{
+    struct ash_copy_args args = {
+        .rows = draw_size(tape, 33), .blocks = 1 + draw_below(tape, 4), .cols = draw_size(tape, 129)};
+    size_t mode = draw_below(tape, 4), width = args.blocks * (args.cols + 3), words = args.rows * width;
+    float *dst = draw_floats(tape, words, 1.0f);
+
+    args.src = draw_floats(tape, words, 1.0f);
+    args.src_row = args.dst_row = width;
+    args.src_block = mode == 0 ? 0 : args.cols + 3;
+    args.dst_block = mode == 1 ? 0 : args.cols + 2;
+    args.add = mode == 1 || draw_bool(tape);
+    args.dst_dtype = mode == 2 ? ASH_BF16 : ASH_F32;
+    if (mode == 2) args.add = false;
+    args.dst = dst;
+    exec->ops->row->copy(exec, &args);
+    tape_words(tape, dst, words);
+}
+
 static void test_norms(void **state)
 {
     (void)state;
@@ -165,6 +185,7 @@ static void test_rows(void **state)
     (void)state;
     check_scenario(scenario_elements, 60);
     check_scenario(scenario_experts, 80);
+    check_scenario(scenario_copy, 80);
 }
 
 int main(void)

@@ -1,4 +1,4 @@
-/* matrix_body - the matrix product of one instruction set. Include after pack_body.h.
+/* matrix_body - the matrix product of one instruction set. Include after gemv_body.h.
  * A unit is a block of c. It copies the right operand's block (L2) and one strip of the left operand (L1) into kernel
  * order and runs a register tile over them; k is cut into blocks between which the sums wait in c, so every chain stays
  * in order. */
@@ -238,6 +238,10 @@ static void gemm(struct ash_exec *exec, const struct ash_gemm_args *args)
 
     ash_assert(args->bias == NULL || !args->accumulate);
     if (args->M == 0 || args->N == 0) return;
+    if (gemv_fits(args)) {
+        gemv(exec, args);
+        return;
+    }
     plan_gemm(&op);
     ash_workers_run(exec->workers, unit_count(&op), 1, gemm_units, &op);
 }

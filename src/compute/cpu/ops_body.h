@@ -6,6 +6,7 @@
 #include "compute/ref/ref_priv.h"
 #include "compute/cpu/wide.h"
 #include "compute/cpu/pack_body.h"
+#include "compute/cpu/gemv_body.h"
 #include "compute/cpu/matrix_body.h"
 #include "compute/cpu/norm_body.h"
 #include "compute/cpu/point_body.h"

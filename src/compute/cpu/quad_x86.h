@@ -38,6 +38,20 @@ static inline void quad_store(float *p, quad x)
     _mm_storeu_ps(p, x);
 }
 
+static inline quad quad_fma_lane(quad acc, quad x, quad m, int lane)
+{
+    switch (lane) {
+    case 0:
+        return _mm_fmadd_ps(x, _mm_shuffle_ps(m, m, 0x00), acc);
+    case 1:
+        return _mm_fmadd_ps(x, _mm_shuffle_ps(m, m, 0x55), acc);
+    case 2:
+        return _mm_fmadd_ps(x, _mm_shuffle_ps(m, m, 0xaa), acc);
+    default:
+        return _mm_fmadd_ps(x, _mm_shuffle_ps(m, m, 0xff), acc);
+    }
+}
+
 static inline void quad_transpose(quad r[4])
 {
     _MM_TRANSPOSE4_PS(r[0], r[1], r[2], r[3]);

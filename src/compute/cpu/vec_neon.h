@@ -179,6 +179,11 @@ static inline void quad_store(float *p, quad x)
     vst1q_f32(p, x);
 }
 
+static inline quad quad_fma_lane(quad acc, quad x, quad m, int lane)
+{
+    return vm_fma(acc, x, m, lane);
+}
+
 static inline void quad_transpose(quad r[4])
 {
     float64x2_t a = vreinterpretq_f64_f32(vtrn1q_f32(r[0], r[1])), b = vreinterpretq_f64_f32(vtrn2q_f32(r[0], r[1]));

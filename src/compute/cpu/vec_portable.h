@@ -196,6 +196,14 @@ static inline void quad_store(float *p, quad x)
     memcpy(p, &x, sizeof(x));
 }
 
+/* x * m[lane] + acc, rounded once; lane is a constant. */
+static inline quad quad_fma_lane(quad acc, quad x, quad m, int lane)
+{
+    for (int l = 0; l < 4; l++)
+        acc[l] = fmaf(x[l], m[lane], acc[l]);
+    return acc;
+}
+
 /* Rows become columns. */
 static inline void quad_transpose(quad r[4])
 {

@@ -128,6 +128,27 @@ static void test_masked_zero(void **state)
     ash_exec_fini(&exec);
 }
 
+/* Pairs sorted by expert, tokens ascending; expert 1 gets nothing. */
+static void test_group(void **state)
+{
+    static const int32_t index[6] = {2, 0, 0, 3, 2, 0};
+    static const int32_t want_flat[6] = {1, 2, 5, 0, 4, 3}, want_where[6] = {3, 0, 1, 5, 4, 2};
+    static const size_t want_offsets[5] = {0, 3, 3, 5, 6};
+    int32_t order[6], flat[6], where[6];
+    size_t offsets[5];
+    struct ash_exec exec;
+
+    (void)state;
+    ref_init(&exec);
+    exec.ops->route->group(&exec, index, 3, 2, 4, order, flat, where, offsets);
+    assert_memory_equal(flat, want_flat, sizeof(flat));
+    assert_memory_equal(where, want_where, sizeof(where));
+    assert_memory_equal(offsets, want_offsets, sizeof(offsets));
+    for (size_t p = 0; p < 6; p++)
+        assert_int_equal(order[p], want_flat[p] / 2);
+    ash_exec_fini(&exec);
+}
+
 struct route {
     bool sigmoid, normalize;
     int32_t index[CHOICES];
@@ -185,7 +206,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_softmax),     cmocka_unit_test(test_ties),     cmocka_unit_test(test_groups),
-        cmocka_unit_test(test_masked_zero), cmocka_unit_test(test_backward),
+        cmocka_unit_test(test_masked_zero), cmocka_unit_test(test_backward), cmocka_unit_test(test_group),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
