@@ -1,7 +1,7 @@
 /* Encodes a corpus of documents and says how long that took: our side of the comparison with other tokenizers.
- *   tokenize_file TOKENIZER CORPUS IDS [WARMUPS]   CORPUS is documents, each "SIZE\n" and SIZE bytes; IDS gets for each document a
- *                                                  count and its ids (int32); one line of JSON goes to standard output
- *   tokenize_file --assigned                       prints the ranges of characters that both Unicode libraries here know */
+ *   tokenize_file TOKENIZER CORPUS IDS [WARMUPS]   CORPUS is documents, each "SIZE\n" and SIZE bytes; IDS gets for each
+ * document a count and its ids (int32); one line of JSON goes to standard output tokenize_file --assigned prints the
+ * ranges of characters that both Unicode libraries here know */
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 #include <stdio.h>
@@ -25,7 +25,7 @@ struct corpus {
     size_t count, size_bytes;
 };
 
-/* ---- --assigned ---------------------------------------------------------------------------------------------------- */
+/* ---- --assigned -------------------------------------------------------------------------------------------------- */
 
 static pcre2_code *assigned_code;
 
@@ -60,7 +60,7 @@ static int print_assigned(void)
     return 0;
 }
 
-/* ---- a corpus ------------------------------------------------------------------------------------------------------ */
+/* ---- a corpus ---------------------------------------------------------------------------------------------------- */
 
 static int corpus_add(struct corpus *corpus, const char *text, size_t size_bytes)
 {
@@ -98,7 +98,8 @@ static long long encode_all(const struct ash_tokenizer *tokenizer, const struct 
     for (size_t i = 0; i < corpus->count && total >= 0; i++) {
         int32_t count;
         ids.count = 0;
-        if (ash_tokenizer_encode(tokenizer, corpus->documents[i].text, corpus->documents[i].size_bytes, true, &ids, &err) < 0) {
+        if (ash_tokenizer_encode(tokenizer, corpus->documents[i].text, corpus->documents[i].size_bytes, true, &ids,
+                                 &err) < 0) {
             fprintf(stderr, "tokenize_file: document %zu: %s\n", i, err.text);
             total = -1;
             break;
@@ -152,7 +153,8 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: tokenize_file TOKENIZER CORPUS IDS [WARMUPS]\n");
         return 2;
     }
-    if (ash_tokenizer_open(argv[1], &tokenizer, &err) < 0 || ash_file_read(argv[2], CORPUS_BYTES_MAX, &text, &size, &err) < 0) {
+    if (ash_tokenizer_open(argv[1], &tokenizer, &err) < 0 ||
+        ash_file_read(argv[2], CORPUS_BYTES_MAX, &text, &size, &err) < 0) {
         fprintf(stderr, "tokenize_file: %s\n", err.text);
     } else if (corpus_read(&corpus, text, size) < 0) {
         fprintf(stderr, "tokenize_file: '%s' is not a list of documents\n", argv[2]);

@@ -1,5 +1,6 @@
-/* Added tokens: contents that are taken out of the text before anything else, the longest at the leftmost place. Those that are not
- * normalized are looked for in the text as it comes, the others after normalizing, exactly in the library's order. */
+/* Added tokens: contents that are taken out of the text before anything else, the longest at the leftmost place. Those
+ * that are not normalized are looked for in the text as it comes, the others after normalizing, exactly in the
+ * library's order. */
 #include "model/tokenizer/tokenizer_priv.h"
 
 #include <errno.h>
@@ -9,7 +10,7 @@
 #include "base/hash.h"
 #include "base/utf8.h"
 
-/* ---- the tree of contents ----------------------------------------------------------------------------------------- */
+/* ---- the tree of contents ---------------------------------------------------------------------------------------- */
 
 #define NO_NODE UINT32_MAX
 
@@ -94,7 +95,7 @@ static int32_t trie_match(const struct ash_tok_trie *trie, const char *text, siz
     return token;
 }
 
-/* ---- reading ------------------------------------------------------------------------------------------------------ */
+/* ---- reading ----------------------------------------------------------------------------------------------------- */
 
 static int load_token(struct ash_tok_added_token *token, const json_t *item, struct ash_err *err)
 {
@@ -115,8 +116,8 @@ static int load_token(struct ash_tok_added_token *token, const json_t *item, str
     return ash_str_adds(&token->content, content) < 0 ? ash_err_set(err, -ENOMEM, "out of memory for added tokens") : 0;
 }
 
-/* The id that the library gives: the vocabulary's, an earlier added token's, or the next free one. The file must agree, or a model
- * would be fed other ids than it was trained with. */
+/* The id that the library gives: the vocabulary's, an earlier added token's, or the next free one. The file must agree,
+ * or a model would be fed other ids than it was trained with. */
 static int check_id(const struct ash_tok_added *added, const struct ash_tok_vocab *vocab, int32_t *next,
                     const struct ash_tok_added_token *token, struct ash_err *err)
 {
@@ -125,13 +126,14 @@ static int check_id(const struct ash_tok_added *added, const struct ash_tok_voca
     if (id < 0) id = ash_tok_vocab_find(vocab, token->content.data, token->content.size_bytes);
     if (id < 0) id = (*next)++;
     if (id == token->id) return 0;
-    return ash_err_set(err, -EINVAL, "added token '%.64s' has id %d in the file, but the vocabulary before it makes it %d",
+    return ash_err_set(err, -EINVAL,
+                       "added token '%.64s' has id %d in the file, but the vocabulary before it makes it %d",
                        token->content.data, token->id, id);
 }
 
 /* What to look for. */
-static int set_shape(struct ash_tok_added_token *token, const struct ash_tok_norms *norms, struct ash_tok_scratch *scratch,
-                     struct ash_err *err)
+static int set_shape(struct ash_tok_added_token *token, const struct ash_tok_norms *norms,
+                     struct ash_tok_scratch *scratch, struct ash_err *err)
 {
     struct ash_tok_span shape = {token->content.data, token->content.size_bytes};
     int rc = 0;
@@ -152,7 +154,8 @@ static int build_tries(struct ash_tok_added *added, struct ash_err *err)
         return ash_err_set(err, -E2BIG, "too many bytes of added tokens");
     added->raw = trie_open(nodes[0]);
     added->normalized = trie_open(nodes[1]);
-    if (added->raw == NULL || added->normalized == NULL) return ash_err_set(err, -ENOMEM, "out of memory for added tokens");
+    if (added->raw == NULL || added->normalized == NULL)
+        return ash_err_set(err, -ENOMEM, "out of memory for added tokens");
     for (size_t i = 0; i < added->count; i++)
         trie_add(added->tokens[i].normalized ? added->normalized : added->raw, &added->tokens[i].shape, (int32_t)i);
     return 0;
@@ -163,7 +166,8 @@ static int enter_ids(struct ash_tok_added *added, struct ash_tok_vocab *vocab, s
     for (size_t i = 0; i < added->count; i++) {
         const struct ash_tok_added_token *token = &added->tokens[i];
         struct ash_tok_entry *entry;
-        if (ash_tok_vocab_reach(vocab, token->id) < 0) return ash_err_set(err, -ENOMEM, "out of memory for added tokens");
+        if (ash_tok_vocab_reach(vocab, token->id) < 0)
+            return ash_err_set(err, -ENOMEM, "out of memory for added tokens");
         entry = &vocab->entries[token->id];
         entry->content = token->content.data;
         entry->size_bytes = (uint32_t)token->content.size_bytes;
@@ -190,7 +194,8 @@ static int make_room(struct ash_tok_added *added, size_t count, struct ash_err *
         slots *= 2;
     added->tokens = calloc(count + 1, sizeof(*added->tokens));
     added->slots = malloc(slots * sizeof(*added->slots));
-    if (added->tokens == NULL || added->slots == NULL) return ash_err_set(err, -ENOMEM, "out of memory for added tokens");
+    if (added->tokens == NULL || added->slots == NULL)
+        return ash_err_set(err, -ENOMEM, "out of memory for added tokens");
     memset(added->slots, 0xff, slots * sizeof(*added->slots));
     added->slot_mask = slots - 1;
     return 0;
@@ -260,7 +265,7 @@ int32_t ash_tok_added_find(const struct ash_tok_added *added, const char *conten
     return index >= 0 ? added->tokens[index].id : -1;
 }
 
-/* ---- cutting ------------------------------------------------------------------------------------------------------ */
+/* ---- cutting ----------------------------------------------------------------------------------------------------- */
 
 /* The character that ends before at. */
 static uint32_t point_before(struct ash_tok_span text, size_t at)
@@ -320,8 +325,8 @@ int ash_tok_added_cut(const struct ash_tok_added *added, const struct ash_tok_tr
     for (size_t at = 0; rc == 0 && trie != NULL && trie->count > 1 && at < text.size_bytes;) {
         const struct ash_tok_added_token *token;
         size_t start = at, end;
-        int32_t index = trie->first[(uint8_t)text.data[at]] ? trie_match(trie, text.data + at, text.size_bytes - at, &size)
-                                                            : -1;
+        int32_t index =
+            trie->first[(uint8_t)text.data[at]] ? trie_match(trie, text.data + at, text.size_bytes - at, &size) : -1;
         if (index < 0) {
             at++;
             continue;

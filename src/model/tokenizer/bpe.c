@@ -1,6 +1,6 @@
-/* One word to ids: its characters (or bytes) become symbols, and the pair of neighbours with the lowest rank merges until none can.
- * Short words look for the lowest rank by scanning, long ones keep a heap, so that a megabyte without a space takes n log n steps.
- * A small cache remembers short words. All three give the same ids. */
+/* One word to ids: its characters (or bytes) become symbols, and the pair of neighbours with the lowest rank merges
+ * until none can. Short words look for the lowest rank by scanning, long ones keep a heap, so that a megabyte without a
+ * space takes n log n steps. A small cache remembers short words. All three give the same ids. */
 #include "model/tokenizer/tokenizer_priv.h"
 
 #include <errno.h>
@@ -13,7 +13,7 @@
 #define SHORT_SYMBOLS 64 /* up to here scanning beats a heap */
 #define NONE UINT32_MAX
 
-/* ---- merging a short word ----------------------------------------------------------------------------------------- */
+/* ---- merging a short word ---------------------------------------------------------------------------------------- */
 
 /* Merge ids[0..count) in place and return how many are left. */
 static size_t merge_short(const struct ash_tok_merges *merges, int32_t *ids, size_t count)
@@ -37,7 +37,7 @@ static size_t merge_short(const struct ash_tok_merges *merges, int32_t *ids, siz
     return count;
 }
 
-/* ---- merging a long word ------------------------------------------------------------------------------------------ */
+/* ---- merging a long word ----------------------------------------------------------------------------------------- */
 
 static int heap_push(struct ash_tok_scratch *scratch, struct ash_tok_candidate candidate)
 {
@@ -137,7 +137,7 @@ static int merge_long(struct ash_tok_scratch *scratch, const struct ash_tok_merg
     return 0;
 }
 
-/* ---- a word's first symbols --------------------------------------------------------------------------------------- */
+/* ---- a word's first symbols -------------------------------------------------------------------------------------- */
 
 /* An unknown character waits here: it may fuse with the next one, and a byte-fallback character after it goes first. */
 struct unknown {
@@ -151,14 +151,16 @@ static int unknown_flush(const struct ash_tok_model *model, struct unknown *unkn
     return ash_ids_add(ids, model->unknown_id);
 }
 
-static int unknown_add(const struct ash_tok_model *model, struct unknown *unknown, struct ash_ids *ids, struct ash_err *err)
+static int unknown_add(const struct ash_tok_model *model, struct unknown *unknown, struct ash_ids *ids,
+                       struct ash_err *err)
 {
     int rc = 0;
 
     if (!model->has_unknown) return 0; /* the library drops it */
     if (model->unknown_id < 0)
-        return ash_err_set(err, -EINVAL, "the text has a character that the vocabulary lacks, and the unk_token is not in "
-                                         "the vocabulary either");
+        return ash_err_set(err, -EINVAL,
+                           "the text has a character that the vocabulary lacks, and the unk_token is not in "
+                           "the vocabulary either");
     if (unknown->waiting && !model->fuse_unknown) rc = ash_ids_add(ids, model->unknown_id);
     unknown->waiting = true;
     return rc;
@@ -187,7 +189,8 @@ static int32_t symbol_at(const struct ash_tok_model *model, struct ash_tok_span 
     return ash_tok_points_find(model->points, point);
 }
 
-static int symbols_of(const struct ash_tok_model *model, struct ash_tok_span word, struct ash_ids *ids, struct ash_err *err)
+static int symbols_of(const struct ash_tok_model *model, struct ash_tok_span word, struct ash_ids *ids,
+                      struct ash_err *err)
 {
     struct unknown unknown = {false};
     int rc = 0;
@@ -209,7 +212,7 @@ static int symbols_of(const struct ash_tok_model *model, struct ash_tok_span wor
     return rc < 0 ? rc : 0;
 }
 
-/* ---- a word ------------------------------------------------------------------------------------------------------- */
+/* ---- a word ------------------------------------------------------------------------------------------------------ */
 
 static int ids_append(struct ash_ids *ids, const int32_t *from, size_t count)
 {
@@ -286,7 +289,8 @@ static int encode_piece(const struct ash_tok_model *model, struct ash_tok_scratc
     return 0;
 }
 
-/* May the text be cut between these two characters? Not where a merge can join them, nor inside a run of unknown ones. */
+/* May the text be cut between these two characters? Not where a merge can join them, nor inside a run of unknown ones.
+ */
 static bool can_cut(const struct ash_tok_model *model, uint32_t left, uint32_t right)
 {
     if (ash_tok_pairs_has(model->pairs, left, right)) return false;
@@ -294,8 +298,8 @@ static bool can_cut(const struct ash_tok_model *model, uint32_t left, uint32_t r
            ash_tok_points_find(model->points, right) >= 0;
 }
 
-static int encode_in_pieces(const struct ash_tok_model *model, struct ash_tok_scratch *scratch, struct ash_tok_span word,
-                            struct ash_ids *ids, struct ash_err *err)
+static int encode_in_pieces(const struct ash_tok_model *model, struct ash_tok_scratch *scratch,
+                            struct ash_tok_span word, struct ash_ids *ids, struct ash_err *err)
 {
     uint32_t point = 0, before = 0;
     size_t start = 0;

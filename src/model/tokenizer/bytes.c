@@ -1,5 +1,5 @@
-/* The 256 characters that stand for bytes in byte-level vocabularies: bytes that print in Latin-1 stand for themselves, the other 68
- * take the code points from U+0100 on, in order. */
+/* The 256 characters that stand for bytes in byte-level vocabularies: bytes that print in Latin-1 stand for themselves,
+ * the other 68 take the code points from U+0100 on, in order. */
 #include "model/tokenizer/tokenizer_priv.h"
 
 #include "base/utf8.h"

@@ -1,6 +1,6 @@
-/* Decoders, as a chain of steps that tokens flow through one at a time. A step is given a token in pieces (the last one marked), so that
- * what joins all tokens into one (Fuse, ByteLevel) can still let text go as soon as it is certain. Decoding everything at once is the
- * same walk: the two cannot differ. */
+/* Decoders, as a chain of steps that tokens flow through one at a time. A step is given a token in pieces (the last one
+ * marked), so that what joins all tokens into one (Fuse, ByteLevel) can still let text go as soon as it is certain.
+ * Decoding everything at once is the same walk: the two cannot differ. */
 #include "model/tokenizer/tokenizer_priv.h"
 
 #include <errno.h>
@@ -11,7 +11,7 @@
 
 #define REPLACEMENT "\xef\xbf\xbd" /* U+FFFD */
 
-/* ---- state -------------------------------------------------------------------------------------------------------- */
+/* ---- state ------------------------------------------------------------------------------------------------------- */
 
 struct step_state {
     struct ash_str partial; /* a token whose end has not come yet */
@@ -31,7 +31,7 @@ struct ash_decoder {
 
 static int pass(struct ash_decoder *decoder, size_t step, const char *text, size_t size_bytes, bool ends);
 
-/* ---- byte level --------------------------------------------------------------------------------------------------- */
+/* ---- byte level -------------------------------------------------------------------------------------------------- */
 
 /* Append the bytes that a token stands for: its characters' bytes, or where one stands for none, the token as it is. */
 static int token_bytes(struct ash_str *out, const char *text, size_t size_bytes)
@@ -61,7 +61,8 @@ static size_t broken_size(const char *text, size_t size_bytes)
     return 1;
 }
 
-/* Pass on the held bytes as text; what is no character becomes U+FFFD. The beginning of a character stays unless all must go. */
+/* Pass on the held bytes as text; what is no character becomes U+FFFD. The beginning of a character stays unless all
+ * must go. */
 static int flush_bytes(struct ash_decoder *decoder, size_t step, bool all)
 {
     struct ash_str *held = &decoder->states[step].held;
@@ -91,7 +92,7 @@ static int take_bytes(struct ash_decoder *decoder, size_t step, const char *text
     return rc < 0 ? rc : flush_bytes(decoder, step, false);
 }
 
-/* ---- byte fallback ------------------------------------------------------------------------------------------------ */
+/* ---- byte fallback ----------------------------------------------------------------------------------------------- */
 
 static int hex_value(char c)
 {
@@ -138,7 +139,7 @@ static int take_fallback(struct ash_decoder *decoder, size_t step, const char *t
     return rc < 0 ? rc : pass(decoder, step + 1, text, size_bytes, true);
 }
 
-/* ---- the other steps ---------------------------------------------------------------------------------------------- */
+/* ---- the other steps --------------------------------------------------------------------------------------------- */
 
 static int take_replace(struct ash_decoder *decoder, size_t step, const char *text, size_t size_bytes)
 {
@@ -218,20 +219,34 @@ static int strip_both(struct ash_decoder *decoder, size_t step, const char *text
     return pass(decoder, step + 1, text + low, size_bytes - low, true);
 }
 
-/* ---- the chain ---------------------------------------------------------------------------------------------------- */
+/* ---- the chain --------------------------------------------------------------------------------------------------- */
 
 static int take_token(struct ash_decoder *decoder, size_t step, const char *text, size_t size_bytes)
 {
     int rc = 0;
 
     switch (decoder->tokenizer->decs.steps[step].kind) {
-    case ASH_TOK_DEC_JOIN: rc = take_join(decoder, step, text, size_bytes); break;
-    case ASH_TOK_DEC_BYTES: rc = take_bytes(decoder, step, text, size_bytes); break;
-    case ASH_TOK_DEC_REPLACE: rc = take_replace(decoder, step, text, size_bytes); break;
-    case ASH_TOK_DEC_FALLBACK: rc = take_fallback(decoder, step, text, size_bytes); break;
-    case ASH_TOK_DEC_FUSE: rc = pass(decoder, step + 1, text, size_bytes, false); break;
-    case ASH_TOK_DEC_STRIP: rc = strip_both(decoder, step, text, size_bytes); break;
-    case ASH_TOK_DEC_METASPACE: rc = take_metaspace(decoder, step, text, size_bytes); break;
+    case ASH_TOK_DEC_JOIN:
+        rc = take_join(decoder, step, text, size_bytes);
+        break;
+    case ASH_TOK_DEC_BYTES:
+        rc = take_bytes(decoder, step, text, size_bytes);
+        break;
+    case ASH_TOK_DEC_REPLACE:
+        rc = take_replace(decoder, step, text, size_bytes);
+        break;
+    case ASH_TOK_DEC_FALLBACK:
+        rc = take_fallback(decoder, step, text, size_bytes);
+        break;
+    case ASH_TOK_DEC_FUSE:
+        rc = pass(decoder, step + 1, text, size_bytes, false);
+        break;
+    case ASH_TOK_DEC_STRIP:
+        rc = strip_both(decoder, step, text, size_bytes);
+        break;
+    case ASH_TOK_DEC_METASPACE:
+        rc = take_metaspace(decoder, step, text, size_bytes);
+        break;
     }
     decoder->states[step].tokens++;
     return rc;
@@ -246,7 +261,8 @@ static int pass(struct ash_decoder *decoder, size_t step, const char *text, size
 
     if (step == decoder->tokenizer->decs.count) return ash_str_add(decoder->out, text, size_bytes);
     if (dec->kind == ASH_TOK_DEC_FUSE) return pass(decoder, step + 1, text, size_bytes, false);
-    if (dec->kind == ASH_TOK_DEC_STRIP && dec->strip_stop == 0) return strip_start(decoder, step, text, size_bytes, ends);
+    if (dec->kind == ASH_TOK_DEC_STRIP && dec->strip_stop == 0)
+        return strip_start(decoder, step, text, size_bytes, ends);
     if (ends && partial->size_bytes == 0) return take_token(decoder, step, text, size_bytes);
     rc = ash_str_add(partial, text, size_bytes);
     if (rc < 0 || !ends) return rc;
@@ -261,10 +277,15 @@ static int finish_step(struct ash_decoder *decoder, size_t step)
     int rc = 0;
 
     switch (decoder->tokenizer->decs.steps[step].kind) {
-    case ASH_TOK_DEC_FALLBACK: return flush_fallback(decoder, step);
-    case ASH_TOK_DEC_BYTES: rc = flush_bytes(decoder, step, true); break;
-    case ASH_TOK_DEC_FUSE: break;
-    default: return 0;
+    case ASH_TOK_DEC_FALLBACK:
+        return flush_fallback(decoder, step);
+    case ASH_TOK_DEC_BYTES:
+        rc = flush_bytes(decoder, step, true);
+        break;
+    case ASH_TOK_DEC_FUSE:
+        break;
+    default:
+        return 0;
     }
     return rc < 0 ? rc : pass(decoder, step + 1, NULL, 0, true); /* the one token that they make ends */
 }
@@ -302,7 +323,8 @@ int ash_decoder_push(struct ash_decoder *decoder, int32_t id, struct ash_str *te
     entry = &tokenizer->model.vocab.entries[id];
     if (entry->added < 0)
         return settle(decoder, text->size_bytes, pass(decoder, 0, entry->content, entry->size_bytes, true));
-    added = &tokenizer->added.tokens[entry->added]; /* in the shape that it had in the text, so that the steps can undo it */
+    added = &tokenizer->added
+                 .tokens[entry->added]; /* in the shape that it had in the text, so that the steps can undo it */
     return settle(decoder, text->size_bytes, pass(decoder, 0, added->shape.data, added->shape.size_bytes, true));
 }
 

@@ -79,7 +79,8 @@ static int load_metaspace(struct ash_tok_dec *dec, const json_t *step, struct as
         return ash_err_set(err, -ENOTSUP, "prepend_scheme '%.64s' is not supported", scheme);
     dec->drop_first = strcmp(scheme, "never") != 0;
     if (rc >= 0 && !prefix && dec->drop_first)
-        return ash_err_set(err, -EINVAL, "add_prefix_space false and prepend_scheme '%s' contradict each other", scheme);
+        return ash_err_set(err, -EINVAL, "add_prefix_space false and prepend_scheme '%s' contradict each other",
+                           scheme);
     return rc;
 }
 

@@ -1,6 +1,7 @@
-/* Unicode's normalization forms, by utf8proc. Most text is already normalized, so a table says which characters a form leaves alone
- * wherever they stand, and only the stretches between such characters are worked on. Marks are put in order here, in linear time:
- * utf8proc's own ordering is quadratic, which a text of a million marks would turn into a hang. */
+/* Unicode's normalization forms, by utf8proc. Most text is already normalized, so a table says which characters a form
+ * leaves alone wherever they stand, and only the stretches between such characters are worked on. Marks are put in
+ * order here, in linear time: utf8proc's own ordering is quadratic, which a text of a million marks would turn into a
+ * hang. */
 #include "model/tokenizer/tokenizer_priv.h"
 
 #include <errno.h>
@@ -11,14 +12,14 @@
 #include "base/utf8.h"
 
 #define TABLE_POINTS 0x10000u
-#define DECOMPOSED_MAX 32  /* characters that one character can become: 18 in Unicode 15 */
-#define INSERTION_MAX 16   /* marks in a row that are ordered by insertion */
+#define DECOMPOSED_MAX 32 /* characters that one character can become: 18 in Unicode 15 */
+#define INSERTION_MAX 16  /* marks in a row that are ordered by insertion */
 
 struct ash_tok_former {
     utf8proc_option_t options;
     bool composes;
-    uint32_t first_unsafe;             /* nothing below this ever changes */
-    uint8_t safe[TABLE_POINTS / 8];    /* a bit for each character of the first plane */
+    uint32_t first_unsafe;          /* nothing below this ever changes */
+    uint8_t safe[TABLE_POINTS / 8]; /* a bit for each character of the first plane */
 };
 
 /* Code points of the stretch at work. */
@@ -27,7 +28,7 @@ struct points {
     size_t count, capacity;
 };
 
-/* ---- which characters are left alone ------------------------------------------------------------------------------ */
+/* ---- which characters are left alone ----------------------------------------------------------------------------- */
 
 /* Does the form leave this character alone, and does nothing before it ever combine with it? */
 static bool is_safe(const struct ash_tok_former *former, uint32_t point)
@@ -73,7 +74,7 @@ void ash_tok_former_close(struct ash_tok_former *former)
     free(former);
 }
 
-/* ---- a stretch that may change ------------------------------------------------------------------------------------ */
+/* ---- a stretch that may change ----------------------------------------------------------------------------------- */
 
 static int points_reserve(struct points *points, size_t more)
 {
@@ -121,7 +122,7 @@ static void order_marks(utf8proc_int32_t *marks, size_t count, utf8proc_int32_t 
     }
     for (size_t i = 0; i < count; i++)
         starts[mark_class(marks[i]) + 1]++;
-    for (size_t class = 1; class < 257; class++)
+    for (size_t class = 1; class < 257; class ++)
         starts[class] += starts[class - 1];
     for (size_t i = 0; i < count; i++)
         spare[starts[mark_class(marks[i])]++] = marks[i];
@@ -175,7 +176,7 @@ static int apply_stretch(const struct ash_tok_former *former, struct ash_tok_spa
     return rc;
 }
 
-/* ---- a text ------------------------------------------------------------------------------------------------------- */
+/* ---- a text ------------------------------------------------------------------------------------------------------ */
 
 /* From at on: the first character that may change (or the end), and where the safe character before it begins. */
 static size_t find_unsafe(const struct ash_tok_former *former, struct ash_tok_span text, size_t at, size_t *start_out)

@@ -19,7 +19,8 @@ static int refuse_affix(const json_t *object, const char *key, struct ash_err *e
     return 0;
 }
 
-static int load_options(struct ash_tok_model *model, const json_t *object, const char **unknown_out, struct ash_err *err)
+static int load_options(struct ash_tok_model *model, const json_t *object, const char **unknown_out,
+                        struct ash_err *err)
 {
     const char *type = "BPE"; /* files from before 2020 do not say */
     double dropout = 0;

@@ -8,7 +8,7 @@
 #include "base/assert.h"
 #include "base/utf8.h"
 
-/* ---- reading ------------------------------------------------------------------------------------------------------ */
+/* ---- reading ----------------------------------------------------------------------------------------------------- */
 
 static int load_string(const json_t *step, const char *key, struct ash_str *out, struct ash_err *err)
 {
@@ -81,7 +81,7 @@ void ash_tok_norms_fini(struct ash_tok_norms *norms)
     norms->count = 0;
 }
 
-/* ---- applying ----------------------------------------------------------------------------------------------------- */
+/* ---- applying ---------------------------------------------------------------------------------------------------- */
 
 int ash_tok_replace(const struct ash_tok_pattern *pattern, struct ash_tok_scratch *scratch, struct ash_tok_span text,
                     const struct ash_str *content, struct ash_str *out, struct ash_err *err)
@@ -91,7 +91,8 @@ int ash_tok_replace(const struct ash_tok_pattern *pattern, struct ash_tok_scratc
     int rc = text.size_bytes > 0 ? 1 : 0; /* nothing matches in an empty text, not even the empty match */
 
     while (rc > 0 && (rc = ash_tok_finder_next(&finder, &start, &end, err)) > 0) {
-        if (ash_str_add(out, text.data + done, start - done) < 0 || ash_str_add(out, content->data, content->size_bytes) < 0)
+        if (ash_str_add(out, text.data + done, start - done) < 0 ||
+            ash_str_add(out, content->data, content->size_bytes) < 0)
             return -ENOMEM;
         done = end;
         if (ash_tok_scratch_check(scratch, out, err) < 0) return -E2BIG;
@@ -128,13 +129,17 @@ static int apply_step(const struct ash_tok_norm *norm, struct ash_tok_scratch *s
     *changed_out = true;
     ash_str_clear(out);
     switch (norm->kind) {
-    case ASH_TOK_FORM: return ash_tok_former_apply(norm->former, text, out, changed_out);
+    case ASH_TOK_FORM:
+        return ash_tok_former_apply(norm->former, text, out, changed_out);
     case ASH_TOK_PREPEND:
         rc = ash_str_add(out, norm->content.data, norm->content.size_bytes);
         return rc < 0 ? rc : ash_str_add(out, text.data, text.size_bytes);
-    case ASH_TOK_REPLACE: return ash_tok_replace(&norm->pattern, scratch, text, &norm->content, out, err);
-    case ASH_TOK_LOWERCASE: return lowercase(text, out);
-    case ASH_TOK_MAP_BYTES: return ash_tok_bytes_map(out, text.data, text.size_bytes);
+    case ASH_TOK_REPLACE:
+        return ash_tok_replace(&norm->pattern, scratch, text, &norm->content, out, err);
+    case ASH_TOK_LOWERCASE:
+        return lowercase(text, out);
+    case ASH_TOK_MAP_BYTES:
+        return ash_tok_bytes_map(out, text.data, text.size_bytes);
     }
     return rc;
 }

@@ -1,5 +1,6 @@
-/* Tokenizer files write regular expressions in Oniguruma's dialect (Ruby flavour), because that is what the Hugging Face library runs;
- * here PCRE2 runs them. This rewrites one into the other. What cannot be said in PCRE2 is refused by name. */
+/* Tokenizer files write regular expressions in Oniguruma's dialect (Ruby flavour), because that is what the Hugging
+ * Face library runs; here PCRE2 runs them. This rewrites one into the other. What cannot be said in PCRE2 is refused by
+ * name. */
 #include "model/tokenizer/onig_priv.h"
 
 #include <errno.h>
@@ -40,8 +41,8 @@ static bool translate_special_escape(struct ash_onig_reader *reader)
         char name;
         const char *text;
     } specials[] = {
-        {'w', WORD_ALONE}, {'W', NOT_WORD_ALONE}, {'b', BOUNDARY}, {'B', NOT_BOUNDARY}, {'A', "\\A"},
-        {'z', "\\z"},      {'Z', "\\Z"},          {'R', "\\R"},
+        {'w', WORD_ALONE}, {'W', NOT_WORD_ALONE}, {'b', BOUNDARY}, {'B', NOT_BOUNDARY},
+        {'A', "\\A"},      {'z', "\\z"},          {'Z', "\\Z"},    {'R', "\\R"},
     };
 
     for (size_t i = 0; i < ASH_COUNT(specials); i++) {
@@ -253,14 +254,26 @@ static void translate_plain(struct ash_onig_reader *reader)
 static void translate_one(struct ash_onig_reader *reader)
 {
     switch (*reader->at) {
-    case '\\': translate_escape(reader); break;
-    case '[': translate_class(reader); break;
-    case '(': translate_group(reader); break;
-    case ')': translate_group_end(reader); break;
+    case '\\':
+        translate_escape(reader);
+        break;
+    case '[':
+        translate_class(reader);
+        break;
+    case '(':
+        translate_group(reader);
+        break;
+    case ')':
+        translate_group_end(reader);
+        break;
     case '*':
     case '+':
-    case '?': translate_repeat(reader); break;
-    case '{': translate_counted(reader); break;
+    case '?':
+        translate_repeat(reader);
+        break;
+    case '{':
+        translate_counted(reader);
+        break;
     case '|':
         ash_onig_emit(reader, reader->out, "|");
         reader->atom = SIZE_MAX;
@@ -275,14 +288,20 @@ static void translate_one(struct ash_onig_reader *reader)
         ash_onig_emit(reader, reader->out, text);
         break;
     }
-    default: translate_plain(reader);
+    default:
+        translate_plain(reader);
     }
 }
 
 int ash_tok_onig_translate(const char *expression, struct ash_str *out, struct ash_err *err)
 {
-    struct ash_onig_reader reader = {.begin = expression, .at = expression, .end = expression + strlen(expression), .out = out,
-                            .err = err, .atom = SIZE_MAX, .group_count = 1};
+    struct ash_onig_reader reader = {.begin = expression,
+                                     .at = expression,
+                                     .end = expression + strlen(expression),
+                                     .out = out,
+                                     .err = err,
+                                     .atom = SIZE_MAX,
+                                     .group_count = 1};
 
     if ((size_t)(reader.end - reader.begin) > ASH_TOK_PATTERN_BYTES_MAX)
         return ash_err_set(err, -E2BIG, "a regular expression of %zu bytes is too long",

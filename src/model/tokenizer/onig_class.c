@@ -1,5 +1,6 @@
-/* Characters, sets and character classes of Oniguruma's dialect. Sets are spelled out because PCRE2 means other characters by the
- * same letters; a class inside a class and && have no equal in PCRE2 and become alternatives and lookaheads. */
+/* Characters, sets and character classes of Oniguruma's dialect. Sets are spelled out because PCRE2 means other
+ * characters by the same letters; a class inside a class and && have no equal in PCRE2 and become alternatives and
+ * lookaheads. */
 #include "model/tokenizer/onig_priv.h"
 
 #include <errno.h>
@@ -10,7 +11,8 @@
 #include "base/utf8.h"
 
 /* The last item of a set is a range or a property: a hyphen that follows cannot make a new range of it. */
-#define SPACE_SET "\\x{20}\\x{85}\\x{a0}\\x{1680}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}\\x{2000}-\\x{200a}\\x{9}-\\x{d}"
+#define SPACE_SET                                                                                                      \
+    "\\x{20}\\x{85}\\x{a0}\\x{1680}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}\\x{2000}-\\x{200a}\\x{9}-\\x{d}"
 #define HEX_SET "0-9A-Fa-f"
 
 void ash_onig_emit(struct ash_onig_reader *reader, struct ash_str *out, const char *text)
@@ -35,7 +37,7 @@ bool ash_onig_looking_at(const struct ash_onig_reader *reader, const char *text)
     return (size_t)(reader->end - reader->at) >= size && memcmp(reader->at, text, size) == 0;
 }
 
-/* ---- single characters -------------------------------------------------------------------------------------------- */
+/* ---- single characters ------------------------------------------------------------------------------------------- */
 
 static bool is_hex(char c)
 {
@@ -76,8 +78,8 @@ static bool read_hex_escape(struct ash_onig_reader *reader, uint32_t *point_out)
     return *point_out < 0x80 || ash_onig_refuse(reader, -ENOTSUP, "a byte that is no character");
 }
 
-/* The character that an escape names, when it names exactly one. reader stands behind the backslash. False: it does not, or it
- * was refused (reader->rc). */
+/* The character that an escape names, when it names exactly one. reader stands behind the backslash. False: it does
+ * not, or it was refused (reader->rc). */
 bool ash_onig_read_escaped_point(struct ash_onig_reader *reader, bool in_class, uint32_t *point_out)
 {
     static const char names[] = "tnrfvae", points[] = "\t\n\r\f\v\a\033";
@@ -109,39 +111,50 @@ void ash_onig_emit_point(struct ash_onig_reader *reader, struct ash_str *out, ui
         reader->rc = ash_err_set(reader->err, -ENOMEM, "out of memory for a regular expression");
 }
 
-/* ---- properties --------------------------------------------------------------------------------------------------- */
+/* ---- properties -------------------------------------------------------------------------------------------------- */
 
 struct named_set {
     const char *name, *set;
 };
 
 static const struct named_set posix_sets[] = {
-    {"alnum", "\\p{Alphabetic}\\p{Nd}"},
-    {"alpha", "\\p{Alphabetic}"},
-    {"ascii", "\\x{0}-\\x{7f}"},
-    {"blank", "\\x{9}\\p{Zs}"},
-    {"cntrl", "\\p{Cc}"},
-    {"digit", "\\p{Nd}"},
-    {"lower", "\\p{Lowercase}"},
-    {"punct", "$+<=>\\^`|~\\p{P}"},
-    {"space", SPACE_SET},
-    {"upper", "\\p{Uppercase}"},
-    {"word", ASH_ONIG_WORD_SET},
-    {"xdigit", HEX_SET},
+    {"alnum", "\\p{Alphabetic}\\p{Nd}"}, {"alpha", "\\p{Alphabetic}"},   {"ascii", "\\x{0}-\\x{7f}"},
+    {"blank", "\\x{9}\\p{Zs}"},          {"cntrl", "\\p{Cc}"},           {"digit", "\\p{Nd}"},
+    {"lower", "\\p{Lowercase}"},         {"punct", "$+<=>\\^`|~\\p{P}"}, {"space", SPACE_SET},
+    {"upper", "\\p{Uppercase}"},         {"word", ASH_ONIG_WORD_SET},    {"xdigit", HEX_SET},
 };
 
 /* Categories by their long names, letters only and lower case. */
 static const struct named_set categories[] = {
-    {"letter", "\\p{L}"},           {"uppercaseletter", "\\p{Lu}"},   {"lowercaseletter", "\\p{Ll}"},
-    {"titlecaseletter", "\\p{Lt}"}, {"modifierletter", "\\p{Lm}"},    {"otherletter", "\\p{Lo}"},
-    {"mark", "\\p{M}"},             {"nonspacingmark", "\\p{Mn}"},    {"spacingmark", "\\p{Mc}"},
-    {"enclosingmark", "\\p{Me}"},   {"number", "\\p{N}"},             {"decimalnumber", "\\p{Nd}"},
-    {"letternumber", "\\p{Nl}"},    {"othernumber", "\\p{No}"},       {"punctuation", "\\p{P}"},
-    {"symbol", "\\p{S}"},           {"mathsymbol", "\\p{Sm}"},        {"currencysymbol", "\\p{Sc}"},
-    {"modifiersymbol", "\\p{Sk}"},  {"othersymbol", "\\p{So}"},       {"separator", "\\p{Z}"},
-    {"spaceseparator", "\\p{Zs}"},  {"lineseparator", "\\p{Zl}"},     {"paragraphseparator", "\\p{Zp}"},
-    {"other", "\\p{C}"},            {"control", "\\p{Cc}"},           {"format", "\\p{Cf}"},
-    {"unassigned", "\\p{Cn}"},      {"privateuse", "\\p{Co}"},
+    {"letter", "\\p{L}"},
+    {"uppercaseletter", "\\p{Lu}"},
+    {"lowercaseletter", "\\p{Ll}"},
+    {"titlecaseletter", "\\p{Lt}"},
+    {"modifierletter", "\\p{Lm}"},
+    {"otherletter", "\\p{Lo}"},
+    {"mark", "\\p{M}"},
+    {"nonspacingmark", "\\p{Mn}"},
+    {"spacingmark", "\\p{Mc}"},
+    {"enclosingmark", "\\p{Me}"},
+    {"number", "\\p{N}"},
+    {"decimalnumber", "\\p{Nd}"},
+    {"letternumber", "\\p{Nl}"},
+    {"othernumber", "\\p{No}"},
+    {"punctuation", "\\p{P}"},
+    {"symbol", "\\p{S}"},
+    {"mathsymbol", "\\p{Sm}"},
+    {"currencysymbol", "\\p{Sc}"},
+    {"modifiersymbol", "\\p{Sk}"},
+    {"othersymbol", "\\p{So}"},
+    {"separator", "\\p{Z}"},
+    {"spaceseparator", "\\p{Zs}"},
+    {"lineseparator", "\\p{Zl}"},
+    {"paragraphseparator", "\\p{Zp}"},
+    {"other", "\\p{C}"},
+    {"control", "\\p{Cc}"},
+    {"format", "\\p{Cf}"},
+    {"unassigned", "\\p{Cn}"},
+    {"privateuse", "\\p{Co}"},
 };
 
 static const char *find_set(const struct named_set *sets, size_t count, const char *name)
@@ -161,8 +174,8 @@ static bool compiles(const char *expression)
     return code != NULL;
 }
 
-/* Append what stands for \p{name} inside a class. From PCRE2 10.40 on a bare script name also means characters that the script
- * shares with others; sc: means the script alone, as Oniguruma does. */
+/* Append what stands for \p{name} inside a class. From PCRE2 10.40 on a bare script name also means characters that the
+ * script shares with others; sc: means the script alone, as Oniguruma does. */
 static void emit_property(struct ash_onig_reader *reader, struct ash_str *out, const char *name, const char *loose)
 {
     const char *set = find_set(posix_sets, ASH_COUNT(posix_sets), loose);
@@ -202,7 +215,8 @@ static bool read_property(struct ash_onig_reader *reader, bool upper, struct ash
         name[size++] = c;
         if (ash_onig_is_alnum(c)) loose[letters++] = (char)(c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c);
     }
-    if (reader->at == reader->end || letters == 0) return ash_onig_refuse(reader, -EINVAL, "a property without an end or a name");
+    if (reader->at == reader->end || letters == 0)
+        return ash_onig_refuse(reader, -EINVAL, "a property without an end or a name");
     reader->at++;
     name[size] = '\0';
     loose[letters] = '\0';
@@ -210,8 +224,8 @@ static bool read_property(struct ash_onig_reader *reader, bool upper, struct ash
     return reader->rc == 0;
 }
 
-/* The set that an escape letter (s, d, w, h and their upper-case opposites, p and P) names: appended to out. reader stands at the
- * letter. False: it names no set, or it was refused (reader->rc). */
+/* The set that an escape letter (s, d, w, h and their upper-case opposites, p and P) names: appended to out. reader
+ * stands at the letter. False: it names no set, or it was refused (reader->rc). */
 bool ash_onig_read_escaped_set(struct ash_onig_reader *reader, struct ash_str *out, bool *negated_out)
 {
     char c = *reader->at;
@@ -232,7 +246,7 @@ bool ash_onig_read_escaped_set(struct ash_onig_reader *reader, struct ash_str *o
     return reader->rc == 0;
 }
 
-/* ---- classes ------------------------------------------------------------------------------------------------------ */
+/* ---- classes ----------------------------------------------------------------------------------------------------- */
 
 /* One side of && in a class: characters that a single [set] can hold, and others as alternatives. */
 struct operand {
@@ -337,8 +351,8 @@ static bool read_class_range(struct ash_onig_reader *reader, struct operand *ope
 
     if (!read_class_point(reader, &first)) return false;
     last = first;
-    if (ash_onig_looking_at(reader, "-") && reader->at + 1 < reader->end && reader->at[1] != ']' && reader->at[1] != '[' &&
-        !(reader->at[1] == '&' && reader->at + 2 < reader->end && reader->at[2] == '&')) {
+    if (ash_onig_looking_at(reader, "-") && reader->at + 1 < reader->end && reader->at[1] != ']' &&
+        reader->at[1] != '[' && !(reader->at[1] == '&' && reader->at + 2 < reader->end && reader->at[2] == '&')) {
         reader->at++;
         if (!read_class_point(reader, &last)) return false;
         if (last < first) return ash_onig_refuse(reader, -EINVAL, "a range that runs backwards");
@@ -371,8 +385,8 @@ static bool read_class_item(struct ash_onig_reader *reader, int depth, struct op
 }
 
 /* Put the operands of one class together. */
-static void class_finish(struct ash_onig_reader *reader, const struct operand *first, const struct ash_str *ahead, bool negated,
-                         struct ash_onig_class *klass)
+static void class_finish(struct ash_onig_reader *reader, const struct operand *first, const struct ash_str *ahead,
+                         bool negated, struct ash_onig_class *klass)
 {
     if (ahead->size_bytes == 0 && first->others.size_bytes == 0) {
         klass->plain = !negated;
@@ -436,4 +450,3 @@ bool ash_onig_read_class(struct ash_onig_reader *reader, int depth, struct ash_o
     ash_str_fini(&ahead);
     return ok && reader->rc == 0;
 }
-

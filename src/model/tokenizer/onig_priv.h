@@ -1,4 +1,5 @@
-/* onig_priv - reading Oniguruma's dialect: shared by onig.c (the expression) and onig_class.c (characters, sets, classes). */
+/* onig_priv - reading Oniguruma's dialect: shared by onig.c (the expression) and onig_class.c (characters, sets,
+ * classes). */
 #ifndef ASH_MODEL_ONIG_PRIV_H
 #define ASH_MODEL_ONIG_PRIV_H
 
@@ -7,10 +8,11 @@
 #define ASH_ONIG_GROUPS_MAX 64
 #define ASH_ONIG_CLASSES_MAX 16 /* classes inside classes */
 
-/* What Oniguruma means by \w inside a class: alphabetic characters (letters, their numbers, letters in circles and squares), marks,
- * digits and connectors. It ends in a range: a hyphen that follows cannot make a new one of it. */
-#define ASH_ONIG_WORD_SET                                                                                                 \
-    "\\p{L}\\p{M}\\p{Nl}\\p{Nd}\\p{Pc}\\x{1f130}-\\x{1f149}\\x{1f150}-\\x{1f169}\\x{1f170}-\\x{1f189}\\x{24b6}-\\x{24e9}"
+/* What Oniguruma means by \w inside a class: alphabetic characters (letters, their numbers, letters in circles and
+ * squares), marks, digits and connectors. It ends in a range: a hyphen that follows cannot make a new one of it. */
+#define ASH_ONIG_WORD_SET                                                                                              \
+    "\\p{L}\\p{M}\\p{Nl}\\p{Nd}\\p{Pc}\\x{1f130}-\\x{1f149}\\x{1f150}-\\x{1f169}\\x{1f170}-\\x{1f189}\\x{24b6}-\\x{"   \
+    "24e9}"
 
 enum ash_onig_repeat { ASH_ONIG_ONCE, ASH_ONIG_SIMPLE, ASH_ONIG_COUNTED, ASH_ONIG_DONE };
 
@@ -44,7 +46,8 @@ bool ash_onig_is_alnum(char c);
 
 /* Behind a backslash: the character that the escape names. False: it names none, or it was refused (rc). */
 bool ash_onig_read_escaped_point(struct ash_onig_reader *reader, bool in_class, uint32_t *point_out);
-/* Behind a backslash: append the set that the escape names to out, in the form that goes between brackets. False as above. */
+/* Behind a backslash: append the set that the escape names to out, in the form that goes between brackets. False as
+ * above. */
 bool ash_onig_read_escaped_set(struct ash_onig_reader *reader, struct ash_str *out, bool *negated_out);
 /* From an opening bracket on. The caller frees class->text whatever the result. */
 bool ash_onig_read_class(struct ash_onig_reader *reader, int depth, struct ash_onig_class *klass);

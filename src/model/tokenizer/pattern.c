@@ -1,5 +1,6 @@
-/* Where to cut: regular expressions run by PCRE2's compiler (about 50 ns a word, so nothing is written by hand beside it), literals,
- * and classes of characters. Matches are walked exactly as the Hugging Face library walks them, empty ones included. */
+/* Where to cut: regular expressions run by PCRE2's compiler (about 50 ns a word, so nothing is written by hand beside
+ * it), literals, and classes of characters. Matches are walked exactly as the Hugging Face library walks them, empty
+ * ones included. */
 #include "model/tokenizer/tokenizer_priv.h"
 
 #include <errno.h>
@@ -12,13 +13,13 @@
 #define STEPS_MIN 10000u
 #define STEPS_PER_BYTE 8u
 
-/* ---- classes of characters ---------------------------------------------------------------------------------------- */
+/* ---- classes of characters --------------------------------------------------------------------------------------- */
 
 bool ash_tok_is_space(uint32_t point)
 {
     if (point < 0x80) return point == ' ' || (point >= 0x09 && point <= 0x0d);
-    return point == 0x85 || point == 0xa0 || point == 0x1680 || (point >= 0x2000 && point <= 0x200a) || point == 0x2028 ||
-           point == 0x2029 || point == 0x202f || point == 0x205f || point == 0x3000;
+    return point == 0x85 || point == 0xa0 || point == 0x1680 || (point >= 0x2000 && point <= 0x200a) ||
+           point == 0x2028 || point == 0x2029 || point == 0x202f || point == 0x205f || point == 0x3000;
 }
 
 bool ash_tok_is_numeric(uint32_t point)
@@ -56,7 +57,7 @@ bool ash_tok_is_word(uint32_t point)
     return category == UTF8PROC_CATEGORY_PC || point == 0x200c || point == 0x200d || is_enclosed_letter(point);
 }
 
-/* ---- making and freeing ------------------------------------------------------------------------------------------- */
+/* ---- making and freeing ------------------------------------------------------------------------------------------ */
 
 static int compile(struct ash_tok_pattern *pattern, const char *expression, struct ash_err *err)
 {
@@ -68,14 +69,16 @@ static int compile(struct ash_tok_pattern *pattern, const char *expression, stru
     if (context == NULL) return ash_err_set(err, -ENOMEM, "out of memory for a regular expression");
     pcre2_set_newline(context, PCRE2_NEWLINE_LF);
     pcre2_set_bsr(context, PCRE2_BSR_UNICODE);
-    pattern->code = pcre2_compile((PCRE2_SPTR)expression, PCRE2_ZERO_TERMINATED,
-                                  PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NO_UTF_CHECK, &error, &offset, context);
+    pattern->code =
+        pcre2_compile((PCRE2_SPTR)expression, PCRE2_ZERO_TERMINATED,
+                      PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NO_UTF_CHECK, &error, &offset, context);
     pcre2_compile_context_free(context);
     if (pattern->code == NULL) {
         if (pcre2_get_error_message(error, (PCRE2_UCHAR *)message, sizeof(message)) < 0) message[0] = '\0';
         return ash_err_set(err, -EINVAL, "regular expression '%.200s': %s", pattern->text.data, message);
     }
-    pattern->jit = pcre2_jit_compile(pattern->code, PCRE2_JIT_COMPLETE) == 0; /* not everywhere allowed; slower without */
+    pattern->jit =
+        pcre2_jit_compile(pattern->code, PCRE2_JIT_COMPLETE) == 0; /* not everywhere allowed; slower without */
     return 0;
 }
 
@@ -93,11 +96,13 @@ int ash_tok_pattern_regex(struct ash_tok_pattern *pattern, const char *expressio
     return rc;
 }
 
-int ash_tok_pattern_literal(struct ash_tok_pattern *pattern, const char *literal, size_t size_bytes, struct ash_err *err)
+int ash_tok_pattern_literal(struct ash_tok_pattern *pattern, const char *literal, size_t size_bytes,
+                            struct ash_err *err)
 {
     pattern->kind = ASH_TOK_LITERAL;
     if (size_bytes == 0) return ash_err_set(err, -ENOTSUP, "an empty pattern");
-    if (ash_str_add(&pattern->text, literal, size_bytes) < 0) return ash_err_set(err, -ENOMEM, "out of memory for a pattern");
+    if (ash_str_add(&pattern->text, literal, size_bytes) < 0)
+        return ash_err_set(err, -ENOMEM, "out of memory for a pattern");
     return 0;
 }
 
@@ -122,7 +127,7 @@ void ash_tok_pattern_fini(struct ash_tok_pattern *pattern)
     *pattern = (struct ash_tok_pattern){0};
 }
 
-/* ---- walking ------------------------------------------------------------------------------------------------------ */
+/* ---- walking ----------------------------------------------------------------------------------------------------- */
 
 struct ash_tok_finder ash_tok_finder(const struct ash_tok_pattern *pattern, struct ash_tok_scratch *scratch,
                                      struct ash_tok_span text)
@@ -157,7 +162,8 @@ static int search_regex(const struct ash_tok_finder *finder, size_t *start_out, 
 
     pcre2_set_match_limit(scratch->context, finder->step_limit); /* other walks may have begun meanwhile */
     if (pattern->jit)
-        rc = pcre2_jit_match(pattern->code, text, finder->text.size_bytes, finder->at, 0, scratch->match, scratch->context);
+        rc = pcre2_jit_match(pattern->code, text, finder->text.size_bytes, finder->at, 0, scratch->match,
+                             scratch->context);
     else
         rc = pcre2_match(pattern->code, text, finder->text.size_bytes, finder->at, PCRE2_NO_UTF_CHECK, scratch->match,
                          scratch->context);

@@ -1,5 +1,6 @@
-/* Characters as keys: which token is one character, and between which two characters a merge can ever happen. A text may be cut
- * between two characters that no merge joins without changing its ids, which turns one long text into words that a cache knows. */
+/* Characters as keys: which token is one character, and between which two characters a merge can ever happen. A text
+ * may be cut between two characters that no merge joins without changing its ids, which turns one long text into words
+ * that a cache knows. */
 #include "model/tokenizer/tokenizer_priv.h"
 
 #include <stdlib.h>
@@ -47,7 +48,7 @@ static size_t table_slot(const struct table *table, uint64_t key)
     return at;
 }
 
-/* ---- points ------------------------------------------------------------------------------------------------------- */
+/* ---- points ------------------------------------------------------------------------------------------------------ */
 
 struct ash_tok_points {
     int32_t direct[DIRECT];
@@ -104,7 +105,7 @@ int32_t ash_tok_points_find(const struct ash_tok_points *points, uint32_t point)
     return points->rest.keys[at] == point ? points->rest.values[at] : -1;
 }
 
-/* ---- pairs -------------------------------------------------------------------------------------------------------- */
+/* ---- pairs ------------------------------------------------------------------------------------------------------- */
 
 struct ash_tok_pairs {
     struct table set;

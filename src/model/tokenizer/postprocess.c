@@ -11,7 +11,8 @@ static int template_add(struct ash_tok_post *post, int32_t id, struct ash_err *e
 {
     int32_t *grown;
 
-    if (post->count == TEMPLATE_IDS_MAX) return ash_err_set(err, -E2BIG, "more than %d ids in a template", TEMPLATE_IDS_MAX);
+    if (post->count == TEMPLATE_IDS_MAX)
+        return ash_err_set(err, -E2BIG, "more than %d ids in a template", TEMPLATE_IDS_MAX);
     grown = realloc(post->ids, (post->count + 1) * sizeof(*grown));
     if (grown == NULL) return ash_err_set(err, -ENOMEM, "out of memory for a template");
     post->ids = grown;
@@ -20,7 +21,8 @@ static int template_add(struct ash_tok_post *post, int32_t id, struct ash_err *e
 }
 
 /* {"SpecialToken": {"id": "<s>"}}: the ids are in "special_tokens". */
-static int template_special(struct ash_tok_post *post, const json_t *processor, const json_t *piece, struct ash_err *err)
+static int template_special(struct ash_tok_post *post, const json_t *processor, const json_t *piece,
+                            struct ash_err *err)
 {
     const char *name = NULL;
     const json_t *ids = NULL;
@@ -80,7 +82,8 @@ static int load_step(void *ctx, const json_t *step, const char *type, struct ash
 
 int ash_tok_post_load(struct ash_tok_post *post, const json_t *root, struct ash_err *err)
 {
-    return ash_tok_each_step(json_object_get(root, "post_processor"), "post_processor", "processors", load_step, post, err);
+    return ash_tok_each_step(json_object_get(root, "post_processor"), "post_processor", "processors", load_step, post,
+                             err);
 }
 
 void ash_tok_post_fini(struct ash_tok_post *post)

@@ -1,5 +1,5 @@
-/* Pre-tokenizers: each cuts the pieces that the one before made. Piece by piece down to the words, so nothing is ever listed: a step
- * hands each piece to the next step as soon as it has it, and the last hands words to the model. */
+/* Pre-tokenizers: each cuts the pieces that the one before made. Piece by piece down to the words, so nothing is ever
+ * listed: a step hands each piece to the next step as soon as it has it, and the last hands words to the model. */
 #include "model/tokenizer/tokenizer_priv.h"
 
 #include <errno.h>
@@ -11,7 +11,7 @@
 /* What ByteLevel cuts by when use_regex is on: GPT-2's words. */
 #define GPT2_WORDS "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+"
 
-/* ---- reading ------------------------------------------------------------------------------------------------------ */
+/* ---- reading ----------------------------------------------------------------------------------------------------- */
 
 static int load_behavior(struct ash_tok_pre *pre, const json_t *step, struct ash_err *err)
 {
@@ -79,7 +79,8 @@ static int load_prepend(struct ash_tok_pre *pre, const json_t *step, struct ash_
         if (strcmp(name, names[i]) != 0) continue;
         pre->prepend = (enum ash_tok_prepend)i;
         if (!prefix && pre->prepend != ASH_TOK_PREPEND_NEVER)
-            return ash_err_set(err, -EINVAL, "add_prefix_space false and prepend_scheme '%s' contradict each other", name);
+            return ash_err_set(err, -EINVAL, "add_prefix_space false and prepend_scheme '%s' contradict each other",
+                               name);
         return 0;
     }
     return ash_err_set(err, -ENOTSUP, "prepend_scheme '%.64s' is not supported", name);
@@ -109,7 +110,7 @@ static int load_step(void *ctx, const json_t *step, const char *type, struct ash
         const char *type;
         int (*load)(struct ash_tok_pre *pre, const json_t *step, struct ash_err *err);
     } kinds[] = {
-        {"Split", load_split},     {"ByteLevel", load_byte_level},     {"Digits", load_digits},
+        {"Split", load_split},         {"ByteLevel", load_byte_level},    {"Digits", load_digits},
         {"Metaspace", load_metaspace}, {"Punctuation", load_punctuation},
     };
     struct ash_tok_pres *pres = ctx;
@@ -122,7 +123,8 @@ static int load_step(void *ctx, const json_t *step, const char *type, struct ash
 
 int ash_tok_pres_load(struct ash_tok_pres *pres, const json_t *root, struct ash_err *err)
 {
-    return ash_tok_each_step(json_object_get(root, "pre_tokenizer"), "pre_tokenizer", "pretokenizers", load_step, pres, err);
+    return ash_tok_each_step(json_object_get(root, "pre_tokenizer"), "pre_tokenizer", "pretokenizers", load_step, pres,
+                             err);
 }
 
 void ash_tok_pres_fini(struct ash_tok_pres *pres)
@@ -145,7 +147,7 @@ void ash_tok_pres_set_raw(struct ash_tok_pres *pres, bool raw_bytes)
         pres->steps[i].map = pres->steps[i].kind == ASH_TOK_BYTE_LEVEL && !raw_bytes;
 }
 
-/* ---- cutting ------------------------------------------------------------------------------------------------------ */
+/* ---- cutting ----------------------------------------------------------------------------------------------------- */
 
 /* A step at work on one piece. */
 struct cutter {
@@ -197,11 +199,19 @@ static int take(struct cutter *cutter, enum ash_tok_behavior behavior, size_t st
 
     cutter->previous_match = is_match;
     switch (behavior) {
-    case ASH_TOK_ISOLATED: return hand_on(cutter, start, end);
-    case ASH_TOK_REMOVED: return is_match ? 0 : hand_on(cutter, start, end);
-    case ASH_TOK_MERGED_PREVIOUS: joins = is_match && !previous; break;
-    case ASH_TOK_MERGED_NEXT: joins = previous && !is_match; break;
-    case ASH_TOK_CONTIGUOUS: joins = is_match == previous; break;
+    case ASH_TOK_ISOLATED:
+        return hand_on(cutter, start, end);
+    case ASH_TOK_REMOVED:
+        return is_match ? 0 : hand_on(cutter, start, end);
+    case ASH_TOK_MERGED_PREVIOUS:
+        joins = is_match && !previous;
+        break;
+    case ASH_TOK_MERGED_NEXT:
+        joins = previous && !is_match;
+        break;
+    case ASH_TOK_CONTIGUOUS:
+        joins = is_match == previous;
+        break;
     }
     if (!joins || !cutter->pending) return replace_pending(cutter, start, end);
     cutter->end = end;
@@ -227,7 +237,7 @@ static int cut(struct cutter *cutter, const struct ash_tok_pre *pre)
     return rc;
 }
 
-/* ---- rewriting before the cut ------------------------------------------------------------------------------------- */
+/* ---- rewriting before the cut ------------------------------------------------------------------------------------ */
 
 /* The piece behind a space, for a ByteLevel that wants one. */
 static int prefix_space(struct ash_str *to, struct ash_tok_span *piece)
@@ -273,7 +283,8 @@ static int run_step(struct ash_tok_run *run, size_t step, struct ash_tok_span pi
     struct ash_str *rewritten = &run->scratch->steps[step];
     int rc = 0;
 
-    if (step == pres->count) return ash_tok_model_encode(&run->tokenizer->model, run->scratch, piece, run->ids, run->err);
+    if (step == pres->count)
+        return ash_tok_model_encode(&run->tokenizer->model, run->scratch, piece, run->ids, run->err);
     if (piece.size_bytes == 0) return 0;
     if (pre->kind == ASH_TOK_BYTE_LEVEL && pre->prefix_space) rc = prefix_space(rewritten, &piece);
     if (pre->kind == ASH_TOK_METASPACE) rc = mark_spaces(pre, rewritten, &piece, at_start);

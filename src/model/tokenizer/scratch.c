@@ -1,5 +1,5 @@
-/* The memory that one call works in. The tokenizer keeps what is not in use, so threads that encode at once each get their own and
- * later calls find a warm word cache; at rest there are as many as there were calls at the same time. */
+/* The memory that one call works in. The tokenizer keeps what is not in use, so threads that encode at once each get
+ * their own and later calls find a warm word cache; at rest there are as many as there were calls at the same time. */
 #include "model/tokenizer/tokenizer_priv.h"
 
 #include <errno.h>
@@ -9,7 +9,7 @@
 
 #define JIT_STACK_BYTES_MIN ((size_t)32 << 10)
 #define JIT_STACK_BYTES_MAX ((size_t)32 << 20) /* reserved, not used until a group repeats a million times */
-#define KEPT_BYTES_MAX ((size_t)4 << 20) /* of each buffer, between calls */
+#define KEPT_BYTES_MAX ((size_t)4 << 20)       /* of each buffer, between calls */
 #define HEAP_KIBIBYTES_MAX 65536u
 
 struct ash_tok_scratch *ash_tok_scratch_open(void)

@@ -13,7 +13,7 @@
 #define FILE_NAME "tokenizer.json"
 #define VERSION "1.0"
 
-/* ---- growing lists of ids ----------------------------------------------------------------------------------------- */
+/* ---- growing lists of ids ---------------------------------------------------------------------------------------- */
 
 void ash_ids_fini(struct ash_ids *ids)
 {
@@ -34,7 +34,7 @@ int ash_ids_add(struct ash_ids *ids, int32_t id)
     return 0;
 }
 
-/* ---- reading ------------------------------------------------------------------------------------------------------ */
+/* ---- reading ----------------------------------------------------------------------------------------------------- */
 
 static int each_step(const json_t *object, const char *list_key, int depth, ash_tok_step_fn load, void *ctx,
                      struct ash_err *err)
@@ -125,7 +125,8 @@ static int load_parts(struct ash_tokenizer *tokenizer, const json_t *root, struc
     if (rc >= 0) rc = ash_tok_pres_load(&tokenizer->pres, root, err);
     if (rc >= 0) rc = ash_json_bool(model, "byte_fallback", &fallback, err);
     if (rc < 0) return rc;
-    raw_bytes = ash_tok_pres_end_in_bytes(&tokenizer->pres) && !fallback; /* <0x..> names bytes of characters, not of text */
+    raw_bytes =
+        ash_tok_pres_end_in_bytes(&tokenizer->pres) && !fallback; /* <0x..> names bytes of characters, not of text */
     ash_tok_pres_set_raw(&tokenizer->pres, raw_bytes);
     rc = ash_tok_model_load(&tokenizer->model, model, raw_bytes, err);
     if (rc >= 0) rc = ash_tok_post_load(&tokenizer->post, root, err);
@@ -134,7 +135,8 @@ static int load_parts(struct ash_tokenizer *tokenizer, const json_t *root, struc
     if (rc < 0) return rc;
     tokenizer->idle = ash_tok_scratch_open();
     if (tokenizer->idle == NULL) return ash_err_set(err, -ENOMEM, "out of memory");
-    return ash_tok_added_load(&tokenizer->added, root, &tokenizer->model.vocab, &tokenizer->norms, tokenizer->idle, err);
+    return ash_tok_added_load(&tokenizer->added, root, &tokenizer->model.vocab, &tokenizer->norms, tokenizer->idle,
+                              err);
 }
 
 int ash_tokenizer_parse(const char *json, size_t size_bytes, const char *name, struct ash_tokenizer **tokenizer_out,
@@ -195,7 +197,7 @@ void ash_tokenizer_close(struct ash_tokenizer *tokenizer)
     free(tokenizer);
 }
 
-/* ---- looking up --------------------------------------------------------------------------------------------------- */
+/* ---- looking up -------------------------------------------------------------------------------------------------- */
 
 size_t ash_tokenizer_vocab_size(const struct ash_tokenizer *tokenizer)
 {
@@ -229,7 +231,7 @@ uint64_t ash_tokenizer_hash(const struct ash_tokenizer *tokenizer)
     return tokenizer->hash;
 }
 
-/* ---- encoding ----------------------------------------------------------------------------------------------------- */
+/* ---- encoding ---------------------------------------------------------------------------------------------------- */
 
 struct encoding {
     struct ash_tok_run run;
@@ -237,7 +239,8 @@ struct encoding {
 };
 
 /* A part of normalized text, or a token that was looked for in it. */
-static int encode_normalized(void *ctx, struct ash_tok_span piece, const struct ash_tok_added_token *token, size_t offset)
+static int encode_normalized(void *ctx, struct ash_tok_span piece, const struct ash_tok_added_token *token,
+                             size_t offset)
 {
     struct encoding *encoding = ctx;
 

@@ -1,6 +1,6 @@
-/* tokenizer_priv - what the files of this folder share. The way of a text: added tokens are cut out (added), the rest is
- * normalized (normalize), cut into words (pretokenize, pattern), each word becomes ids (bpe), special ids go around them
- * (postprocess). The way back is decode. A `tok` file never logs and never asserts on input. */
+/* tokenizer_priv - what the files of this folder share. The way of a text: added tokens are cut out (added), the rest
+ * is normalized (normalize), cut into words (pretokenize, pattern), each word becomes ids (bpe), special ids go around
+ * them (postprocess). The way back is decode. A `tok` file never logs and never asserts on input. */
 #ifndef ASH_MODEL_TOKENIZER_PRIV_H
 #define ASH_MODEL_TOKENIZER_PRIV_H
 
@@ -15,13 +15,13 @@
 #include "base/str.h"
 #include "model/tokenizer.h"
 
-#define ASH_TOK_ID_MAX ((1 << 22) - 1)           /* the largest id that a file may use */
+#define ASH_TOK_ID_MAX ((1 << 22) - 1)            /* the largest id that a file may use */
 #define ASH_TOK_STEPS_MAX 32                      /* normalizers, pre-tokenizers or decoders, sequences unrolled */
 #define ASH_TOK_NESTING_MAX 8                     /* sequences inside sequences */
 #define ASH_TOK_TEXT_BYTES_MAX ((size_t)1 << 30)  /* of one encode call */
 #define ASH_TOK_PATTERN_BYTES_MAX ((size_t)16384) /* of one regular expression */
 #define ASH_TOK_GROWTH_MAX ((size_t)16)           /* of a text under normalizers and pre-tokenizers, beside */
-#define ASH_TOK_GROWTH_BYTES ((size_t)4096)        /* a few bytes more */
+#define ASH_TOK_GROWTH_BYTES ((size_t)4096)       /* a few bytes more */
 
 /* Borrowed bytes. */
 struct ash_tok_span {
@@ -31,7 +31,7 @@ struct ash_tok_span {
 
 struct ash_tok_scratch;
 
-/* ---- vocab: the model's tokens by content and by id --------------------------------------------------------------- */
+/* ---- vocab: the model's tokens by content and by id -------------------------------------------------------------- */
 
 struct ash_tok_entry {
     const char *content; /* NUL-terminated, NULL where no token has this id */
@@ -56,7 +56,7 @@ int32_t ash_tok_vocab_find(const struct ash_tok_vocab *vocab, const char *conten
 /* Let entries reach id, filled with "no token". 0 or -ENOMEM. */
 int ash_tok_vocab_reach(struct ash_tok_vocab *vocab, int32_t id);
 
-/* ---- merges: which two neighbours become one, and how early ------------------------------------------------------- */
+/* ---- merges: which two neighbours become one, and how early ------------------------------------------------------ */
 
 #define ASH_TOK_NO_RANK UINT32_MAX
 
@@ -76,7 +76,7 @@ void ash_tok_merges_fini(struct ash_tok_merges *merges);
 /* The slot of a pair: its merge, or an empty one. */
 const struct ash_tok_merge *ash_tok_merges_find(const struct ash_tok_merges *merges, uint32_t left, uint32_t right);
 
-/* ---- bpe: one word to ids ----------------------------------------------------------------------------------------- */
+/* ---- bpe: one word to ids ---------------------------------------------------------------------------------------- */
 
 struct ash_tok_points; /* code points to ids */
 struct ash_tok_pairs;  /* code points between which some merge can happen */
@@ -86,15 +86,16 @@ struct ash_tok_model {
     struct ash_tok_merges merges;
     bool byte_level; /* a word is raw bytes whose symbols are the byte-level characters */
     bool fuse_unknown, byte_fallback, ignore_merges;
-    bool has_unknown;    /* an unk_token is named, and */
-    int32_t unknown_id;  /* its id, or -1 when the vocabulary lacks it */
-    int32_t bytes[256];  /* byte_level: the symbol of a byte; otherwise the <0x..> token of a byte; -1 for none */
-    bool all_bytes;      /* every byte has its token, so nothing is ever unknown */
+    bool has_unknown;   /* an unk_token is named, and */
+    int32_t unknown_id; /* its id, or -1 when the vocabulary lacks it */
+    int32_t bytes[256]; /* byte_level: the symbol of a byte; otherwise the <0x..> token of a byte; -1 for none */
+    bool all_bytes;     /* every byte has its token, so nothing is ever unknown */
     struct ash_tok_points *points;
     struct ash_tok_pairs *pairs;
 };
 
-/* Read "model" into a zeroed struct. byte_level: the pre-tokenizer ends in ByteLevel, words will arrive as raw bytes. */
+/* Read "model" into a zeroed struct. byte_level: the pre-tokenizer ends in ByteLevel, words will arrive as raw bytes.
+ */
 int ash_tok_model_load(struct ash_tok_model *model, const json_t *object, bool byte_level, struct ash_err *err);
 void ash_tok_model_fini(struct ash_tok_model *model);
 /* Append the ids of one word (valid UTF-8, or for byte_level any bytes). 0, -ENOMEM or -EINVAL. */
@@ -110,7 +111,7 @@ struct ash_tok_points *ash_tok_points_open(const struct ash_tok_vocab *vocab);
 void ash_tok_points_close(struct ash_tok_points *points);
 int32_t ash_tok_points_find(const struct ash_tok_points *points, uint32_t point);
 
-/* ---- byte level: the 256 characters that stand for bytes ---------------------------------------------------------- */
+/* ---- byte level: the 256 characters that stand for bytes --------------------------------------------------------- */
 
 /* The character of a byte, U+0021 to U+0143. */
 uint32_t ash_tok_byte_to_point(uint8_t byte);
@@ -119,7 +120,7 @@ int ash_tok_byte_from_point(uint32_t point);
 /* Append text with every byte replaced by its character. 0 or -ENOMEM. */
 int ash_tok_bytes_map(struct ash_str *out, const char *text, size_t size_bytes);
 
-/* ---- pattern: where to cut ---------------------------------------------------------------------------------------- */
+/* ---- pattern: where to cut --------------------------------------------------------------------------------------- */
 
 enum ash_tok_pattern_kind { ASH_TOK_REGEX, ASH_TOK_LITERAL, ASH_TOK_NUMERIC, ASH_TOK_PUNCTUATION };
 
@@ -142,7 +143,8 @@ struct ash_tok_finder {
 
 /* Each fills a zeroed pattern; on error fini frees what is there. */
 int ash_tok_pattern_regex(struct ash_tok_pattern *pattern, const char *expression, struct ash_err *err);
-int ash_tok_pattern_literal(struct ash_tok_pattern *pattern, const char *literal, size_t size_bytes, struct ash_err *err);
+int ash_tok_pattern_literal(struct ash_tok_pattern *pattern, const char *literal, size_t size_bytes,
+                            struct ash_err *err);
 /* Read {"String": …} or {"Regex": …} at key "pattern" of object. */
 int ash_tok_pattern_load(struct ash_tok_pattern *pattern, const json_t *object, struct ash_err *err);
 void ash_tok_pattern_fini(struct ash_tok_pattern *pattern);
@@ -152,8 +154,8 @@ struct ash_tok_finder ash_tok_finder(const struct ash_tok_pattern *pattern, stru
 /* The next match, possibly empty. 1 and its bounds, 0 at the end, or a negative errno when it takes too many steps. */
 int ash_tok_finder_next(struct ash_tok_finder *finder, size_t *start_out, size_t *end_out, struct ash_err *err);
 
-/* Rewrite an expression in the dialect that tokenizer files use (Oniguruma's, Ruby flavour) as one for PCRE2 with UTF and UCP.
- * What has no equal is -ENOTSUP and named. */
+/* Rewrite an expression in the dialect that tokenizer files use (Oniguruma's, Ruby flavour) as one for PCRE2 with UTF
+ * and UCP. What has no equal is -ENOTSUP and named. */
 int ash_tok_onig_translate(const char *expression, struct ash_str *out, struct ash_err *err);
 
 /* Unicode's White_Space, Rust's char::is_numeric, and what Rust's \w matches. */
@@ -162,7 +164,7 @@ bool ash_tok_is_numeric(uint32_t point);
 bool ash_tok_is_punctuation(uint32_t point);
 bool ash_tok_is_word(uint32_t point);
 
-/* ---- normalize ---------------------------------------------------------------------------------------------------- */
+/* ---- normalize --------------------------------------------------------------------------------------------------- */
 
 enum ash_tok_form { ASH_TOK_NFC, ASH_TOK_NFD, ASH_TOK_NFKC, ASH_TOK_NFKD };
 
@@ -171,7 +173,8 @@ struct ash_tok_former; /* one of Unicode's normalization forms, with a table of 
 /* NULL when out of memory. */
 struct ash_tok_former *ash_tok_former_open(enum ash_tok_form form);
 void ash_tok_former_close(struct ash_tok_former *former);
-/* *changed_out false: text is in this form already and out was not touched. Otherwise out (cleared first) gets the text. */
+/* *changed_out false: text is in this form already and out was not touched. Otherwise out (cleared first) gets the
+ * text. */
 int ash_tok_former_apply(const struct ash_tok_former *former, struct ash_tok_span text, struct ash_str *out,
                          bool *changed_out);
 
@@ -199,10 +202,16 @@ int ash_tok_norms_apply(const struct ash_tok_norms *norms, struct ash_tok_scratc
 int ash_tok_replace(const struct ash_tok_pattern *pattern, struct ash_tok_scratch *scratch, struct ash_tok_span text,
                     const struct ash_str *content, struct ash_str *out, struct ash_err *err);
 
-/* ---- pretokenize -------------------------------------------------------------------------------------------------- */
+/* ---- pretokenize ------------------------------------------------------------------------------------------------- */
 
 enum ash_tok_pre_kind { ASH_TOK_SPLIT, ASH_TOK_BYTE_LEVEL, ASH_TOK_METASPACE };
-enum ash_tok_behavior { ASH_TOK_ISOLATED, ASH_TOK_REMOVED, ASH_TOK_MERGED_PREVIOUS, ASH_TOK_MERGED_NEXT, ASH_TOK_CONTIGUOUS };
+enum ash_tok_behavior {
+    ASH_TOK_ISOLATED,
+    ASH_TOK_REMOVED,
+    ASH_TOK_MERGED_PREVIOUS,
+    ASH_TOK_MERGED_NEXT,
+    ASH_TOK_CONTIGUOUS
+};
 enum ash_tok_prepend { ASH_TOK_PREPEND_ALWAYS, ASH_TOK_PREPEND_FIRST, ASH_TOK_PREPEND_NEVER };
 
 struct ash_tok_pre {
@@ -239,7 +248,7 @@ struct ash_tok_run {
 /* Cut piece into words and append their ids. at_start: the piece begins where the input begins. */
 int ash_tok_pres_encode(struct ash_tok_run *run, struct ash_tok_span piece, bool at_start);
 
-/* ---- added tokens ------------------------------------------------------------------------------------------------- */
+/* ---- added tokens ------------------------------------------------------------------------------------------------ */
 
 struct ash_tok_added_token {
     int32_t id;
@@ -267,12 +276,13 @@ void ash_tok_added_fini(struct ash_tok_added *added);
 int32_t ash_tok_added_find(const struct ash_tok_added *added, const char *content);
 
 /* What a text falls into: pieces of text (token NULL) and added tokens. */
-typedef int (*ash_tok_piece_fn)(void *ctx, struct ash_tok_span piece, const struct ash_tok_added_token *token, size_t offset);
+typedef int (*ash_tok_piece_fn)(void *ctx, struct ash_tok_span piece, const struct ash_tok_added_token *token,
+                                size_t offset);
 /* Call piece for each part of text in order. Empty parts are left out. trie NULL: the whole text is one piece. */
 int ash_tok_added_cut(const struct ash_tok_added *added, const struct ash_tok_trie *trie, struct ash_tok_span text,
                       ash_tok_piece_fn piece, void *ctx);
 
-/* ---- postprocess -------------------------------------------------------------------------------------------------- */
+/* ---- postprocess ------------------------------------------------------------------------------------------------- */
 
 struct ash_tok_post {
     bool has_template; /* otherwise the text alone */
@@ -285,11 +295,11 @@ struct ash_tok_post {
 int ash_tok_post_load(struct ash_tok_post *post, const json_t *root, struct ash_err *err);
 void ash_tok_post_fini(struct ash_tok_post *post);
 
-/* ---- decode ------------------------------------------------------------------------------------------------------- */
+/* ---- decode ------------------------------------------------------------------------------------------------------ */
 
 enum ash_tok_dec_kind {
-    ASH_TOK_DEC_JOIN,     /* no decoder at all: tokens with a space between them */
-    ASH_TOK_DEC_BYTES,    /* ByteLevel */
+    ASH_TOK_DEC_JOIN,  /* no decoder at all: tokens with a space between them */
+    ASH_TOK_DEC_BYTES, /* ByteLevel */
     ASH_TOK_DEC_REPLACE,
     ASH_TOK_DEC_FALLBACK, /* ByteFallback */
     ASH_TOK_DEC_FUSE,
@@ -300,9 +310,9 @@ enum ash_tok_dec_kind {
 struct ash_tok_dec {
     enum ash_tok_dec_kind kind;
     struct ash_tok_pattern pattern;
-    struct ash_str content;     /* the replacement, or the character to strip or to turn into a space */
+    struct ash_str content; /* the replacement, or the character to strip or to turn into a space */
     size_t strip_start, strip_stop;
-    bool drop_first;            /* metaspace: the first token loses its marks */
+    bool drop_first; /* metaspace: the first token loses its marks */
 };
 
 struct ash_tok_decs {
@@ -313,7 +323,7 @@ struct ash_tok_decs {
 int ash_tok_decs_load(struct ash_tok_decs *decs, const json_t *root, struct ash_err *err);
 void ash_tok_decs_fini(struct ash_tok_decs *decs);
 
-/* ---- scratch: the memory of one call, lent by the tokenizer ------------------------------------------------------- */
+/* ---- scratch: the memory of one call, lent by the tokenizer ------------------------------------------------------ */
 
 #define ASH_TOK_CACHE_WORD_BYTES 31
 #define ASH_TOK_CACHE_IDS 7
@@ -346,7 +356,7 @@ struct ash_tok_scratch {
     struct ash_str norm[2];
     struct ash_str steps[ASH_TOK_STEPS_MAX];  /* text that a pre-tokenizer rewrote before it cuts */
     struct ash_str mapped[ASH_TOK_STEPS_MAX]; /* a piece whose bytes became characters */
-    struct ash_str word;                     /* a byte-level word spelled in characters */
+    struct ash_str word;                      /* a byte-level word spelled in characters */
     struct ash_ids symbols_ids;
     struct ash_tok_symbol *symbols;
     size_t symbol_capacity;
@@ -361,7 +371,7 @@ int ash_tok_scratch_check(const struct ash_tok_scratch *scratch, const struct as
 struct ash_tok_scratch *ash_tok_scratch_open(void);
 void ash_tok_scratch_close(struct ash_tok_scratch *scratch);
 
-/* ---- the whole ---------------------------------------------------------------------------------------------------- */
+/* ---- the whole --------------------------------------------------------------------------------------------------- */
 
 struct ash_tokenizer {
     struct ash_tok_model model;

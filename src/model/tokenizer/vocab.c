@@ -1,4 +1,5 @@
-/* The model's tokens by content and by id, and its merges by pair: two open-addressing tables, built once and only read after. */
+/* The model's tokens by content and by id, and its merges by pair: two open-addressing tables, built once and only read
+ * after. */
 #include "model/tokenizer/tokenizer_priv.h"
 
 #include <errno.h>
@@ -19,7 +20,7 @@ static size_t slot_count(size_t count)
     return slots;
 }
 
-/* ---- vocab -------------------------------------------------------------------------------------------------------- */
+/* ---- vocab ------------------------------------------------------------------------------------------------------- */
 
 /* Check every pair of "vocab" and find out how much room they need. */
 static int vocab_measure(const json_t *object, size_t *bytes_out, int32_t *id_max_out, struct ash_err *err)
@@ -65,7 +66,8 @@ static int vocab_fill(struct ash_tok_vocab *vocab, const json_t *object, struct 
         size_t size = strlen(content);
         struct ash_tok_entry *entry = &vocab->entries[id];
         if (entry->content != NULL)
-            return ash_err_set(err, -EINVAL, "the tokens '%.64s' and '%.64s' share the id %d", entry->content, content, id);
+            return ash_err_set(err, -EINVAL, "the tokens '%.64s' and '%.64s' share the id %d", entry->content, content,
+                               id);
         memcpy(to, content, size + 1);
         entry->content = to;
         entry->size_bytes = (uint32_t)size;
@@ -121,7 +123,7 @@ int ash_tok_vocab_reach(struct ash_tok_vocab *vocab, int32_t id)
     return 0;
 }
 
-/* ---- merges ------------------------------------------------------------------------------------------------------- */
+/* ---- merges ------------------------------------------------------------------------------------------------------ */
 
 const struct ash_tok_merge *ash_tok_merges_find(const struct ash_tok_merges *merges, uint32_t left, uint32_t right)
 {
@@ -160,8 +162,8 @@ static int shown(struct ash_tok_span text)
     return text.size_bytes < 64 ? (int)text.size_bytes : 64;
 }
 
-static int merge_add(struct ash_tok_merges *merges, const struct ash_tok_vocab *vocab, const struct ash_tok_span half[2],
-                     uint32_t rank, struct ash_str *joined, struct ash_err *err)
+static int merge_add(struct ash_tok_merges *merges, const struct ash_tok_vocab *vocab,
+                     const struct ash_tok_span half[2], uint32_t rank, struct ash_str *joined, struct ash_err *err)
 {
     int32_t left = ash_tok_vocab_find(vocab, half[0].data, half[0].size_bytes);
     int32_t right = ash_tok_vocab_find(vocab, half[1].data, half[1].size_bytes);
@@ -173,8 +175,8 @@ static int merge_add(struct ash_tok_merges *merges, const struct ash_tok_vocab *
         return ash_err_set(err, -ENOMEM, "out of memory for the merges");
     result = ash_tok_vocab_find(vocab, joined->data, joined->size_bytes);
     if (left < 0 || right < 0 || result < 0)
-        return ash_err_set(err, -EINVAL, "merge %u ('%.*s' and '%.*s') needs a token that is not in the vocabulary", rank,
-                           shown(half[0]), half[0].data, shown(half[1]), half[1].data);
+        return ash_err_set(err, -EINVAL, "merge %u ('%.*s' and '%.*s') needs a token that is not in the vocabulary",
+                           rank, shown(half[0]), half[0].data, shown(half[1]), half[1].data);
     /* a pair that is listed twice has its last rank, as in the library */
     *(struct ash_tok_merge *)ash_tok_merges_find(merges, (uint32_t)left, (uint32_t)right) =
         (struct ash_tok_merge){(uint32_t)left, (uint32_t)right, rank, (uint32_t)result};
@@ -198,8 +200,7 @@ int ash_tok_merges_load(struct ash_tok_merges *merges, const struct ash_tok_voca
     int rc = 0;
 
     merges->slots = malloc(slots * sizeof(*merges->slots));
-    if (merges->slots == NULL)
-        return ash_err_set(err, -ENOMEM, "out of memory for %zu merges", json_array_size(array));
+    if (merges->slots == NULL) return ash_err_set(err, -ENOMEM, "out of memory for %zu merges", json_array_size(array));
     memset(merges->slots, 0xff, slots * sizeof(*merges->slots)); /* every rank ASH_TOK_NO_RANK */
     merges->mask = slots - 1;
     merges->shift = 64 - __builtin_ctzll(slots);

@@ -1,5 +1,5 @@
-/* Byte-pair merging: against a naive implementation on random vocabularies and texts, short words and long ones, bytes and characters,
- * unknown characters and byte fallback, and from many threads at once. */
+/* Byte-pair merging: against a naive implementation on random vocabularies and texts, short words and long ones, bytes
+ * and characters, unknown characters and byte fallback, and from many threads at once. */
 #include "model/tokenizer.h"
 
 #include <stdarg.h>
@@ -69,8 +69,10 @@ static struct ash_tokenizer *toy_open(const struct toy *toy, const char *options
         assert_int_equal(ash_str_addf(&vocab, "%s\"%s\": %d", i > 0 ? "," : "", toy->tokens[i], i), 0);
         if (i < toy->merge_first) continue;
         /* both ways of writing a merge, never mixed in real files, may be */
-        assert_int_equal(ash_str_addf(&merges, i % 2 ? "%s[\"%s\", \"%s\"]" : "%s\"%s %s\"", i > toy->merge_first ? "," : "",
-                                      toy->tokens[toy->left[i]], toy->tokens[toy->right[i]]), 0);
+        assert_int_equal(ash_str_addf(&merges, i % 2 ? "%s[\"%s\", \"%s\"]" : "%s\"%s %s\"",
+                                      i > toy->merge_first ? "," : "", toy->tokens[toy->left[i]],
+                                      toy->tokens[toy->right[i]]),
+                         0);
     }
     if (unknown != NULL) assert_int_equal(ash_str_addf(&vocab, ", \"%s\": %d", unknown, toy->count), 0);
     assert_int_equal(ash_str_adds(&vocab, "}"), 0);
@@ -154,10 +156,10 @@ static void test_against_naive(void **state)
 static void test_bytes_against_naive(void **state)
 {
     static const char pre[] = "{\"type\": \"ByteLevel\", \"add_prefix_space\": false, \"use_regex\": false}";
-    struct sample_parts parts = {
-        .pre = pre,
-        .vocab = "{\"ä\": 0, \"¸\": 1, \"Ń\": 2, \"a\": 3, \"Ġ\": 4, \"ä¸\": 5, \"ä¸Ń\": 6, \"Ġa\": 7, \"ä¸Ńä¸Ń\": 8, \"aa\": 9}",
-        .merges = "[\"ä ¸\", \"ä¸ Ń\", \"Ġ a\", \"a a\", \"ä¸Ń ä¸Ń\"]"};
+    struct sample_parts parts = {.pre = pre,
+                                 .vocab = "{\"ä\": 0, \"¸\": 1, \"Ń\": 2, \"a\": 3, \"Ġ\": 4, \"ä¸\": 5, \"ä¸Ń\": 6, "
+                                          "\"Ġa\": 7, \"ä¸Ńä¸Ń\": 8, \"aa\": 9}",
+                                 .merges = "[\"ä ¸\", \"ä¸ Ń\", \"Ġ a\", \"a a\", \"ä¸Ń ä¸Ń\"]"};
     struct ash_tokenizer *tokenizer = sample_open(&parts);
 
     (void)state;
@@ -186,14 +188,16 @@ static void test_unknown(void **state)
     parts.options = "\"unk_token\": \"?\", \"fuse_unk\": true, \"byte_fallback\": true,";
     tokenizer = sample_open(&parts);
     sample_check(tokenizer, "aZb", false, "a|<0x5A>|b");
-    sample_check(tokenizer, "aXZYb", false, "a|<0x5A>|?|b"); /* the library lets an unknown one wait, so Z overtakes X */
+    sample_check(tokenizer, "aXZYb", false,
+                 "a|<0x5A>|?|b"); /* the library lets an unknown one wait, so Z overtakes X */
     ash_tokenizer_close(tokenizer);
 }
 
 /* The same long text of characters that no merge joins is cut into words, unknown runs stay whole. */
 static void test_long_unknown_run(void **state)
 {
-    struct sample_parts parts = {.vocab = "{\"a\": 0, \"?\": 1}", .options = "\"unk_token\": \"?\", \"fuse_unk\": true,"};
+    struct sample_parts parts = {.vocab = "{\"a\": 0, \"?\": 1}",
+                                 .options = "\"unk_token\": \"?\", \"fuse_unk\": true,"};
     struct ash_tokenizer *tokenizer = sample_open(&parts);
 
     (void)state;
@@ -229,7 +233,7 @@ static void test_listed_twice(void **state)
     ash_tokenizer_close(tokenizer);
 }
 
-/* ---- threads ------------------------------------------------------------------------------------------------------ */
+/* ---- threads ----------------------------------------------------------------------------------------------------- */
 
 struct job {
     const struct ash_tokenizer *tokenizer;
@@ -268,7 +272,8 @@ static void test_threads(void **state)
     pthread_t threads[4];
 
     (void)state;
-    if (ash_tokenizer_open(TEST_DATA "/golden/tokenizers/gpt2-bytelevel", &tokenizer, &err) < 0) fail_msg("%s", err.text);
+    if (ash_tokenizer_open(TEST_DATA "/golden/tokenizers/gpt2-bytelevel", &tokenizer, &err) < 0)
+        fail_msg("%s", err.text);
     assert_int_equal(ash_tokenizer_encode(tokenizer, text, strlen(text), true, &expected, &err), 0);
     for (int i = 0; i < 4; i++) {
         jobs[i] = (struct job){tokenizer, text, &expected, false};
@@ -285,9 +290,9 @@ static void test_threads(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_against_naive),    cmocka_unit_test(test_bytes_against_naive),
-        cmocka_unit_test(test_unknown),          cmocka_unit_test(test_long_unknown_run),
-        cmocka_unit_test(test_ignore_merges),    cmocka_unit_test(test_listed_twice),
+        cmocka_unit_test(test_against_naive), cmocka_unit_test(test_bytes_against_naive),
+        cmocka_unit_test(test_unknown),       cmocka_unit_test(test_long_unknown_run),
+        cmocka_unit_test(test_ignore_merges), cmocka_unit_test(test_listed_twice),
         cmocka_unit_test(test_threads),
     };
 

@@ -13,7 +13,8 @@
 #define FFFD "\xef\xbf\xbd"
 
 /* Decode the tokens that list names ('|' between them); whole and streamed must both be expected. */
-static void check_decode(const struct ash_tokenizer *tokenizer, const char *list, bool skip_special, const char *expected)
+static void check_decode(const struct ash_tokenizer *tokenizer, const char *list, bool skip_special,
+                         const char *expected)
 {
     struct ash_decoder *decoder = NULL;
     struct ash_ids ids = {0};
@@ -45,21 +46,21 @@ static void check_decode(const struct ash_tokenizer *tokenizer, const char *list
 
 static void test_byte_level(void **state)
 {
-    struct sample_parts parts = {
-        .vocab = "{\"a\": 0, \"Ġb\": 1, \"æ\": 2, \"Ŀ\": 3, \"±\": 4, \"æĿ±\": 5, \"ÿ\": 6, \"ð\": 7, \"Ł\": 8, \"ĺ\": 9, \"Ĥ\": 10, \"東\": 11}",
-        .decoder = "{\"type\": \"ByteLevel\"}",
-        .added = "[{\"id\": 12, \"content\": \"<x>\", \"special\": true}]"};
+    struct sample_parts parts = {.vocab = "{\"a\": 0, \"Ġb\": 1, \"æ\": 2, \"Ŀ\": 3, \"±\": 4, \"æĿ±\": 5, \"ÿ\": 6, "
+                                          "\"ð\": 7, \"Ł\": 8, \"ĺ\": 9, \"Ĥ\": 10, \"東\": 11}",
+                                 .decoder = "{\"type\": \"ByteLevel\"}",
+                                 .added = "[{\"id\": 12, \"content\": \"<x>\", \"special\": true}]"};
     struct ash_tokenizer *tokenizer = sample_open(&parts);
 
     (void)state;
     check_decode(tokenizer, "a|Ġb", false, "a b");
     check_decode(tokenizer, "æ|Ŀ|±|a", false, "東a");
-    check_decode(tokenizer, "æ|Ŀ|a", false, FFFD "a");         /* one mark for the bytes that began a character */
+    check_decode(tokenizer, "æ|Ŀ|a", false, FFFD "a"); /* one mark for the bytes that began a character */
     check_decode(tokenizer, "æ|Ŀ", false, FFFD);
-    check_decode(tokenizer, "Ŀ|±|ÿ", false, FFFD FFFD FFFD);   /* none of them begins one */
+    check_decode(tokenizer, "Ŀ|±|ÿ", false, FFFD FFFD FFFD); /* none of them begins one */
     check_decode(tokenizer, "ð|Ł|ĺ|a|ð|Ł|ĺ|Ĥ", false, FFFD "a\xf0\x9f\x98\x82");
     check_decode(tokenizer, "ð|Ł|æ|Ŀ|±", false, FFFD "東");
-    check_decode(tokenizer, "東|a", false, "東a");              /* not spelled in byte characters: as it is */
+    check_decode(tokenizer, "東|a", false, "東a"); /* not spelled in byte characters: as it is */
     check_decode(tokenizer, "a|<x>", true, "a");
     check_decode(tokenizer, "", false, "");
     ash_tokenizer_close(tokenizer);
@@ -67,19 +68,22 @@ static void test_byte_level(void **state)
 
 static void test_llama(void **state)
 {
-    struct sample_parts parts = {
-        .vocab = "{\"▁Hey\": 0, \"▁you\": 1, \"<0xE5>\": 2, \"<0x8F>\": 3, \"<0xab>\": 4, \"▁\": 5, \"<0x61>\": 6, \"</s>\": 7}",
-        .decoder = "{\"type\": \"Sequence\", \"decoders\": [{\"type\": \"Replace\", \"pattern\": {\"String\": \"▁\"}, \"content\": \" \"}, "
-                   "{\"type\": \"ByteFallback\"}, {\"type\": \"Fuse\"}, {\"type\": \"Strip\", \"content\": \" \", \"start\": 1, \"stop\": 0}]}",
-        .added = "[{\"id\": 7, \"content\": \"</s>\", \"special\": true}]"};
+    struct sample_parts parts = {.vocab = "{\"▁Hey\": 0, \"▁you\": 1, \"<0xE5>\": 2, \"<0x8F>\": 3, \"<0xab>\": 4, "
+                                          "\"▁\": 5, \"<0x61>\": 6, \"</s>\": 7}",
+                                 .decoder = "{\"type\": \"Sequence\", \"decoders\": [{\"type\": \"Replace\", "
+                                            "\"pattern\": {\"String\": \"▁\"}, \"content\": \" \"}, "
+                                            "{\"type\": \"ByteFallback\"}, {\"type\": \"Fuse\"}, {\"type\": \"Strip\", "
+                                            "\"content\": \" \", \"start\": 1, \"stop\": 0}]}",
+                                 .added = "[{\"id\": 7, \"content\": \"</s>\", \"special\": true}]"};
     struct ash_tokenizer *tokenizer = sample_open(&parts);
 
     (void)state;
     check_decode(tokenizer, "▁Hey|▁you", false, "Hey you");
-    check_decode(tokenizer, "▁|▁Hey", false, " Hey");          /* one space goes, not two */
+    check_decode(tokenizer, "▁|▁Hey", false, " Hey"); /* one space goes, not two */
     check_decode(tokenizer, "<0xE5>|<0x8F>|<0xab>|▁you", false, "\xe5\x8f\xab you");
-    check_decode(tokenizer, "<0xE5>|<0x8F>|▁you", false, FFFD FFFD " you"); /* one mark a byte, as the library does it */
-    check_decode(tokenizer, "<0x61>|<0xE5>", false, FFFD FFFD);             /* all of a run or none of it */
+    check_decode(tokenizer, "<0xE5>|<0x8F>|▁you", false,
+                 FFFD FFFD " you");                             /* one mark a byte, as the library does it */
+    check_decode(tokenizer, "<0x61>|<0xE5>", false, FFFD FFFD); /* all of a run or none of it */
     check_decode(tokenizer, "</s>|▁Hey|</s>", true, "Hey");
     check_decode(tokenizer, "</s>|▁Hey", false, "</s> Hey");
     ash_tokenizer_close(tokenizer);
@@ -89,13 +93,15 @@ static void test_metaspace_and_strip(void **state)
 {
     struct sample_parts metaspace = {.vocab = "{\"▁a▁\": 0, \"▁b\": 1}",
                                      .decoder = "{\"type\": \"Metaspace\", \"replacement\": \"▁\"}"};
-    struct sample_parts never = {.vocab = "{\"▁a▁\": 0, \"▁b\": 1}",
-                                 .decoder = "{\"type\": \"Metaspace\", \"replacement\": \"▁\", \"prepend_scheme\": \"never\"}"};
+    struct sample_parts never = {
+        .vocab = "{\"▁a▁\": 0, \"▁b\": 1}",
+        .decoder = "{\"type\": \"Metaspace\", \"replacement\": \"▁\", \"prepend_scheme\": \"never\"}"};
     struct sample_parts strip = {.vocab = "{\"HHHeyH\": 0, \"HH\": 1, \"y\": 2}",
                                  .decoder = "{\"type\": \"Strip\", \"content\": \"H\", \"start\": 2, \"stop\": 1}"};
-    struct sample_parts fused = {.vocab = "{\"..\": 0, \"a.\": 1, \"b\": 2}",
-                                 .decoder = "{\"type\": \"Sequence\", \"decoders\": [{\"type\": \"Fuse\"}, {\"type\": \"Strip\", "
-                                            "\"content\": \".\", \"start\": 3, \"stop\": 1}]}"};
+    struct sample_parts fused = {
+        .vocab = "{\"..\": 0, \"a.\": 1, \"b\": 2}",
+        .decoder = "{\"type\": \"Sequence\", \"decoders\": [{\"type\": \"Fuse\"}, {\"type\": \"Strip\", "
+                   "\"content\": \".\", \"start\": 3, \"stop\": 1}]}"};
     struct ash_tokenizer *tokenizer = sample_open(&metaspace);
 
     (void)state;
@@ -115,8 +121,9 @@ static void test_metaspace_and_strip(void **state)
 
 static void test_replace_and_none(void **state)
 {
-    struct sample_parts regex = {.vocab = "{\"a1b22\": 0, \"3\": 1}",
-                                 .decoder = "{\"type\": \"Replace\", \"pattern\": {\"Regex\": \"[0-9]+\"}, \"content\": \"#\"}"};
+    struct sample_parts regex = {
+        .vocab = "{\"a1b22\": 0, \"3\": 1}",
+        .decoder = "{\"type\": \"Replace\", \"pattern\": {\"Regex\": \"[0-9]+\"}, \"content\": \"#\"}"};
     struct sample_parts none = {.vocab = "{\"a\": 0, \"b\": 1}"};
     struct ash_tokenizer *tokenizer = sample_open(&regex);
 
@@ -132,7 +139,8 @@ static void test_replace_and_none(void **state)
 static void test_normalized_added(void **state)
 {
     struct sample_parts parts = {
-        .normalizer = "{\"type\": \"Sequence\", \"normalizers\": [{\"type\": \"Prepend\", \"prepend\": \"▁\"}, {\"type\": \"Replace\", "
+        .normalizer = "{\"type\": \"Sequence\", \"normalizers\": [{\"type\": \"Prepend\", \"prepend\": \"▁\"}, "
+                      "{\"type\": \"Replace\", "
                       "\"pattern\": {\"String\": \" \"}, \"content\": \"▁\"}]}",
         .vocab = "{\"▁\": 0, \"a\": 1}",
         .decoder = "{\"type\": \"Replace\", \"pattern\": {\"String\": \"▁\"}, \"content\": \" \"}",
@@ -168,9 +176,9 @@ static void test_bad_ids(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_byte_level),       cmocka_unit_test(test_llama),
+        cmocka_unit_test(test_byte_level),          cmocka_unit_test(test_llama),
         cmocka_unit_test(test_metaspace_and_strip), cmocka_unit_test(test_replace_and_none),
-        cmocka_unit_test(test_normalized_added), cmocka_unit_test(test_bad_ids),
+        cmocka_unit_test(test_normalized_added),    cmocka_unit_test(test_bad_ids),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -44,36 +44,54 @@ static void test_model(void **state)
     check_refused(&(struct sample_parts){.vocab = "{\"a\": 0}", .merges = "[\"a\"]"}, -EINVAL, "merge 0");
     check_refused(&(struct sample_parts){.vocab = "{\"a\": 0}", .merges = "[\"a b c\"]"}, -EINVAL, "merge 0");
     check_refused(&(struct sample_parts){.vocab = "{\"a\": 0}", .merges = "[[\"a\"]]"}, -EINVAL, "merge 0");
-    check_refused(&(struct sample_parts){.vocab = "{\"a\": 0}", .merges = "[[\"a\", \"b\", \"c\"]]"}, -EINVAL, "merge 0");
+    check_refused(&(struct sample_parts){.vocab = "{\"a\": 0}", .merges = "[[\"a\", \"b\", \"c\"]]"}, -EINVAL,
+                  "merge 0");
     check_refused(&(struct sample_parts){.vocab = "{\"a\": 0}", .merges = "[7]"}, -EINVAL, "merge 0");
 }
 
 static void test_parts(void **state)
 {
     (void)state;
-    check_refused(&(struct sample_parts){.normalizer = "{\"type\": \"BertNormalizer\"}"}, -ENOTSUP, "normalizer: type 'BertNormalizer'");
+    check_refused(&(struct sample_parts){.normalizer = "{\"type\": \"BertNormalizer\"}"}, -ENOTSUP,
+                  "normalizer: type 'BertNormalizer'");
     check_refused(&(struct sample_parts){.normalizer = "{}"}, -EINVAL, "normalizer: 'type' is missing");
     check_refused(&(struct sample_parts){.normalizer = "{\"type\": \"Prepend\"}"}, -EINVAL, "prepend");
-    check_refused(&(struct sample_parts){.normalizer = "{\"type\": \"Replace\", \"content\": \"\"}"}, -EINVAL, "pattern");
-    check_refused(&(struct sample_parts){.normalizer = "{\"type\": \"Replace\", \"content\": \"\", \"pattern\": {\"String\": \"\"}}"},
-                  -ENOTSUP, "empty pattern");
-    check_refused(&(struct sample_parts){.pre = "{\"type\": \"Whitespace\"}"}, -ENOTSUP, "pre_tokenizer: type 'Whitespace'");
-    check_refused(&(struct sample_parts){.pre = "{\"type\": \"Split\", \"pattern\": {\"Regex\": \"(\"}, \"behavior\": \"Isolated\"}"},
-                  -EINVAL, "'('");
-    check_refused(&(struct sample_parts){.pre = "{\"type\": \"Split\", \"pattern\": {\"String\": \"a\"}}"}, -EINVAL, "behavior");
-    check_refused(&(struct sample_parts){.pre = "{\"type\": \"Split\", \"pattern\": {\"String\": \"a\"}, \"behavior\": \"x\"}"},
-                  -ENOTSUP, "behavior 'x'");
-    check_refused(&(struct sample_parts){.pre = "{\"type\": \"Metaspace\", \"replacement\": \"ab\"}"}, -EINVAL, "one character");
-    check_refused(&(struct sample_parts){.pre = "{\"type\": \"Metaspace\", \"replacement\": \"_\", \"add_prefix_space\": false}"},
-                  -EINVAL, "contradict");
+    check_refused(&(struct sample_parts){.normalizer = "{\"type\": \"Replace\", \"content\": \"\"}"}, -EINVAL,
+                  "pattern");
+    check_refused(
+        &(struct sample_parts){.normalizer =
+                                   "{\"type\": \"Replace\", \"content\": \"\", \"pattern\": {\"String\": \"\"}}"},
+        -ENOTSUP, "empty pattern");
+    check_refused(&(struct sample_parts){.pre = "{\"type\": \"Whitespace\"}"}, -ENOTSUP,
+                  "pre_tokenizer: type 'Whitespace'");
+    check_refused(
+        &(struct sample_parts){
+            .pre = "{\"type\": \"Split\", \"pattern\": {\"Regex\": \"(\"}, \"behavior\": \"Isolated\"}"},
+        -EINVAL, "'('");
+    check_refused(&(struct sample_parts){.pre = "{\"type\": \"Split\", \"pattern\": {\"String\": \"a\"}}"}, -EINVAL,
+                  "behavior");
+    check_refused(
+        &(struct sample_parts){.pre = "{\"type\": \"Split\", \"pattern\": {\"String\": \"a\"}, \"behavior\": \"x\"}"},
+        -ENOTSUP, "behavior 'x'");
+    check_refused(&(struct sample_parts){.pre = "{\"type\": \"Metaspace\", \"replacement\": \"ab\"}"}, -EINVAL,
+                  "one character");
+    check_refused(
+        &(struct sample_parts){.pre = "{\"type\": \"Metaspace\", \"replacement\": \"_\", \"add_prefix_space\": false}"},
+        -EINVAL, "contradict");
     check_refused(&(struct sample_parts){.pre = "{\"type\": \"Sequence\"}"}, -EINVAL, "pretokenizers");
-    check_refused(&(struct sample_parts){.post = "{\"type\": \"BertProcessing\"}"}, -ENOTSUP, "post_processor: type 'BertProcessing'");
-    check_refused(&(struct sample_parts){.post = "{\"type\": \"TemplateProcessing\", \"single\": [{\"SpecialToken\": {\"id\": \"x\"}}]}"},
-                  -EINVAL, "'x' has no 'ids'");
-    check_refused(&(struct sample_parts){.post = "{\"type\": \"TemplateProcessing\", \"single\": [{\"Sequence\": {\"id\": \"B\"}}]}"},
-                  -EINVAL, "'B'");
+    check_refused(&(struct sample_parts){.post = "{\"type\": \"BertProcessing\"}"}, -ENOTSUP,
+                  "post_processor: type 'BertProcessing'");
+    check_refused(
+        &(struct sample_parts){
+            .post = "{\"type\": \"TemplateProcessing\", \"single\": [{\"SpecialToken\": {\"id\": \"x\"}}]}"},
+        -EINVAL, "'x' has no 'ids'");
+    check_refused(
+        &(struct sample_parts){.post =
+                                   "{\"type\": \"TemplateProcessing\", \"single\": [{\"Sequence\": {\"id\": \"B\"}}]}"},
+        -EINVAL, "'B'");
     check_refused(&(struct sample_parts){.decoder = "{\"type\": \"CTC\"}"}, -ENOTSUP, "decoder: type 'CTC'");
-    check_refused(&(struct sample_parts){.decoder = "{\"type\": \"Strip\", \"content\": \"ab\"}"}, -EINVAL, "one character");
+    check_refused(&(struct sample_parts){.decoder = "{\"type\": \"Strip\", \"content\": \"ab\"}"}, -EINVAL,
+                  "one character");
 }
 
 static void test_added(void **state)
@@ -83,7 +101,8 @@ static void test_added(void **state)
     check_refused(&(struct sample_parts){.added = "[{\"content\": \"a\"}]"}, -EINVAL, "'id'");
     check_refused(&(struct sample_parts){.added = "[{\"id\": 7, \"content\": \"x\"}]", .vocab = "{\"a\": 0}"}, -EINVAL,
                   "'x' has id 7 in the file, but the vocabulary before it makes it 1");
-    check_refused(&(struct sample_parts){.added = "[{\"id\": 1, \"content\": \"a\"}]", .vocab = "{\"a\": 0}"}, -EINVAL, "makes it 0");
+    check_refused(&(struct sample_parts){.added = "[{\"id\": 1, \"content\": \"a\"}]", .vocab = "{\"a\": 0}"}, -EINVAL,
+                  "makes it 0");
     check_refused(&(struct sample_parts){.added = "[7]"}, -EINVAL, "content");
     check_refused(&(struct sample_parts){.added = "{}"}, -EINVAL, "added_tokens");
 }
@@ -128,8 +147,9 @@ static void test_texts(void **state)
 {
     struct sample_parts plain = {.vocab = "{\"a\": 0}"};
     struct sample_parts no_unknown = {.vocab = "{\"a\": 0}", .options = "\"unk_token\": \"?\","};
-    struct sample_parts slow = {.vocab = "{\"a\": 0}",
-                                .pre = "{\"type\": \"Split\", \"pattern\": {\"Regex\": \"(a|a)*b\"}, \"behavior\": \"Isolated\"}"};
+    struct sample_parts slow = {
+        .vocab = "{\"a\": 0}",
+        .pre = "{\"type\": \"Split\", \"pattern\": {\"Regex\": \"(a|a)*b\"}, \"behavior\": \"Isolated\"}"};
     struct sample_parts growing = {
         .vocab = "{\"a\": 0}",
         .normalizer = "{\"type\": \"Sequence\", \"normalizers\": ["
@@ -192,7 +212,9 @@ static void test_hash(void **state)
         {.vocab = "{\"a\": 0, \"b\": 1, \"ab\": 2}", .merges = "[]"},
         {.vocab = "{\"a\": 0, \"b\": 1, \"ab\": 2}", .merges = "[\"a b\"]", .normalizer = "{\"type\": \"NFC\"}"},
         {.vocab = "{\"a\": 0, \"b\": 1, \"ab\": 2}", .merges = "[\"a b\"]", .options = "\"ignore_merges\": true,"},
-        {.vocab = "{\"a\": 0, \"b\": 1, \"ab\": 2}", .merges = "[\"a b\"]", .added = "[{\"id\": 3, \"content\": \"x\"}]"},
+        {.vocab = "{\"a\": 0, \"b\": 1, \"ab\": 2}",
+         .merges = "[\"a b\"]",
+         .added = "[{\"id\": 3, \"content\": \"x\"}]"},
         {.vocab = "{\"a\": 0, \"b\": 1, \"ab\": 2}", .merges = "[\"a b\"]", .pre = "{\"type\": \"ByteLevel\"}"},
     };
     struct ash_tokenizer *tokenizer = sample_open(&base);

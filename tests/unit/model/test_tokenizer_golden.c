@@ -25,7 +25,8 @@ static struct ash_tokenizer *open_golden(const char *name)
     return tokenizer;
 }
 
-static void check_ids(const struct ash_tokenizer *tokenizer, const json_t *text, bool add_special, const json_t *expected)
+static void check_ids(const struct ash_tokenizer *tokenizer, const json_t *text, bool add_special,
+                      const json_t *expected)
 {
     const char *shown = json_string_value(text);
     struct ash_ids ids = {0};
@@ -43,7 +44,8 @@ static void check_ids(const struct ash_tokenizer *tokenizer, const json_t *text,
 }
 
 /* What a decoder gives out is always the beginning of the whole text. */
-static void check_stream(const struct ash_tokenizer *tokenizer, const struct ash_ids *ids, const char *expected, size_t size)
+static void check_stream(const struct ash_tokenizer *tokenizer, const struct ash_ids *ids, const char *expected,
+                         size_t size)
 {
     struct ash_decoder *decoder = NULL;
     struct ash_str text = {0};

@@ -1,5 +1,5 @@
-/* Every normalizer, pre-tokenizer, post-processor and option of added tokens, on small hand-made tokenizers. The expected cuts of
- * splits and of added tokens are those that the Hugging Face library documents by its own examples. */
+/* Every normalizer, pre-tokenizer, post-processor and option of added tokens, on small hand-made tokenizers. The
+ * expected cuts of splits and of added tokens are those that the Hugging Face library documents by its own examples. */
 #include "model/tokenizer.h"
 
 #include <stdarg.h>
@@ -10,8 +10,9 @@
 
 #include "unit/model/tokenizer_sample.h"
 
-#define SPLIT(kind, pattern, behavior, invert)                                                                            \
-    "{\"type\": \"Split\", \"pattern\": {\"" kind "\": \"" pattern "\"}, \"behavior\": \"" behavior "\", \"invert\": " invert "}"
+#define SPLIT(kind, pattern, behavior, invert)                                                                         \
+    "{\"type\": \"Split\", \"pattern\": {\"" kind "\": \"" pattern "\"}, \"behavior\": \"" behavior                    \
+    "\", \"invert\": " invert "}"
 
 static void test_split_behaviors(void **state)
 {
@@ -30,7 +31,8 @@ static void test_split_edges(void **state)
 {
     (void)state;
     sample_check_words(NULL, SPLIT("String", "Hello", "Removed", "true"), "Hello Hello Hello", "Hello|Hello|Hello");
-    sample_check_words(NULL, SPLIT("Regex", "\\\\w+|[^\\\\w\\\\s]+", "Removed", "true"), "How are you?", "How|are|you|?");
+    sample_check_words(NULL, SPLIT("Regex", "\\\\w+|[^\\\\w\\\\s]+", "Removed", "true"), "How are you?",
+                       "How|are|you|?");
     sample_check_words(NULL, SPLIT("String", "-", "MergedWithPrevious", "false"), "-a-", "-|a-");
     sample_check_words(NULL, SPLIT("String", "-", "MergedWithNext", "false"), "-a-", "-a|-");
     sample_check_words(NULL, SPLIT("String", "ab", "Isolated", "false"), "aababb", "a|ab|ab|b");
@@ -42,7 +44,8 @@ static void test_sequence_of_splits(void **state)
 {
     static const char deepseek[] =
         "{\"type\": \"Sequence\", \"pretokenizers\": [" SPLIT("Regex", "\\\\p{N}{1,3}", "Isolated", "false") ", " SPLIT(
-            "Regex", "[一-龥ぁ-ゟ゠-ヿ]+", "Isolated", "false") ", " SPLIT("Regex", "\\\\s?\\\\p{L}+", "Isolated", "false") "]}";
+            "Regex", "[一-龥ぁ-ゟ゠-ヿ]+", "Isolated", "false") ", " SPLIT("Regex", "\\\\s?\\\\p{L}+", "Isolated",
+                                                                           "false") "]}";
 
     (void)state;
     sample_check_words(NULL, deepseek, "ab 1234東京abc か", "ab| |123|4|東京|abc| |か");
@@ -51,7 +54,8 @@ static void test_sequence_of_splits(void **state)
 static void test_digits_and_punctuation(void **state)
 {
     (void)state;
-    sample_check_words(NULL, "{\"type\": \"Digits\", \"individual_digits\": false}", "Hey 123 friend!", "Hey |123| friend!");
+    sample_check_words(NULL, "{\"type\": \"Digits\", \"individual_digits\": false}", "Hey 123 friend!",
+                       "Hey |123| friend!");
     sample_check_words(NULL, "{\"type\": \"Digits\", \"individual_digits\": true}", "a12½b", "a|1|2|½|b");
     sample_check_words(NULL, "{\"type\": \"Punctuation\"}", "Hey! «So»?!", "Hey|!| |«|So|»|?|!");
     sample_check_words(NULL, "{\"type\": \"Punctuation\", \"behavior\": \"Contiguous\"}", "Hey?! $x", "Hey|?!| |$|x");
@@ -60,15 +64,19 @@ static void test_digits_and_punctuation(void **state)
 static void test_metaspace(void **state)
 {
     (void)state;
-    sample_check_words(NULL, "{\"type\": \"Metaspace\", \"replacement\": \"▁\", \"add_prefix_space\": true}", "Hey friend!",
-                       "▁Hey|▁friend!");
+    sample_check_words(NULL, "{\"type\": \"Metaspace\", \"replacement\": \"▁\", \"add_prefix_space\": true}",
+                       "Hey friend!", "▁Hey|▁friend!");
     sample_check_words(NULL, "{\"type\": \"Metaspace\", \"replacement\": \"▁\"}", "Hey   friend!", "▁Hey|▁|▁|▁friend!");
-    sample_check_words(NULL, "{\"type\": \"Metaspace\", \"replacement\": \"_\", \"prepend_scheme\": \"never\"}", "a b", "a|_b");
+    sample_check_words(NULL, "{\"type\": \"Metaspace\", \"replacement\": \"_\", \"prepend_scheme\": \"never\"}", "a b",
+                       "a|_b");
     sample_check_words(NULL, "{\"type\": \"Metaspace\", \"replacement\": \"_\", \"split\": false}", " a b", "_a_b");
-    sample_check_words(NULL,
-                       "{\"type\": \"Sequence\", \"pretokenizers\": [" SPLIT("String", "-", "Isolated", "false") ", "
-                       "{\"type\": \"Metaspace\", \"replacement\": \"_\", \"prepend_scheme\": \"first\"}]}",
-                       "a-b c", "_a|-|b|_c");
+    sample_check_words(
+        NULL,
+        "{\"type\": \"Sequence\", \"pretokenizers\": [" SPLIT(
+            "String", "-", "Isolated",
+            "false") ", "
+                     "{\"type\": \"Metaspace\", \"replacement\": \"_\", \"prepend_scheme\": \"first\"}]}",
+        "a-b c", "_a|-|b|_c");
 }
 
 static void test_byte_level(void **state)
@@ -81,10 +89,11 @@ static void test_byte_level(void **state)
     sample_check_words(NULL, "{\"type\": \"ByteLevel\", \"add_prefix_space\": false}", "  é\n\n a", "Ġ|ĠÃ©|ĊĊ|Ġa");
     sample_check_words(NULL, bare, "é x", "Ã©Ġx");
     /* a ByteLevel that is not the last step maps where it stands: the second one sees characters */
-    sample_check_words(NULL,
-                       "{\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"ByteLevel\", \"add_prefix_space\": true}, " SPLIT(
-                           "String", "Ġ", "Isolated", "false") "]}",
-                       "a b", "Ġ|a|Ġ|b");
+    sample_check_words(
+        NULL,
+        "{\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"ByteLevel\", \"add_prefix_space\": true}, " SPLIT(
+            "String", "Ġ", "Isolated", "false") "]}",
+        "a b", "Ġ|a|Ġ|b");
     sample_check_words("{\"type\": \"ByteLevel\"}", SPLIT("String", "Ġ", "MergedWithNext", "false"), "a é", "a|ĠÃ©");
 }
 
@@ -92,12 +101,15 @@ static void test_normalizers(void **state)
 {
     (void)state;
     sample_check_words("{\"type\": \"Prepend\", \"prepend\": \"▁\"}", NULL, "a b", "▁a b");
-    sample_check_words("{\"type\": \"Replace\", \"pattern\": {\"String\": \" \"}, \"content\": \"▁\"}", NULL, " a  b", "▁a▁▁b");
-    sample_check_words("{\"type\": \"Replace\", \"pattern\": {\"Regex\": \"\\\\s+\"}, \"content\": \" \"}", NULL, "a \n\t b", "a b");
-    sample_check_words("{\"type\": \"Replace\", \"pattern\": {\"String\": \"aaa\"}, \"content\": \"b\"}", NULL, "aaaab", "bab");
+    sample_check_words("{\"type\": \"Replace\", \"pattern\": {\"String\": \" \"}, \"content\": \"▁\"}", NULL, " a  b",
+                       "▁a▁▁b");
+    sample_check_words("{\"type\": \"Replace\", \"pattern\": {\"Regex\": \"\\\\s+\"}, \"content\": \" \"}", NULL,
+                       "a \n\t b", "a b");
+    sample_check_words("{\"type\": \"Replace\", \"pattern\": {\"String\": \"aaa\"}, \"content\": \"b\"}", NULL, "aaaab",
+                       "bab");
     sample_check_words("{\"type\": \"Lowercase\"}", NULL, "ÀBCİΣ", "àbci̇σ");
-    sample_check_words("{\"type\": \"Sequence\", \"normalizers\": [{\"type\": \"Lowercase\"}, {\"type\": \"NFC\"}]}", NULL,
-                       "CAFE\xcc\x81", "caf\xc3\xa9");
+    sample_check_words("{\"type\": \"Sequence\", \"normalizers\": [{\"type\": \"Lowercase\"}, {\"type\": \"NFC\"}]}",
+                       NULL, "CAFE\xcc\x81", "caf\xc3\xa9");
 }
 
 static void test_forms(void **state)
@@ -123,7 +135,8 @@ static void test_forms(void **state)
 /* Marks in the worst order, half a million of them: linear work, or the test does not end. */
 static void test_many_marks(void **state)
 {
-    struct sample_parts parts = {.normalizer = "{\"type\": \"NFC\"}", .vocab = "{\"a\": 0, \"\xcc\x81\": 1, \"\xcc\xa3\": 2}"};
+    struct sample_parts parts = {.normalizer = "{\"type\": \"NFC\"}",
+                                 .vocab = "{\"a\": 0, \"\xcc\x81\": 1, \"\xcc\xa3\": 2}"};
     struct ash_tokenizer *tokenizer = sample_open(&parts);
     struct ash_str text = {0};
     struct ash_ids ids = {0};
@@ -146,7 +159,9 @@ static void test_many_marks(void **state)
 
 static struct ash_tokenizer *open_added(const char *normalizer, const char *added, const char *vocab)
 {
-    struct sample_parts parts = {.normalizer = normalizer, .added = added, .vocab = vocab,
+    struct sample_parts parts = {.normalizer = normalizer,
+                                 .added = added,
+                                 .vocab = vocab,
                                  .options = "\"unk_token\": \"?\", \"fuse_unk\": true, \"ignore_merges\": true,"};
 
     return sample_open(&parts);
@@ -154,12 +169,13 @@ static struct ash_tokenizer *open_added(const char *normalizer, const char *adde
 
 static void test_added_options(void **state)
 {
-    struct ash_tokenizer *tokenizer =
-        open_added("{\"type\": \"Lowercase\"}",
-                   "[" ADDED(3, "my", "\"lstrip\": true, \"rstrip\": true") "," ADDED(4, "name", "\"special\": false") "," ADDED(
-                       5, "ony", "\"single_word\": true") "," ADDED(6, "[CLS]", "\"special\": true") "," ADDED(
-                       7, "[SEP]", "\"special\": true") "]",
-                   "{\"?\": 0, \" is anthony \": 1, \" is ant\": 2}");
+    struct ash_tokenizer *tokenizer = open_added(
+        "{\"type\": \"Lowercase\"}",
+        "[" ADDED(3, "my", "\"lstrip\": true, \"rstrip\": true") "," ADDED(4, "name", "\"special\": false") "," ADDED(
+            5, "ony", "\"single_word\": true") "," ADDED(6, "[CLS]",
+                                                         "\"special\": true") "," ADDED(7, "[SEP]",
+                                                                                        "\"special\": true") "]",
+        "{\"?\": 0, \" is anthony \": 1, \" is ant\": 2}");
 
     (void)state;
     sample_check(tokenizer, "[CLS] My name is Anthony [SEP]", false, "[CLS]|my|name| is anthony |[SEP]");
@@ -198,10 +214,11 @@ static void test_added_strip(void **state)
 
 static void test_added_longest(void **state)
 {
-    struct ash_tokenizer *tokenizer = open_added(NULL,
-                                                 "[" ADDED(2, "<a", "\"special\": true") "," ADDED(
-                                                     3, "<ab>", "\"special\": true") "," ADDED(4, "b>", "\"special\": true") "]",
-                                                 "{\"?\": 0, \"x\": 1}");
+    struct ash_tokenizer *tokenizer =
+        open_added(NULL,
+                   "[" ADDED(2, "<a", "\"special\": true") "," ADDED(3, "<ab>", "\"special\": true") "," ADDED(
+                       4, "b>", "\"special\": true") "]",
+                   "{\"?\": 0, \"x\": 1}");
 
     (void)state;
     sample_check(tokenizer, "x<ab>x<abx<ab<ab>b>", false, "x|<ab>|x|<a|?|x|<a|?|<ab>|b>");
@@ -230,13 +247,13 @@ static void test_template(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_split_behaviors),   cmocka_unit_test(test_split_edges),
+        cmocka_unit_test(test_split_behaviors),    cmocka_unit_test(test_split_edges),
         cmocka_unit_test(test_sequence_of_splits), cmocka_unit_test(test_digits_and_punctuation),
-        cmocka_unit_test(test_metaspace),         cmocka_unit_test(test_byte_level),
-        cmocka_unit_test(test_normalizers),       cmocka_unit_test(test_forms),
-        cmocka_unit_test(test_many_marks),        cmocka_unit_test(test_added_options),
-        cmocka_unit_test(test_added_single_word), cmocka_unit_test(test_added_strip),
-        cmocka_unit_test(test_added_longest),     cmocka_unit_test(test_template),
+        cmocka_unit_test(test_metaspace),          cmocka_unit_test(test_byte_level),
+        cmocka_unit_test(test_normalizers),        cmocka_unit_test(test_forms),
+        cmocka_unit_test(test_many_marks),         cmocka_unit_test(test_added_options),
+        cmocka_unit_test(test_added_single_word),  cmocka_unit_test(test_added_strip),
+        cmocka_unit_test(test_added_longest),      cmocka_unit_test(test_template),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,5 @@
-/* Regular expressions of tokenizer files: PCRE2 must find what Oniguruma finds. The expected matches were computed by Oniguruma 6.9.8
- * (Ruby syntax, UTF-8), walked as the Hugging Face library walks them. */
+/* Regular expressions of tokenizer files: PCRE2 must find what Oniguruma finds. The expected matches were computed by
+ * Oniguruma 6.9.8 (Ruby syntax, UTF-8), walked as the Hugging Face library walks them. */
 #include "model/tokenizer/tokenizer_priv.h"
 
 #include <stdarg.h>
@@ -17,7 +17,10 @@ struct sample {
 };
 
 static const struct sample samples[] = {
-    {"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+", "I'LL  say\302\240hi 12345!!\n\n  x\341\240\216\302\205y'\305\277", "0-1 1-4 4-5 5-9 9-13 13-14 14-17 17-19 19-23 23-24 24-26 26-29 29-32 32-35"},
+    {"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}| "
+     "?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+",
+     "I'LL  say\302\240hi 12345!!\n\n  x\341\240\216\302\205y'\305\277",
+     "0-1 1-4 4-5 5-9 9-13 13-14 14-17 17-19 19-23 23-24 24-26 26-29 29-32 32-35"},
     {"\\s", "a \t\013\302\205\302\240\341\240\216\342\200\213\357\273\277\343\200\200z", "1-2 2-3 3-4 4-6 6-8 17-20"},
     {"\\w+", "caf\303\251_1\302\262\342\221\240\342\223\220-x\314\201 \342\200\277", "0-9 12-15 16-19 20-23"},
     {"[\\w]+", "1\302\262x", "0-1 3-4"},
@@ -121,11 +124,11 @@ static void test_newer_samples(void **state)
 static void test_refused(void **state)
 {
     static const char *const refused[] = {
-        "(",      ")",      "a)b",       "[a",          "[",         "[]",       "[^]",      "*a",       "a**",
-        "(?x:a)", "(?~a)",  "(?<n>a)",   "\\1",         "\\k<n>",    "\\K",      "\\G",      "\\X",      "\\y",
-        "\\p{L",  "\\pL",   "\\p{}",     "\\p{Nope}",   "\\p{a=b}",  "\\x",      "\\xe9",    "\\x{d800}", "\\x{110000}",
-        "\\u12",  "\\",     "[\\",       "[b-a]",       "[[:nope:]]", "[a&&]",   "[&&a]",    "[a-\\d]",  "(?i",
-        "\\017",  "(?<=a+)b", "a{3,2}",  "a{1}{2}",     "+",         "a|*",
+        "(",      ")",        "a)b",     "[a",        "[",          "[]",    "[^]",   "*a",        "a**",
+        "(?x:a)", "(?~a)",    "(?<n>a)", "\\1",       "\\k<n>",     "\\K",   "\\G",   "\\X",       "\\y",
+        "\\p{L",  "\\pL",     "\\p{}",   "\\p{Nope}", "\\p{a=b}",   "\\x",   "\\xe9", "\\x{d800}", "\\x{110000}",
+        "\\u12",  "\\",       "[\\",     "[b-a]",     "[[:nope:]]", "[a&&]", "[&&a]", "[a-\\d]",   "(?i",
+        "\\017",  "(?<=a+)b", "a{3,2}",  "a{1}{2}",   "+",          "a|*",
     };
 
     (void)state;
@@ -204,9 +207,9 @@ static void test_byte_characters(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_samples),            cmocka_unit_test(test_newer_samples),
-        cmocka_unit_test(test_refused),            cmocka_unit_test(test_nesting_is_bounded),
-        cmocka_unit_test(test_steps_are_bounded),  cmocka_unit_test(test_byte_characters),
+        cmocka_unit_test(test_samples),           cmocka_unit_test(test_newer_samples),
+        cmocka_unit_test(test_refused),           cmocka_unit_test(test_nesting_is_bounded),
+        cmocka_unit_test(test_steps_are_bounded), cmocka_unit_test(test_byte_characters),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

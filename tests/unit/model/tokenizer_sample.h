@@ -19,19 +19,21 @@ struct sample_parts {
 static inline char *sample_json(const struct sample_parts *parts)
 {
     struct ash_str text = {0};
-    int rc = ash_str_addf(&text,
-                          "{\"version\": \"1.0\", \"normalizer\": %s, \"pre_tokenizer\": %s, \"post_processor\": %s, "
-                          "\"decoder\": %s, \"added_tokens\": %s, \"model\": {%s \"vocab\": %s, \"merges\": %s}}",
-                          parts->normalizer != NULL ? parts->normalizer : "null", parts->pre != NULL ? parts->pre : "null",
-                          parts->post != NULL ? parts->post : "null", parts->decoder != NULL ? parts->decoder : "null",
-                          parts->added != NULL ? parts->added : "[]", parts->options != NULL ? parts->options : "",
-                          parts->vocab != NULL ? parts->vocab : "{}", parts->merges != NULL ? parts->merges : "[]");
+    int rc =
+        ash_str_addf(&text,
+                     "{\"version\": \"1.0\", \"normalizer\": %s, \"pre_tokenizer\": %s, \"post_processor\": %s, "
+                     "\"decoder\": %s, \"added_tokens\": %s, \"model\": {%s \"vocab\": %s, \"merges\": %s}}",
+                     parts->normalizer != NULL ? parts->normalizer : "null", parts->pre != NULL ? parts->pre : "null",
+                     parts->post != NULL ? parts->post : "null", parts->decoder != NULL ? parts->decoder : "null",
+                     parts->added != NULL ? parts->added : "[]", parts->options != NULL ? parts->options : "",
+                     parts->vocab != NULL ? parts->vocab : "{}", parts->merges != NULL ? parts->merges : "[]");
 
     assert_int_equal(rc, 0);
     return text.data;
 }
 
-static inline int sample_parse(const struct sample_parts *parts, struct ash_tokenizer **tokenizer_out, struct ash_err *err)
+static inline int sample_parse(const struct sample_parts *parts, struct ash_tokenizer **tokenizer_out,
+                               struct ash_err *err)
 {
     char *json = sample_json(parts);
     int rc = ash_tokenizer_parse(json, strlen(json), "sample", tokenizer_out, err);
@@ -69,8 +71,8 @@ static inline void sample_check(const struct ash_tokenizer *tokenizer, const cha
     ash_str_fini(&joined);
 }
 
-/* A vocabulary of the words that expected lists, '|' between them, and "<unk>". With ignore_merges a word is one id when the text was
- * cut exactly there, and <unk> otherwise. The caller frees it. */
+/* A vocabulary of the words that expected lists, '|' between them, and "<unk>". With ignore_merges a word is one id
+ * when the text was cut exactly there, and <unk> otherwise. The caller frees it. */
 static inline char *sample_vocab(const char *expected)
 {
     json_t *vocab = json_object();
@@ -94,7 +96,9 @@ static inline char *sample_vocab(const char *expected)
 static inline void sample_check_words(const char *normalizer, const char *pre, const char *text, const char *expected)
 {
     char *vocab = sample_vocab(expected);
-    struct sample_parts parts = {.normalizer = normalizer, .pre = pre, .vocab = vocab,
+    struct sample_parts parts = {.normalizer = normalizer,
+                                 .pre = pre,
+                                 .vocab = vocab,
                                  .options = "\"unk_token\": \"<unk>\", \"fuse_unk\": true, \"ignore_merges\": true,"};
     struct ash_tokenizer *tokenizer = sample_open(&parts);
 
