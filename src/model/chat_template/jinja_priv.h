@@ -1,0 +1,335 @@
+/* jinja_priv - the template language, as far as chat templates go. Text becomes tokens (lexer), tokens a tree (parser,
+ * expression), and the tree is walked (exec, eval) with values that live in the arena of one rendering. Every loop,
+ * depth and size has a limit: a template is input like any other. */
+#ifndef ASH_MODEL_JINJA_PRIV_H
+#define ASH_MODEL_JINJA_PRIV_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "ashlar/err.h"
+#include "base/arena.h"
+#include "base/str.h"
+
+#define ASH_JINJA_SOURCE_BYTES_MAX ((size_t)1 << 20)
+#define ASH_JINJA_DEPTH_MAX 100                        /* of nested expressions and blocks in the source */
+#define ASH_JINJA_RUN_DEPTH_MAX 1000                   /* of nodes under evaluation, macro calls included */
+#define ASH_JINJA_STEPS_MAX ((size_t)2 * 1000 * 1000)  /* nodes visited in one rendering */
+#define ASH_JINJA_MEMORY_BYTES_MAX ((size_t)256 << 20) /* of values in one rendering */
+#define ASH_JINJA_OUTPUT_BYTES_MAX ((size_t)64 << 20)
+#define ASH_JINJA_RANGE_MAX 100000
+#define ASH_JINJA_BYTES_PER_STEP ((size_t)64)
+#define ASH_JINJA_ARGS_MAX 8 /* of one call */
+
+/* Borrowed bytes: of the source, of the caller, or of the arena. */
+struct ash_jinja_text {
+    const char *data;
+    size_t size_bytes;
+};
+
+/* ---- values ------------------------------------------------------------------------------------------------------ */
+
+enum ash_jinja_kind {
+    ASH_JINJA_UNDEFINED,
+    ASH_JINJA_NONE,
+    ASH_JINJA_BOOL,
+    ASH_JINJA_INT,
+    ASH_JINJA_FLOAT,
+    ASH_JINJA_STRING,
+    ASH_JINJA_LIST,
+    ASH_JINJA_DICT,
+    ASH_JINJA_NAMESPACE, /* a dict that `set` may change */
+    ASH_JINJA_MACRO,
+    ASH_JINJA_FUNCTION,
+};
+
+struct ash_jinja_list;
+struct ash_jinja_dict;
+struct ash_jinja_node;
+struct ash_jinja_function;
+
+struct ash_jinja_value {
+    enum ash_jinja_kind kind;
+    union {
+        bool flag;
+        int64_t integer;
+        double real;
+        struct ash_jinja_text text; /* string; of an undefined value the name that was looked for */
+        struct ash_jinja_list *list;
+        struct ash_jinja_dict *dict; /* dict and namespace */
+        const struct ash_jinja_node *macro;
+        const struct ash_jinja_function *function;
+    };
+};
+
+struct ash_jinja_list {
+    struct ash_jinja_value *items;
+    size_t count, capacity;
+    bool tuple; /* printed with round brackets */
+};
+
+struct ash_jinja_pair {
+    struct ash_jinja_text key;
+    struct ash_jinja_value value;
+};
+
+/* In the order of insertion. */
+struct ash_jinja_dict {
+    struct ash_jinja_pair *pairs;
+    size_t count, capacity;
+};
+
+/* ---- the tree ---------------------------------------------------------------------------------------------------- */
+
+enum ash_jinja_type {
+    /* expressions */
+    ASH_JINJA_CONST,   /* value */
+    ASH_JINJA_NAME,    /* name */
+    ASH_JINJA_ITEMS,   /* a list: first, chained by next; value true: a tuple */
+    ASH_JINJA_PAIRS,   /* a dict: first, keys and values in turn */
+    ASH_JINJA_ATTR,    /* a.name */
+    ASH_JINJA_INDEX,   /* a[b] */
+    ASH_JINJA_SLICE,   /* a[b:c:d] */
+    ASH_JINJA_CALL,    /* a(first…); an argument with a name is ASH_JINJA_ARG */
+    ASH_JINJA_ARG,     /* name=a; *a when the name is "*" */
+    ASH_JINJA_FILTER,  /* a|name(first…) */
+    ASH_JINJA_TEST,    /* a is name(first…) */
+    ASH_JINJA_UNARY,   /* op a */
+    ASH_JINJA_BINARY,  /* a op b */
+    ASH_JINJA_COMPARE, /* a op b, and with c the rest of a chain */
+    ASH_JINJA_COND,    /* a if b else c */
+    /* statements */
+    ASH_JINJA_TEXT,      /* name: the text itself */
+    ASH_JINJA_OUTPUT,    /* {{ a }} */
+    ASH_JINJA_IF,        /* if a: body, else: other */
+    ASH_JINJA_FOR,       /* for first… in a if b: body, else: other */
+    ASH_JINJA_SET,       /* set first… = a; without a the text of body */
+    ASH_JINJA_DEFINE,    /* macro name(first…): body */
+    ASH_JINJA_CALLBLOCK, /* call a: body, which is what caller() gives */
+    ASH_JINJA_BREAK,
+    ASH_JINJA_CONTINUE,
+};
+
+enum ash_jinja_op {
+    ASH_JINJA_ADD,
+    ASH_JINJA_SUB,
+    ASH_JINJA_MUL,
+    ASH_JINJA_DIV,
+    ASH_JINJA_FLOORDIV,
+    ASH_JINJA_MOD,
+    ASH_JINJA_POW,
+    ASH_JINJA_CONCAT,
+    ASH_JINJA_AND,
+    ASH_JINJA_OR,
+    ASH_JINJA_NOT,
+    ASH_JINJA_EQ,
+    ASH_JINJA_NE,
+    ASH_JINJA_LT,
+    ASH_JINJA_LE,
+    ASH_JINJA_GT,
+    ASH_JINJA_GE,
+    ASH_JINJA_IN,
+    ASH_JINJA_NOT_IN,
+};
+
+struct ash_jinja_node {
+    enum ash_jinja_type type;
+    enum ash_jinja_op op;
+    int line;
+    struct ash_jinja_text name;
+    struct ash_jinja_value value;
+    struct ash_jinja_node *a, *b, *c, *d;
+    struct ash_jinja_node *first; /* of a list of nodes, chained by next */
+    struct ash_jinja_node *body, *other;
+    struct ash_jinja_node *next;
+};
+
+/* ---- lexer ------------------------------------------------------------------------------------------------------- */
+
+enum ash_jinja_token_kind {
+    ASH_JINJA_T_TEXT,
+    ASH_JINJA_T_OUTPUT_BEGIN,
+    ASH_JINJA_T_OUTPUT_END,
+    ASH_JINJA_T_BLOCK_BEGIN,
+    ASH_JINJA_T_BLOCK_END,
+    ASH_JINJA_T_NAME,
+    ASH_JINJA_T_STRING, /* text is the string itself, escapes resolved */
+    ASH_JINJA_T_INT,
+    ASH_JINJA_T_FLOAT,
+    ASH_JINJA_T_OP,
+    ASH_JINJA_T_END,
+};
+
+struct ash_jinja_token {
+    enum ash_jinja_token_kind kind;
+    int line;
+    struct ash_jinja_text text;
+    int64_t integer;
+    double real;
+};
+
+struct ash_jinja_tokens {
+    struct ash_jinja_token *items; /* ends with ASH_JINJA_T_END */
+    size_t count, capacity;
+};
+
+/* Cut source (valid UTF-8) into tokens that live in arena, with trim_blocks and lstrip_blocks as transformers sets
+ * them. */
+int ash_jinja_lex(struct ash_arena *arena, struct ash_jinja_text source, struct ash_jinja_tokens *tokens_out,
+                  struct ash_err *err);
+
+/* ---- parser ------------------------------------------------------------------------------------------------------ */
+
+struct ash_jinja_parser {
+    struct ash_arena *arena;
+    const struct ash_jinja_token *at;
+    struct ash_err *err;
+    int depth, loops;
+    int rc; /* the first error; NULL is returned from there on */
+};
+
+/* The statements of a template, chained by next (NULL: an empty one). Nodes live in arena and borrow from tokens. */
+int ash_jinja_parse(struct ash_arena *arena, const struct ash_jinja_tokens *tokens, struct ash_jinja_node **root_out,
+                    struct ash_err *err);
+/* One expression; tuple: commas make a list of it. NULL on error. */
+struct ash_jinja_node *ash_jinja_parse_expression(struct ash_jinja_parser *parser, bool tuple);
+/* What a loop runs over: an expression without an inline if, since an if behind it filters the loop. */
+struct ash_jinja_node *ash_jinja_parse_iterable(struct ash_jinja_parser *parser);
+/* What both halves of the parser use. */
+struct ash_jinja_node *ash_jinja_node_new(struct ash_jinja_parser *parser, enum ash_jinja_type type);
+struct ash_jinja_node *ash_jinja_parse_fail(struct ash_jinja_parser *parser, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
+bool ash_jinja_is_op(const struct ash_jinja_parser *parser, const char *op);
+bool ash_jinja_is_name(const struct ash_jinja_parser *parser, const char *name);
+bool ash_jinja_accept_op(struct ash_jinja_parser *parser, const char *op);
+bool ash_jinja_accept_name(struct ash_jinja_parser *parser, const char *name);
+/* Parse `(` arguments `)` behind a callee; returns the first, NULL when there are none or on error (rc). */
+struct ash_jinja_node *ash_jinja_parse_args(struct ash_jinja_parser *parser);
+
+/* ---- running ----------------------------------------------------------------------------------------------------- */
+
+struct ash_jinja_scope {
+    struct ash_jinja_scope *parent;
+    struct ash_jinja_dict names;
+};
+
+struct ash_jinja_run {
+    struct ash_arena *arena;
+    struct ash_str *out;
+    struct ash_err *err;
+    struct ash_jinja_scope *globals, *scope;
+    const struct ash_jinja_node *caller; /* for the macro that is called next: the text of a call block */
+    size_t steps;
+    int depth, line;
+};
+
+/* Arguments of a call, evaluated: those without a name first. */
+struct ash_jinja_args {
+    struct ash_jinja_value values[ASH_JINJA_ARGS_MAX];
+    struct ash_jinja_text names[ASH_JINJA_ARGS_MAX]; /* size 0: by position */
+    size_t count;
+};
+
+typedef int (*ash_jinja_call_fn)(struct ash_jinja_run *run, struct ash_jinja_value self,
+                                 const struct ash_jinja_args *args, struct ash_jinja_value *out);
+
+/* A filter, a method or a function by name. */
+struct ash_jinja_function {
+    const char *name;
+    ash_jinja_call_fn call;
+};
+
+/* Fail at the present line. */
+int ash_jinja_fail(struct ash_jinja_run *run, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+/* Count a step, or the steps that going over this many bytes is worth, and check the limit. */
+int ash_jinja_step(struct ash_jinja_run *run);
+int ash_jinja_spend(struct ash_jinja_run *run, size_t size_bytes);
+int ash_jinja_enter(struct ash_jinja_run *run); /* one level deeper, or -E2BIG; pairs with leave */
+void ash_jinja_leave(struct ash_jinja_run *run);
+
+/* Run statements. 0, 1 after break, 2 after continue, or a negative errno. */
+int ash_jinja_exec(struct ash_jinja_run *run, const struct ash_jinja_node *statements);
+int ash_jinja_eval(struct ash_jinja_run *run, const struct ash_jinja_node *node, struct ash_jinja_value *out);
+/* Call anything that can be called. */
+int ash_jinja_call(struct ash_jinja_run *run, struct ash_jinja_value callee, const struct ash_jinja_args *args,
+                   struct ash_jinja_value *out);
+int ash_jinja_eval_args(struct ash_jinja_run *run, const struct ash_jinja_node *first, struct ash_jinja_args *args);
+/* Call a macro: its text. */
+int ash_jinja_call_macro(struct ash_jinja_run *run, const struct ash_jinja_node *macro,
+                         const struct ash_jinja_args *args, struct ash_jinja_value *out);
+int ash_jinja_binary(struct ash_jinja_run *run, enum ash_jinja_op op, struct ash_jinja_value left,
+                     struct ash_jinja_value right, struct ash_jinja_value *out);
+int ash_jinja_compare(struct ash_jinja_run *run, enum ash_jinja_op op, struct ash_jinja_value left,
+                      struct ash_jinja_value right, bool *out);
+/* value.name and value[key], undefined where there is none. */
+int ash_jinja_attr(struct ash_jinja_run *run, struct ash_jinja_value value, struct ash_jinja_text name,
+                   struct ash_jinja_value *out);
+int ash_jinja_index(struct ash_jinja_run *run, struct ash_jinja_value value, struct ash_jinja_value key,
+                    struct ash_jinja_value *out);
+int ash_jinja_slice(struct ash_jinja_run *run, struct ash_jinja_value value, const struct ash_jinja_value bounds[3],
+                    struct ash_jinja_value *out);
+
+/* Builtins; -ENOTSUP by name and line when there is none of that name. */
+int ash_jinja_filter(struct ash_jinja_run *run, struct ash_jinja_text name, struct ash_jinja_value value,
+                     const struct ash_jinja_args *args, struct ash_jinja_value *out);
+int ash_jinja_test(struct ash_jinja_run *run, struct ash_jinja_text name, struct ash_jinja_value value,
+                   const struct ash_jinja_args *args, bool *out);
+int ash_jinja_method(struct ash_jinja_run *run, struct ash_jinja_value self, struct ash_jinja_text name,
+                     const struct ash_jinja_args *args, struct ash_jinja_value *out);
+/* The string methods that are filters too. NULL when there is none of that name. */
+ash_jinja_call_fn ash_jinja_string_method(struct ash_jinja_text name);
+/* A global function, or NULL. */
+const struct ash_jinja_function *ash_jinja_find_function(struct ash_jinja_text name);
+/* The argument at position, or called name; NULL when it was not given. */
+const struct ash_jinja_value *ash_jinja_arg(const struct ash_jinja_args *args, size_t position, const char *name);
+
+/* ---- values: making, asking, printing ---------------------------------------------------------------------------- */
+
+struct ash_jinja_text ash_jinja_text(const char *text);
+bool ash_jinja_text_is(struct ash_jinja_text text, const char *other);
+bool ash_jinja_text_equal(struct ash_jinja_text a, struct ash_jinja_text b);
+
+struct ash_jinja_value ash_jinja_undefined(struct ash_jinja_text name);
+struct ash_jinja_value ash_jinja_none(void);
+struct ash_jinja_value ash_jinja_bool(bool flag);
+struct ash_jinja_value ash_jinja_int(int64_t integer);
+struct ash_jinja_value ash_jinja_float(double real);
+struct ash_jinja_value ash_jinja_string(struct ash_jinja_text text);
+
+/* Memory of the rendering. NULL: over the limit or out of memory; ash_jinja_fail was called. */
+void *ash_jinja_alloc(struct ash_jinja_run *run, size_t size_bytes);
+/* A copy of bytes as a string value. */
+int ash_jinja_copy(struct ash_jinja_run *run, const char *data, size_t size_bytes, struct ash_jinja_value *out);
+int ash_jinja_list_new(struct ash_jinja_run *run, struct ash_jinja_value *out);
+int ash_jinja_list_add(struct ash_jinja_run *run, struct ash_jinja_list *list, struct ash_jinja_value value);
+int ash_jinja_dict_new(struct ash_jinja_run *run, enum ash_jinja_kind kind, struct ash_jinja_value *out);
+int ash_jinja_dict_set(struct ash_jinja_run *run, struct ash_jinja_dict *dict, struct ash_jinja_text key,
+                       struct ash_jinja_value value);
+const struct ash_jinja_value *ash_jinja_dict_get(const struct ash_jinja_dict *dict, struct ash_jinja_text key);
+/* JSON as a value; strings stay borrowed from json. */
+int ash_jinja_from_json(struct ash_jinja_run *run, const json_t *json, struct ash_jinja_value *out);
+
+bool ash_jinja_truthy(struct ash_jinja_value value);
+bool ash_jinja_equal(struct ash_jinja_value left, struct ash_jinja_value right, int depth);
+/* "a string", "undefined ('tools')", …: for messages. */
+const char *ash_jinja_kind_name(struct ash_jinja_value value);
+/* As Python's str() and repr(). */
+int ash_jinja_print(struct ash_jinja_run *run, struct ash_str *out, struct ash_jinja_value value);
+/* As Python's json.dumps. */
+struct ash_jinja_json_style {
+    int indent;                         /* < 0: on one line */
+    bool ascii;                         /* other characters become \\u escapes */
+    struct ash_jinja_text comma, colon; /* between members, and behind keys */
+};
+int ash_jinja_print_json(struct ash_jinja_run *run, struct ash_str *out, struct ash_jinja_value value,
+                         struct ash_jinja_json_style style);
+/* value as a string value. */
+int ash_jinja_to_string(struct ash_jinja_run *run, struct ash_jinja_value value, struct ash_jinja_value *out);
+/* The members of a list, the characters of a string, the keys of a dict, nothing of an undefined value. */
+int ash_jinja_to_list(struct ash_jinja_run *run, struct ash_jinja_value value, struct ash_jinja_list **out);
+/* Characters, members or keys; -EINVAL for what has no length. */
+int ash_jinja_length(struct ash_jinja_run *run, struct ash_jinja_value value, size_t *out);
+
+#endif
