@@ -47,27 +47,49 @@ INLINE void wide_store(float *p, struct wide w)
         vf_store(p + n * VF_WIDTH, w.v[n]);
 }
 
-/* count <= ASH_LANES floats; the other lanes are 0. A loop over elements is written as an INLINE step for count of
- * them, called with the constant ASH_LANES in the loop and once with what is left: so the loop has no branches. */
+/* The first count < VF_WIDTH lanes of one vector; the others are 0. */
+static inline vf vf_load_part(const float *p, size_t count)
+{
+    float full[VF_WIDTH] = {0};
+
+    memcpy(full, p, count * sizeof(*p));
+    return vf_load(full);
+}
+
+static inline void vf_store_part(float *p, vf x, size_t count)
+{
+    float full[VF_WIDTH];
+
+    vf_store(full, x);
+    memcpy(p, full, count * sizeof(*p));
+}
+
+/* Up to ASH_LANES floats, count of them; the other lanes are 0. A loop over elements is written as an INLINE step for
+ * count of them, called with the constant ASH_LANES in the loop and once with what is left: so the loop has no
+ * branches. */
 INLINE struct wide wide_load_n(const float *p, size_t count)
 {
-    float full[ASH_LANES] = {0};
+    struct wide w = wide_set(0.0f);
 
-    if (count >= ASH_LANES) return wide_load(p);
-    memcpy(full, p, count * sizeof(*p));
-    return wide_load(full);
+    UNROLL
+    for (size_t n = 0; n < WIDE_VECS; n++) {
+        if (count >= (n + 1) * VF_WIDTH)
+            w.v[n] = vf_load(p + n * VF_WIDTH);
+        else if (count > n * VF_WIDTH)
+            w.v[n] = vf_load_part(p + n * VF_WIDTH, count - n * VF_WIDTH);
+    }
+    return w;
 }
 
 INLINE void wide_store_n(float *p, struct wide w, size_t count)
 {
-    float full[ASH_LANES];
-
-    if (count >= ASH_LANES) {
-        wide_store(p, w);
-        return;
+    UNROLL
+    for (size_t n = 0; n < WIDE_VECS; n++) {
+        if (count >= (n + 1) * VF_WIDTH)
+            vf_store(p + n * VF_WIDTH, w.v[n]);
+        else if (count > n * VF_WIDTH)
+            vf_store_part(p + n * VF_WIDTH, w.v[n], count - n * VF_WIDTH);
     }
-    wide_store(full, w);
-    memcpy(p, full, count * sizeof(*p));
 }
 
 /* ---- arithmetic -------------------------------------------------------------------------------------------------- */
