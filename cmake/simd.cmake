@@ -5,6 +5,9 @@ set(ISA_neon)
 set(ISA_avx2 -mavx2 -mfma -mf16c)
 set(ISA_avx512 -mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma -mf16c)
 set(ISA_ALL -O3)
+if(ASHLAR_SANITIZE OR ASHLAR_COVERAGE)
+  set(ISA_ALL -O1) # instrumented and unrolled, they take a compiler minutes
+endif()
 if(CMAKE_C_COMPILER_ID STREQUAL "GNU")
   list(APPEND ISA_ALL -fno-schedule-insns) # the bodies are written in the order in which they should run
 endif()
