@@ -118,11 +118,11 @@ int ash_pass_rope_reserve(struct ash_pass *pass, size_t count, struct ash_err *e
 void ash_pass_rope(struct ash_pass *pass, float *x, size_t heads, size_t head_stride, size_t row_stride, bool inverse)
 {
     const float *tables = pass->rope.data;
+
+    if (pass->model->config.rope.kind == ASH_ROPE_NONE) return;
     struct ash_rope_args args = {.rows = pass->rows, .heads = heads, .head_stride = head_stride, .row_stride = row_stride,
                                  .dims = pass->rope_dims, .interleaved_in = pass->model->config.rope.interleaved,
                                  .positions = pass->positions, .cos = tables,
                                  .sin = tables + pass->rope_positions * (pass->rope_dims / 2), .x = x, .inverse = inverse};
-
-    if (pass->model->config.rope.kind == ASH_ROPE_NONE) return;
     pass->exec->ops->rope->apply(pass->exec, &args);
 }
