@@ -4,7 +4,7 @@
 #include <stdio.h>
 
 #include "base/assert.h"
-#include "train/arithmetic.h"
+#include "train/data/arithmetic.h"
 
 static const struct ash_cmd_usage usage = {
     .synopsis = "ashlar data arithmetic --out DIR --count N",

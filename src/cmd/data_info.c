@@ -11,7 +11,7 @@
 #include "base/file.h"
 #include "base/str.h"
 #include "model/tokenizer.h"
-#include "train/dataset_folder.h"
+#include "train/data/dataset_folder.h"
 
 static const struct ash_cmd_usage usage = {
     .synopsis = "ashlar data info DIR",

@@ -11,7 +11,7 @@
 #include "base/clock.h"
 #include "base/interrupt.h"
 #include "base/log.h"
-#include "train/tokenize.h"
+#include "train/data/tokenize.h"
 
 #define LIVE_NS ((uint64_t)200 * 1000 * 1000)        /* between two updates of a live line */
 #define PLAIN_NS ((uint64_t)10 * 1000 * 1000 * 1000) /* between two plain lines */

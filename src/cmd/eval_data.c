@@ -11,7 +11,7 @@
 #include "base/interrupt.h"
 #include "base/json.h"
 #include "base/str.h"
-#include "train/dataset.h"
+#include "train/data/dataset.h"
 
 #define SEQ_TOKENS_DEFAULT 1024
 #define PASS_ROWS 1024 /* several short windows share a pass */

@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include "serve/engine.h"
-#include "train/arithmetic.h"
+#include "train/data/arithmetic.h"
 
 struct ash_eval {
     const char *model, *data, *backend;

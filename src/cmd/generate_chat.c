@@ -11,7 +11,7 @@
 #include "base/interrupt.h"
 #include "base/log.h"
 #include "cmd/cmd.h"
-#include "train/arithmetic.h"
+#include "train/data/arithmetic.h"
 
 #define EXIT_INTERRUPTED 130
 

@@ -12,7 +12,7 @@
 #include "base/file.h"
 #include "storage/commit.h"
 #include "storage/safetensors.h"
-#include "train/tokenizer_files.h"
+#include "train/data/tokenizer_files.h"
 
 #define PREFIX "step-"
 #define MOMENTS_FILE "optimizer.safetensors"

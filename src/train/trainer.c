@@ -9,7 +9,7 @@
 
 #include "base/file.h"
 #include "model/tokenizer.h"
-#include "train/dataset.h"
+#include "train/data/dataset.h"
 #include "train/feed.h"
 #include "train/grains.h"
 #include "train/optimizer.h"

@@ -12,7 +12,7 @@
 
 #include "base/str.h"
 #include "serve/generator.h"
-#include "train/arithmetic.h"
+#include "train/data/arithmetic.h"
 #include "unit/serve/tiny.h"
 
 static struct tiny tiny;

@@ -6,7 +6,7 @@
 #include "unit/storage/scratch.h"
 
 #include "base/rng.h"
-#include "train/dataset_folder.h"
+#include "train/data/dataset_folder.h"
 #include "train/job.h"
 
 #define TINY_VOCAB 16

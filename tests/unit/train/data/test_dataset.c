@@ -8,8 +8,8 @@
 #include <unistd.h>
 
 #include "base/assert.h"
-#include "train/dataset.h"
-#include "train/dataset_folder.h"
+#include "train/data/dataset.h"
+#include "train/data/dataset_folder.h"
 
 #define TOKENS_MAX 4000
 #define SEQ_MAX 64

@@ -1,5 +1,5 @@
 /* The end of a text is named in up to three files beside the tokenizer; where none does, a usual token will do. */
-#include "train/tokenize_eos.h"
+#include "train/data/tokenize_eos.h"
 
 #include <errno.h>
 #include <limits.h>

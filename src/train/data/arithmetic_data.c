@@ -1,6 +1,6 @@
 /* Arithmetic problems as a data folder. It takes seconds, so an interrupted run starts anew; a finished one is
  * recognised. */
-#include "train/arithmetic.h"
+#include "train/data/arithmetic.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -10,7 +10,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "model/tokenizer.h"
-#include "train/dataset_folder.h"
+#include "train/data/dataset_folder.h"
 
 static const char tokenizer_config[] = "{\n"
                                        "  \"tokenizer_class\": \"PreTrainedTokenizerFast\",\n"

@@ -1,6 +1,6 @@
 /* Input files as documents. Files are read, not mapped: one that shrinks under our hands gives an error, not a signal.
  * The buffer doubles while a document does not fit, so looking for its end again costs twice its length at most. */
-#include "train/tokenize_priv.h"
+#include "train/data/tokenize_priv.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,7 +1,7 @@
 /* Whose run a data folder belongs to. state.json holds the run's key (all that decides its output), the shards that are
  * on disk and where to go on; it is replaced after each shard, so a killed run loses one shard's work at most. */
-#include "train/dataset_folder.h"
-#include "train/dataset_priv.h"
+#include "train/data/dataset_folder.h"
+#include "train/data/dataset_priv.h"
 
 #include <errno.h>
 #include <limits.h>

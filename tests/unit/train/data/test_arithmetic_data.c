@@ -8,9 +8,9 @@
 #include "base/assert.h"
 #include "base/str.h"
 #include "model/tokenizer.h"
-#include "train/arithmetic.h"
-#include "train/dataset.h"
-#include "train/dataset_folder.h"
+#include "train/data/arithmetic.h"
+#include "train/data/dataset.h"
+#include "train/data/dataset_folder.h"
 
 static struct ash_err err;
 

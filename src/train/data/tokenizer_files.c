@@ -1,5 +1,5 @@
 /* tokenizer_files: plain copies, plus the one small file that data folders lack. */
-#include "train/tokenizer_files.h"
+#include "train/data/tokenizer_files.h"
 
 #include <errno.h>
 #include <limits.h>

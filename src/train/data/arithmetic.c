@@ -1,7 +1,7 @@
 /* Arithmetic problems. Numbers are written as people write them, most significant digit first. Every draw is
  * counter-based, so problem i costs the same whichever came before; a draw that falls into the other split is drawn
  * again. */
-#include "train/arithmetic.h"
+#include "train/data/arithmetic.h"
 
 #include <errno.h>
 #include <inttypes.h>

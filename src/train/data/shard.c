@@ -1,7 +1,7 @@
 /* Reading token shards. Bounds are few and are checked at open; ids are many and are checked when they are copied out,
  * where it costs nothing next to the copy, so that opening terabytes takes no time. */
-#include "train/shard.h"
-#include "train/shard_priv.h"
+#include "train/data/shard.h"
+#include "train/data/shard_priv.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -9,12 +9,12 @@
 #include "base/assert.h"
 #include "base/str.h"
 #include "model/tokenizer.h"
-#include "train/arithmetic.h"
-#include "train/dataset.h"
-#include "train/dataset_folder.h"
-#include "train/tokenize.h"
-#include "train/tokenize_eos.h"
-#include "train/tokenizer_files.h"
+#include "train/data/arithmetic.h"
+#include "train/data/dataset.h"
+#include "train/data/dataset_folder.h"
+#include "train/data/tokenize.h"
+#include "train/data/tokenize_eos.h"
+#include "train/data/tokenizer_files.h"
 
 #define LARGE_LINES 300000
 

@@ -1,8 +1,8 @@
 /* The tokenizing run: read a batch of documents, encode it on all threads, write it in order; after each shard note
  * where the next one begins. A run is a loop over step, so that whoever drives it can show progress and stop between
  * two steps. */
-#include "train/tokenize.h"
-#include "train/tokenize_priv.h"
+#include "train/data/tokenize.h"
+#include "train/data/tokenize_priv.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -17,9 +17,9 @@
 #include "base/json.h"
 #include "base/workers.h"
 #include "model/tokenizer.h"
-#include "train/dataset_folder.h"
-#include "train/tokenize_eos.h"
-#include "train/tokenizer_files.h"
+#include "train/data/dataset_folder.h"
+#include "train/data/tokenize_eos.h"
+#include "train/data/tokenizer_files.h"
 
 #define BATCH_BYTES_PER_THREAD ((size_t)1 << 20)
 #define BATCH_BYTES_MIN ((size_t)2 << 20)

@@ -7,7 +7,7 @@
 #include <stdint.h>
 #include "ashlar/err.h"
 #include "base/str.h"
-#include "train/tokenize.h"
+#include "train/data/tokenize.h"
 
 struct ash_input_file {
     const char *path; /* borrowed */

@@ -13,7 +13,7 @@
 #include <string.h>
 
 #include "base/assert.h"
-#include "train/arithmetic.h"
+#include "train/data/arithmetic.h"
 
 static struct ash_err err;
 static const char *const all_ops[] = {"add", "sub", "mul"};

@@ -1,6 +1,6 @@
 /* The manifest of a data folder: JSON to struct and back. A reader trusts nothing in it: names stay inside the folder,
  * counts are bounded, and ash_dataset_open compares each line with the shard itself. */
-#include "train/dataset_folder.h"
+#include "train/data/dataset_folder.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -1,6 +1,6 @@
 /* Token shards as windows in a random order. Nothing is shuffled in memory: window numbers go through a permutation
  * that is a pure function, and a window is cut out of the mapped shards when it is asked for. */
-#include "train/dataset.h"
+#include "train/data/dataset.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -12,8 +12,8 @@
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/rng.h"
-#include "train/dataset_folder.h"
-#include "train/shard.h"
+#include "train/data/dataset_folder.h"
+#include "train/data/shard.h"
 
 struct ash_dataset {
     struct ash_shard **shards;

@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include "ashlar/err.h"
-#include "train/shard.h"
+#include "train/data/shard.h"
 
 #define ASH_FOLDER_FORMAT "ashlar-data-1"
 #define ASH_FOLDER_MANIFEST "manifest.json"

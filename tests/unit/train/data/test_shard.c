@@ -8,7 +8,7 @@
 
 #include "base/assert.h"
 #include "storage/safetensors.h"
-#include "train/shard.h"
+#include "train/data/shard.h"
 
 static struct ash_err err;
 

@@ -2,7 +2,7 @@
 #ifndef ASH_TRAIN_DATASET_PRIV_H
 #define ASH_TRAIN_DATASET_PRIV_H
 
-#include "train/dataset_folder.h"
+#include "train/data/dataset_folder.h"
 
 struct ash_folder {
     char *dir, *description;

@@ -1,6 +1,6 @@
 /* Documents to ids on all threads. A batch is cut into chunks of whole documents; a chunk has its own ids, so which
  * thread works on it leaves no trace in the result. */
-#include "train/tokenize_priv.h"
+#include "train/data/tokenize_priv.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -1,7 +1,7 @@
 /* Building a data folder: shards one after the other, each complete on disk before the next begins, the manifest last.
  */
-#include "train/dataset_folder.h"
-#include "train/dataset_priv.h"
+#include "train/data/dataset_folder.h"
+#include "train/data/dataset_priv.h"
 
 #include <dirent.h>
 #include <errno.h>

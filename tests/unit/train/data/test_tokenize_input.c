@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "base/assert.h"
-#include "train/tokenize_priv.h"
+#include "train/data/tokenize_priv.h"
 
 static struct ash_err err;
 

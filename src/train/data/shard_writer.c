@@ -1,8 +1,8 @@
 /* Writing token shards. A safetensors header comes first and holds the sizes, so ids and bounds wait in two nameless
  * files beside the target until the shard is complete: memory stays flat, and a killed process leaves nothing behind.
  */
-#include "train/shard.h"
-#include "train/shard_priv.h"
+#include "train/data/shard.h"
+#include "train/data/shard_priv.h"
 
 #include <errno.h>
 #include <fcntl.h>
