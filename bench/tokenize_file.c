@@ -13,6 +13,19 @@
 #include "base/file.h"
 #include "model/tokenizer.h"
 
+/* A sanitizer makes times meaningless; the report says so. */
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) || __has_feature(memory_sanitizer)
+#define INSTRUMENTED "true"
+#endif
+#endif
+#if !defined(INSTRUMENTED) && (defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__))
+#define INSTRUMENTED "true"
+#endif
+#ifndef INSTRUMENTED
+#define INSTRUMENTED "false"
+#endif
+
 #define CORPUS_BYTES_MAX ((size_t)1 << 30)
 
 struct document {
@@ -133,7 +146,8 @@ static int run(const struct ash_tokenizer *tokenizer, const struct corpus *corpu
     seconds = (double)(ash_clock_ns() - start) * 1e-9;
     if (count >= 0) count = encode_all(tokenizer, corpus, out);
     if (fclose(out) != 0 || count < 0) return 1;
-    printf("{\"documents\": %zu, \"bytes\": %zu, \"tokens\": %lld, \"seconds\": %.6f, \"load_seconds\": %.6f}\n",
+    printf("{\"documents\": %zu, \"bytes\": %zu, \"tokens\": %lld, \"seconds\": %.6f, \"load_seconds\": %.6f, "
+           "\"instrumented\": " INSTRUMENTED "}\n",
            corpus->count, corpus->size_bytes, count, seconds, load_s);
     return 0;
 }

@@ -1,4 +1,6 @@
-// Compares our ids with @huggingface/tokenizers' on the real files of six model families, and times both, taking turns.
+    const slow = !ourAll.instrumented && rate(times.ours) < RATIO_MIN * rate(times.theirs);
+    if (slow) console.log(`${name}: less than ${RATIO_MIN} times the speed of the other side`);
+    if (different > 0 || ourAll.tokens === 0 || slow) failures++;// Compares our ids with @huggingface/tokenizers' on the real files of six model families, and times both, taking turns.
 // usage: tokenizer_world.mjs TOKENIZE_FILE SOURCE      (TOKENIZER_WORLD_BYTES: how much text)
 import { execFileSync } from "node:child_process";
 import fs from "node:fs";
@@ -9,6 +11,7 @@ const [program, source] = process.argv.slice(2);
 const BYTES = Number(process.env.TOKENIZER_WORLD_BYTES ?? 2_000_000);
 const TIMED_BYTES = 150_000;
 const ROUNDS = 3;
+const RATIO_MIN = 5; // the promise: at least this many times the speed
 
 // What the other side gets wrong, with the reason. Nothing else is left out.
 //  - gpt2: the pattern that ByteLevel cuts by uses \s. In the Hugging Face library that is Oniguruma's \s, Unicode's White_Space, which
