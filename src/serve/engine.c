@@ -1,5 +1,5 @@
 /* The engine: opens what a folder holds, once, and keeps it together. */
-#include "serve/engine.h"
+#include "serve/engine_priv.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -7,13 +7,6 @@
 
 #include "base/assert.h"
 #include "base/str.h"
-
-struct ash_engine {
-    struct ash_exec exec;
-    struct ash_model *model;
-    struct ash_tokenizer *tokenizer;
-    struct ash_defaults defaults;
-};
 
 const char *ash_version(void)
 {
@@ -58,6 +51,8 @@ int ash_engine_open(const char *dir, const struct ash_engine_opts *opts, struct 
     if (rc < 0) goto fail;
     rc = ash_defaults_load(dir, ash_model_config(engine->model), &engine->defaults, err);
     if (rc < 0) goto fail;
+    rc = ash_engine_load_chat(engine, dir, err);
+    if (rc < 0) goto fail;
     *engine_out = engine;
     return 0;
 
@@ -69,6 +64,7 @@ fail:
 void ash_engine_close(struct ash_engine *engine)
 {
     if (engine == NULL) return;
+    ash_chat_template_close(engine->chat);
     ash_tokenizer_close(engine->tokenizer);
     ash_model_close(engine->model);
     ash_exec_fini(&engine->exec);

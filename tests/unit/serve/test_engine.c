@@ -109,6 +109,23 @@ static void an_answer_continues_the_text(void **state)
     ash_answer_close(answer);
 }
 
+static void a_model_without_a_template_cannot_chat(void **state)
+{
+    const struct ash_message message = {"user", "Hello"};
+    struct ash_answer *answer = NULL;
+    struct ash_err err = {0};
+    char *prompt = NULL;
+
+    (void)state;
+    assert_false(ash_engine_has_chat(engine));
+    assert_int_equal(ash_engine_render_chat(engine, &message, 1, &prompt, &err), -ENOTSUP);
+    assert_non_null(strstr(err.text, "chat template"));
+    assert_null(prompt);
+    assert_int_equal(ash_answer_open(engine, NULL, &answer, &err), 0);
+    assert_int_equal(ash_answer_start_chat(answer, &message, 1, &err), -ENOTSUP);
+    ash_answer_close(answer);
+}
+
 static void wrong_use_is_answered(void **state)
 {
     struct ash_engine_opts engine_opts;
@@ -163,6 +180,7 @@ int main(void)
         cmocka_unit_test(versions_agree),
         cmocka_unit_test(text_goes_to_ids_and_back),
         cmocka_unit_test(an_answer_continues_the_text),
+        cmocka_unit_test(a_model_without_a_template_cannot_chat),
         cmocka_unit_test(wrong_use_is_answered),
         cmocka_unit_test(a_struct_of_an_older_version_is_taken),
     };

@@ -1,0 +1,20 @@
+/* engine_priv - the inside of an engine. */
+#ifndef ASH_SERVE_ENGINE_PRIV_H
+#define ASH_SERVE_ENGINE_PRIV_H
+
+#include "model/chat_template.h"
+#include "serve/engine.h"
+
+struct ash_engine {
+    struct ash_exec exec;
+    struct ash_model *model;
+    struct ash_tokenizer *tokenizer;
+    struct ash_defaults defaults;
+    struct ash_chat_template *chat; /* NULL: the folder has none, or chat_err says what is wrong with it */
+    struct ash_err chat_err;
+};
+
+/* chat.c: find dir's chat template. Fails only when memory is out. */
+int ash_engine_load_chat(struct ash_engine *engine, const char *dir, struct ash_err *err);
+
+#endif

@@ -1,0 +1,58 @@
+#!/usr/bin/env bash
+# Conversations: a model with a chat template keeps what was said, computes only what is new, and forgets on /reset.
+. "$SOURCE/tests/e2e/lib.bash" || exit 1
+
+cp -r "$stories" "$SCRATCH/model"
+chmod -R u+w "$SCRATCH/model"
+cat > "$SCRATCH/model/chat_template.jinja" << 'JINJA'
+{{- bos_token }}{% for m in messages %}[{{ m['role'] }}] {{ m['content'] }}
+{% endfor %}{% if add_generation_prompt %}[assistant]{% endif %}
+JINJA
+printf '{"bos_token": "<s>", "eos_token": "</s>"}' > "$SCRATCH/model/tokenizer_config.json"
+chat=("$ASHLAR" generate --model "$SCRATCH/model" --max-tokens 12)
+asked() { sed 's/.*"prompt_tokens":\([0-9]*\).*/\1/' "$SCRATCH/out"; }
+said() { sed 's/^{"text":"\(.*\)","ids".*/\1/' "$SCRATCH/out"; }
+number() { sed -n "$1"'s/.*"'"$2"'":\([0-9]*\).*/\1/p' "$SCRATCH/turns"; }
+text() { sed -n "$1"'s/^{"text":"\(.*\)","ids".*/\1/p' "$SCRATCH/turns"; }
+
+# ---- each turn sees the ones before, and reuses them
+printf 'One day\nThe cat\nOne day\n' | "${chat[@]}" --json > "$SCRATCH/turns" || fail "chat: exit code $?"
+same "turns" 3 "$(wc -l < "$SCRATCH/turns")"
+[ "$(number 2 prompt_tokens)" -gt "$(number 1 prompt_tokens)" ] || fail "the second turn does not see the first"
+[ "$(number 3 prompt_tokens)" -gt "$(number 2 prompt_tokens)" ] || fail "the third turn does not see the second"
+same "nothing to reuse in the first turn" 0 "$(number 1 reused_tokens)"
+[ "$(number 2 reused_tokens)" -ge "$(number 1 prompt_tokens)" ] || fail "the first prompt is computed twice"
+[ "$(text 1)" != "$(text 3)" ] || fail "the same answer to the same line, whatever was said before"
+
+# ---- the prompt is what the template writes
+printf '<s>[user] One day\n[assistant]' > "$SCRATCH/prompt"
+try "${chat[@]}" --prompt-file "$SCRATCH/prompt" --raw --json
+same "tokens of the rendered prompt" "$(number 1 prompt_tokens)" "$(asked)"
+same "answer to the rendered prompt" "$(text 1)" "$(said)"
+leak_free "${chat[@]}" --chat --prompt "One day" --json
+same "one message with --chat" "$(text 1)" "$(said)"
+try "${chat[@]}" --chat --prompt "One day" --system "Tell a story." --json
+[ "$(number 1 prompt_tokens)" -lt "$(asked)" ] || fail "--system adds nothing"
+first=$(printf 'One day\nOne day\n' | "${chat[@]}" --raw | sort -u | wc -l)
+same "--raw lines are texts of their own" 1 "$first"
+
+# ---- a terminal: /reset forgets
+if command -v script > /dev/null; then
+    printf 'One day\n/reset\nOne day\n/quit\n' |
+        script -qec "$(printf '%q ' "${chat[@]}" --stats)" /dev/null > "$SCRATCH/tty" 2>&1 ||
+        fail "terminal: exit code $?"
+    same "equal prompts after /reset" 1 "$(grep -o 'prompt [0-9]* tokens' "$SCRATCH/tty" | sort -u | wc -l)"
+fi
+
+# ---- a full context is said, not hidden
+code=0
+printf 'One day\nOne day\nOne day\nOne day\n' | "${chat[@]}" --context 40 > "$SCRATCH/out" 2> "$SCRATCH/err" || code=$?
+expect_error 1 "a conversation longer than the context" "context is full"
+
+# ---- a template that cannot be used is named, and plain text goes on working
+echo '{% if %}' > "$SCRATCH/model/chat_template.jinja"
+try "${chat[@]}" --prompt "One day" --chat
+expect_error 1 "broken template" "chat_template.jinja"
+try "${chat[@]}" --prompt "One day"
+expect 0 "plain text beside a broken template"
+finish
