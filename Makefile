@@ -7,7 +7,7 @@ comma  := ,
 BUILD  := build$(if $(SAN),-$(subst $(comma),-,$(SAN)))
 PREFIX ?= /usr/local
 
-.PHONY: help build run test bench install fmt clean deps coverage
+.PHONY: help configure build run test bench install fmt clean coverage
 help:
 	@echo "make run      install what is missing, build, train the quick-start model and talk to it"
 	@echo "make test     install what is missing, build and run every test"
@@ -17,23 +17,26 @@ help:
 	@echo "make coverage line and branch coverage of the test suite"
 	@echo "make fmt      format the sources;  make clean  remove the build folders"
 
-deps:
-	@scripts/deps.sh
-
-build: deps
+configure:
+	@scripts/deps.sh build
 	@cmake -S . -B $(BUILD) -G Ninja -DASHLAR_SANITIZE=$(SAN) $(if $(filter command environment,$(origin CC)),-DCMAKE_C_COMPILER=$(CC)) > /dev/null
+
+build: configure
 	@cmake --build $(BUILD)
 
-run: build
+run: configure
+	@cmake --build $(BUILD) --target ashlar
 	@scripts/quickstart.sh $(BUILD)/ashlar
 
-test: deps
+test:
+	@scripts/deps.sh test
 	@scripts/test.sh "$(SAN)"
 
 bench: build
 	@scripts/bench.sh "$(BENCH)"
 
-coverage: deps
+coverage:
+	@scripts/deps.sh test
 	@scripts/coverage.sh
 
 install: build

@@ -1,16 +1,27 @@
 #!/usr/bin/env bash
-# Installs what building and testing need (apt, on Debian and Ubuntu); elsewhere says exactly what is missing.
+# Installs what is missing to build Ashlar (apt, on Debian and Ubuntu); elsewhere says exactly what is missing.
+# usage: scripts/deps.sh build | test     (test adds what only the tests need)
 set -euo pipefail
-packages=(build-essential cmake ninja-build pkg-config libjansson-dev libyaml-dev libpcre2-dev libxxhash-dev
-          libmicrohttpd-dev libutf8proc-dev libcmocka-dev clang libclang-rt-14-dev)
-# What the tests and the build ask for, as things that can be looked for on any system.
+purpose=${1:-build}
+
+# What is looked for, on any system ...
 commands=(cc cmake ninja pkg-config)
-modules=(jansson yaml-0.1 libpcre2-8 libxxhash libmicrohttpd libutf8proc cmocka)
+modules=(jansson yaml-0.1 libpcre2-8 libxxhash libmicrohttpd libutf8proc)
+# ... and the Debian packages that have it.
+packages=(build-essential cmake ninja-build pkg-config libjansson-dev libyaml-dev libpcre2-dev libxxhash-dev
+          libmicrohttpd-dev libutf8proc-dev)
+if [ "$purpose" = test ]; then
+    commands+=(clang)
+    modules+=(cmocka)
+    packages+=(libcmocka-dev clang libclang-rt-14-dev libclang-rt-dev) # the sanitizers' run time has either name
+fi
 
 missing=()
 for c in "${commands[@]}"; do command -v "$c" > /dev/null || missing+=("$c"); done
 if command -v pkg-config > /dev/null; then
     for m in "${modules[@]}"; do pkg-config --exists "$m" || missing+=("$m"); done
+else
+    missing+=("${modules[@]}")
 fi
 [ ${#missing[@]} -eq 0 ] && exit 0
 
@@ -24,5 +35,7 @@ as_root=()
 [ "$(id -u)" -eq 0 ] || as_root=(sudo)
 "${as_root[@]}" apt-get update -qq
 available=()
-for p in "${packages[@]}"; do apt-cache show "$p" > /dev/null 2>&1 && available+=("$p"); done
+for p in "${packages[@]}"; do
+    [ -n "$(apt-cache madison "$p" 2> /dev/null)" ] && available+=("$p")
+done
 "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${available[@]}" > /dev/null
