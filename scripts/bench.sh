@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Runs bench/*.sh, each of which appends rows of JSON to $BENCH_ROWS, and prints them as one table; build/bench.json has the same rows.
 # An argument is an extended regular expression on row names (group/row): a group whose file cannot hold a match is not run.
+# Settings: BENCH_ROUNDS (measurements per figure; the median counts), BENCH_LONG=1 (larger shapes too).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 pattern=${1:-}
@@ -12,6 +13,6 @@ for script in bench/*.sh; do
     name=$(basename "$script" .sh)
     grep -qE "$group" <<< "$name" || continue
     echo "bench: $name" >&2
-    bash "$script"
+    bash "$script" || echo "bench: $name failed; rows of it may be missing" >&2
 done
 "$BUILD/bench/table" "$BENCH_ROWS" "$BUILD/bench.json" "$pattern"
