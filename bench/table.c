@@ -1,6 +1,6 @@
-/* table ROWS.jsonl OUT.json [PATTERN]: the rows of a bench run (one JSON object a line, as bench scripts append them) as a table for
- * people and a list for programs. A row has name, unit, ours, peer, peer_value, ratio and goal; met is worked out here: the ratio
- * reaches the goal, or null where a row has no goal. */
+/* table ROWS.jsonl OUT.json [PATTERN]: the rows of a bench run (one JSON object a line, as bench scripts append them)
+ * as a table for people and a list for programs. A row has name, unit, ours, peer, peer_value, ratio and goal; met is
+ * worked out here: the ratio reaches the goal, or null where a row has no goal. */
 #include <regex.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,7 +20,8 @@ static void judge(json_t *row)
     const json_t *ratio = json_object_get(row, "ratio"), *goal = json_object_get(row, "goal");
     bool known = json_is_number(ratio) && json_is_number(goal);
 
-    json_object_set_new(row, "met", known ? json_boolean(json_number_value(ratio) >= json_number_value(goal)) : json_null());
+    json_object_set_new(row, "met",
+                        known ? json_boolean(json_number_value(ratio) >= json_number_value(goal)) : json_null());
 }
 
 static json_t *read_rows(const char *path, const regex_t *pattern)
@@ -49,8 +50,10 @@ static void format_number(const json_t *row, const char *key, char *buf, size_t 
 {
     const json_t *value = json_object_get(row, key);
 
-    if (!json_is_number(value)) snprintf(buf, buf_bytes, "-");
-    else snprintf(buf, buf_bytes, "%.4g", json_number_value(value));
+    if (!json_is_number(value))
+        snprintf(buf, buf_bytes, "-");
+    else
+        snprintf(buf, buf_bytes, "%.4g", json_number_value(value));
 }
 
 static const char *text_of(const json_t *row, const char *key)
@@ -62,7 +65,8 @@ static const char *text_of(const json_t *row, const char *key)
 
 static void print_table(const json_t *rows)
 {
-    printf("%-40s %-10s %10s  %-26s %10s %8s %8s  %s\n", "name", "unit", "ours", "peer", "peer's", "ratio", "goal", "met");
+    printf("%-40s %-10s %10s  %-26s %10s %8s %8s  %s\n", "name", "unit", "ours", "peer", "peer's", "ratio", "goal",
+           "met");
     for (size_t i = 0; i < json_array_size(rows); i++) {
         const json_t *row = json_array_get(rows, i), *met = json_object_get(row, "met");
         char ours[32], theirs[32], ratio[32], goal[32];
@@ -70,8 +74,11 @@ static void print_table(const json_t *rows)
         format_number(row, "peer_value", theirs, sizeof(theirs));
         format_number(row, "ratio", ratio, sizeof(ratio));
         format_number(row, "goal", goal, sizeof(goal));
-        printf("%-40s %-10s %10s  %-26s %10s %8s %8s  %s\n", text_of(row, "name"), text_of(row, "unit"), ours, text_of(row, "peer"),
-               theirs, ratio, goal, json_is_null(met) ? "-" : json_is_true(met) ? "yes" : "NO");
+        printf("%-40s %-10s %10s  %-26s %10s %8s %8s  %s\n", text_of(row, "name"), text_of(row, "unit"), ours,
+               text_of(row, "peer"), theirs, ratio, goal,
+               json_is_null(met)   ? "-"
+               : json_is_true(met) ? "yes"
+                                   : "NO");
     }
 }
 

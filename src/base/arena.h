@@ -1,5 +1,5 @@
-/* arena - memory that is freed all at once. For start-up state (never reset) and for one step or request (reset at its end).
- * One owner thread. */
+/* arena - memory that is freed all at once. For start-up state (never reset) and for one step or request (reset at its
+ * end). One owner thread. */
 #ifndef ASH_BASE_ARENA_H
 #define ASH_BASE_ARENA_H
 

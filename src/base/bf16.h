@@ -1,4 +1,5 @@
-/* bf16 - 16-bit floats as stored in files and caches: bfloat16 and IEEE half, to and from float32. Round to nearest even. */
+/* bf16 - 16-bit floats as stored in files and caches: bfloat16 and IEEE half, to and from float32. Round to nearest
+ * even. */
 #ifndef ASH_BASE_BF16_H
 #define ASH_BASE_BF16_H
 

@@ -7,9 +7,9 @@ static const struct {
     const char *name;
     size_t bytes;
 } dtypes[ASH_DTYPE_COUNT] = {
-    [ASH_F32] = {"F32", 4}, [ASH_BF16] = {"BF16", 2}, [ASH_F16] = {"F16", 2}, [ASH_F64] = {"F64", 8},
-    [ASH_I8] = {"I8", 1},   [ASH_U8] = {"U8", 1},     [ASH_I16] = {"I16", 2}, [ASH_U16] = {"U16", 2},
-    [ASH_I32] = {"I32", 4}, [ASH_U32] = {"U32", 4},   [ASH_I64] = {"I64", 8}, [ASH_U64] = {"U64", 8},
+    [ASH_F32] = {"F32", 4},   [ASH_BF16] = {"BF16", 2},       [ASH_F16] = {"F16", 2},         [ASH_F64] = {"F64", 8},
+    [ASH_I8] = {"I8", 1},     [ASH_U8] = {"U8", 1},           [ASH_I16] = {"I16", 2},         [ASH_U16] = {"U16", 2},
+    [ASH_I32] = {"I32", 4},   [ASH_U32] = {"U32", 4},         [ASH_I64] = {"I64", 8},         [ASH_U64] = {"U64", 8},
     [ASH_BOOL] = {"BOOL", 1}, [ASH_F8_E4M3] = {"F8_E4M3", 1}, [ASH_F8_E5M2] = {"F8_E5M2", 1},
 };
 

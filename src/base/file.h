@@ -13,7 +13,8 @@ struct ash_map {
     size_t size_bytes;
 };
 
-/* Map a regular file. An empty file gives base NULL and size 0. Returns 0 or a negative errno with path and cause in err. */
+/* Map a regular file. An empty file gives base NULL and size 0. Returns 0 or a negative errno with path and cause in
+ * err. */
 int ash_map_open(const char *path, struct ash_map *map_out, struct ash_err *err);
 void ash_map_close(struct ash_map *map);
 

@@ -24,15 +24,15 @@ struct ash_metric {
     _Atomic uint64_t buckets[ASH_METRIC_BUCKETS_MAX + 1];
 };
 
-#define ASH_COUNTER(var, metric_name, metric_help)                                                                          \
+#define ASH_COUNTER(var, metric_name, metric_help)                                                                     \
     static struct ash_metric var = {.name = metric_name, .help = metric_help, .type = ASH_METRIC_COUNTER}
-#define ASH_GAUGE(var, metric_name, metric_help)                                                                            \
+#define ASH_GAUGE(var, metric_name, metric_help)                                                                       \
     static struct ash_metric var = {.name = metric_name, .help = metric_help, .type = ASH_METRIC_GAUGE}
-#define ASH_HISTOGRAM(var, metric_name, metric_help, bound_array)                                                           \
-    static struct ash_metric var = {.name = metric_name,                                                                    \
-                                    .help = metric_help,                                                                    \
-                                    .type = ASH_METRIC_HISTOGRAM,                                                           \
-                                    .bounds = bound_array,                                                                  \
+#define ASH_HISTOGRAM(var, metric_name, metric_help, bound_array)                                                      \
+    static struct ash_metric var = {.name = metric_name,                                                               \
+                                    .help = metric_help,                                                               \
+                                    .type = ASH_METRIC_HISTOGRAM,                                                      \
+                                    .bounds = bound_array,                                                             \
                                     .bound_count = sizeof(bound_array) / sizeof((bound_array)[0])}
 
 /* Counter: value >= 0 is added. Gauge: set. Histogram: observe. Calling one on another type is a programmer error. */

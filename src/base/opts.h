@@ -16,7 +16,8 @@ enum ash_opt_type {
     ASH_OPT_BOOL,   /* bool; true/false, yes/no, on/off, 1/0; a bare --flag is true */
     ASH_OPT_STRING, /* const char *, owned by the set; NULL when unset */
     ASH_OPT_CHOICE, /* int: index into choices */
-    ASH_OPT_LIST,   /* struct ash_opt_list of strings: a YAML sequence, or comma-separated text; a repeated flag appends */
+    ASH_OPT_LIST,   /* struct ash_opt_list of strings: a YAML sequence, or comma-separated text; a repeated flag appends
+                     */
     ASH_OPT_TEXTS,  /* the same, but text is one item as it is, commas and all */
 };
 
@@ -26,7 +27,7 @@ struct ash_opt_list {
 };
 
 struct ash_opt {
-    const char *name;           /* "steps"; `--global-batch` and `global_batch` name the same setting */
+    const char *name; /* "steps"; `--global-batch` and `global_batch` name the same setting */
     enum ash_opt_type type;
     size_t offset;              /* of the field in the module's struct */
     const char *fallback;       /* the default, as text; NULL leaves zero */
@@ -52,20 +53,22 @@ struct ash_opt_binding {
 struct ash_opts; /* a set of bindings, plus the memory of their strings */
 
 /* Bind tables and fill every object with its defaults. Borrows bindings (copied) and the objects until close. */
-int ash_opts_open(const struct ash_opt_binding *bindings, size_t count, struct ash_opts **opts_out, struct ash_err *err);
+int ash_opts_open(const struct ash_opt_binding *bindings, size_t count, struct ash_opts **opts_out,
+                  struct ash_err *err);
 /* Frees the strings too: the objects must not be used afterwards. */
 void ash_opts_close(struct ash_opts *opts);
 
-/* Set one value from text. key is "section.name" or, for the empty section, "name". source is for messages ("job.yaml:12",
- * "command line"). An unknown key is -ENOENT and the sentence names the nearest known one. */
+/* Set one value from text. key is "section.name" or, for the empty section, "name". source is for messages
+ * ("job.yaml:12", "command line"). An unknown key is -ENOENT and the sentence names the nearest known one. */
 int ash_opts_set(struct ash_opts *opts, const char *key, const char *value, const char *source, struct ash_err *err);
 /* Every ASHLAR_SECTION_NAME that is in the environment. */
 int ash_opts_set_env(struct ash_opts *opts, struct ash_err *err);
 /* A YAML job file: nested maps, or dotted keys. Anchors and aliases are refused; depth and size are bounded. */
 int ash_opts_load_yaml(struct ash_opts *opts, const char *path, struct ash_err *err);
-int ash_opts_parse_yaml(struct ash_opts *opts, const char *text, size_t size_bytes, const char *name, struct ash_err *err);
-/* Command-line words: --name value, --name=value, --no-name for booleans, key=value (any section), `--` ends flags, the rest are
- * positionals (at most max_positionals; more is -E2BIG). -h/--help sets *help_out. Words are borrowed. */
+int ash_opts_parse_yaml(struct ash_opts *opts, const char *text, size_t size_bytes, const char *name,
+                        struct ash_err *err);
+/* Command-line words: --name value, --name=value, --no-name for booleans, key=value (any section), `--` ends flags, the
+ * rest are positionals (at most max_positionals; more is -E2BIG). -h/--help sets *help_out. Words are borrowed. */
 int ash_opts_parse_args(struct ash_opts *opts, int argc, char **argv, const char **positionals, size_t max_positionals,
                         size_t *positional_count_out, bool *help_out, struct ash_err *err);
 

@@ -11,8 +11,8 @@ double ash_rng_uniform(uint64_t seed, uint64_t stream, uint64_t counter);
 uint64_t ash_rng_below(uint64_t seed, uint64_t stream, uint64_t counter, uint64_t bound);
 /* Standard normal. */
 double ash_rng_normal(uint64_t seed, uint64_t stream, uint64_t counter);
-/* A permutation of [0, count) that is never written down: the image of index under the permutation named by (seed, stream).
- * count > 0, index < count. */
+/* A permutation of [0, count) that is never written down: the image of index under the permutation named by (seed,
+ * stream). count > 0, index < count. */
 uint64_t ash_rng_permute(uint64_t seed, uint64_t stream, uint64_t index, uint64_t count);
 
 #endif

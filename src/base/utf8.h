@@ -6,8 +6,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Decode one code point at text (size_bytes > 0 left). Returns its length 1..4 and sets *point_out, or 0 when the bytes are not
- * valid UTF-8 (overlong, surrogate, beyond U+10FFFF, truncated). */
+/* Decode one code point at text (size_bytes > 0 left). Returns its length 1..4 and sets *point_out, or 0 when the bytes
+ * are not valid UTF-8 (overlong, surrogate, beyond U+10FFFF, truncated). */
 int ash_utf8_decode(const char *text, size_t size_bytes, uint32_t *point_out);
 /* Write point (valid) to buf of at least 4 bytes; returns its length. */
 int ash_utf8_encode(uint32_t point, char *buf);

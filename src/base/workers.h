@@ -1,6 +1,6 @@
 /* workers - a fixed set of threads that run loops. The calling thread is one of them.
- * A loop's body gets a range of units; which thread gets which range is not defined, so a body writes only what its units own:
- * that is how results stay the same for every number of threads. */
+ * A loop's body gets a range of units; which thread gets which range is not defined, so a body writes only what its
+ * units own: that is how results stay the same for every number of threads. */
 #ifndef ASH_BASE_WORKERS_H
 #define ASH_BASE_WORKERS_H
 
@@ -11,7 +11,8 @@
 
 struct ash_workers;
 
-/* Run units [begin, end). worker is in [0, thread count) and no two running bodies share it: use it to pick scratch memory. */
+/* Run units [begin, end). worker is in [0, thread count) and no two running bodies share it: use it to pick scratch
+ * memory. */
 typedef void (*ash_range_fn)(void *ctx, size_t begin, size_t end, int worker);
 
 /* thread_count 0 means one per core that this process may use. Returns 0, -EINVAL, -ENOMEM or -EAGAIN. */
@@ -20,8 +21,9 @@ int ash_workers_open(int thread_count, struct ash_workers **workers_out, struct 
 void ash_workers_close(struct ash_workers *workers);
 int ash_workers_count(const struct ash_workers *workers);
 
-/* Run body over units [0, count) in ranges of at least min_units (the last may be smaller) and return when all are done.
- * workers NULL, or a count of at most min_units, runs on the calling thread alone. Not reentrant: a body must not call it. */
+/* Run body over units [0, count) in ranges of at least min_units (the last may be smaller) and return when all are
+ * done. workers NULL, or a count of at most min_units, runs on the calling thread alone. Not reentrant: a body must not
+ * call it. */
 void ash_workers_run(struct ash_workers *workers, size_t count, size_t min_units, ash_range_fn body, void *ctx);
 
 #endif

@@ -222,8 +222,7 @@ static void print_weights(const json_t *facts)
     if (json_object_get(facts, "experts") != NULL)
         printf(" (%s active)", ash_units_count(fact(facts, "active_parameters"), active, sizeof(active)));
     printf("\n  %-14s ", "precision");
-    json_object_foreach(json_object_get(facts, "dtypes"), name, value)
-    {
+    json_object_foreach(json_object_get(facts, "dtypes"), name, value) {
         printf("%s%s", comma, name);
         comma = ", ";
     }
@@ -246,8 +245,7 @@ static void print_tensors(const json_t *facts)
     size_t i;
     json_t *tensor;
 
-    json_array_foreach(json_object_get(facts, "tensors"), i, tensor)
-    {
+    json_array_foreach(json_object_get(facts, "tensors"), i, tensor) {
         json_t *shape = json_object_get(tensor, "shape");
         const char *comma = "";
 

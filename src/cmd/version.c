@@ -96,8 +96,7 @@ static void print_named(const char *title, const json_t *values)
     json_t *value;
 
     printf("  %-10s ", title);
-    json_object_foreach((json_t *)(uintptr_t)values, name, value)
-    {
+    json_object_foreach((json_t *)(uintptr_t)values, name, value) {
         printf("%s%s %s", comma, name, json_is_string(value) ? json_string_value(value) : "no");
         comma = ", ";
     }

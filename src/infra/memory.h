@@ -10,7 +10,7 @@
 struct ash_memory_ops {
     size_t size; /* of this struct, for binary growth */
     const char *name;
-    bool host_visible; /* may the host read and write it directly? */
+    bool host_visible;                 /* may the host read and write it directly? */
     void *(*alloc)(size_t size_bytes); /* aligned to ASH_MEMORY_ALIGN, contents undefined; NULL when full */
     void (*free)(void *ptr, size_t size_bytes);
     int (*copy)(void *dst, const void *src, size_t size_bytes); /* within, into or out of this memory */

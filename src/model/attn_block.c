@@ -1,20 +1,31 @@
-/* The attention block: norm, q k v of either kind, attention over documents or the cache, output projection, residual. */
+/* The attention block: norm, q k v of either kind, attention over documents or cache, output projection, residual. */
 #include "model/pass_priv.h"
 
 #include "base/assert.h"
 
 /* ---- norms ------------------------------------------------------------------------------------------------------- */
 
-void ash_norm_block_forward(struct ash_pass *pass, int32_t weight, int32_t bias, const float *x, struct ash_norm_acts *acts)
+void ash_norm_block_forward(struct ash_pass *pass, int32_t weight, int32_t bias, const float *x,
+                            struct ash_norm_acts *acts)
 {
     const struct ash_model_config *c = &pass->model->config;
-    struct ash_norm_args args = {.rows = pass->rows, .groups = 1, .cols = c->hidden, .x_stride = c->hidden,
-                                 .y_stride = c->hidden, .x = x, .weight = ash_model_vector(pass->model, weight),
-                                 .bias = ash_model_vector(pass->model, bias), .eps = (float)c->norm_eps, .y = acts->out,
-                                 .rstd = acts->rstd, .mean = acts->mean};
+    struct ash_norm_args args = {.rows = pass->rows,
+                                 .groups = 1,
+                                 .cols = c->hidden,
+                                 .x_stride = c->hidden,
+                                 .y_stride = c->hidden,
+                                 .x = x,
+                                 .weight = ash_model_vector(pass->model, weight),
+                                 .bias = ash_model_vector(pass->model, bias),
+                                 .eps = (float)c->norm_eps,
+                                 .y = acts->out,
+                                 .rstd = acts->rstd,
+                                 .mean = acts->mean};
 
-    if (c->norm == ASH_NORM_RMS) pass->exec->ops->norm->rms_forward(pass->exec, &args);
-    else pass->exec->ops->norm->layer_forward(pass->exec, &args);
+    if (c->norm == ASH_NORM_RMS)
+        pass->exec->ops->norm->rms_forward(pass->exec, &args);
+    else
+        pass->exec->ops->norm->layer_forward(pass->exec, &args);
 }
 
 static float *grad_of(const struct ash_pass *pass, int32_t param, float *grads)
@@ -22,18 +33,31 @@ static float *grad_of(const struct ash_pass *pass, int32_t param, float *grads)
     return grads == NULL || param == ASH_NO_PARAM ? NULL : grads + pass->model->params[param].offset;
 }
 
-void ash_norm_block_backward(struct ash_pass *pass, int32_t weight, int32_t bias, const float *x, const struct ash_norm_acts *acts,
-                             const float *dnorm, bool add, float *dx, float *grads)
+void ash_norm_block_backward(struct ash_pass *pass, int32_t weight, int32_t bias, const float *x,
+                             const struct ash_norm_acts *acts, const float *dnorm, bool add, float *dx, float *grads)
 {
     const struct ash_model_config *c = &pass->model->config;
-    struct ash_norm_args args = {.rows = pass->rows, .groups = 1, .cols = c->hidden, .x_stride = c->hidden,
-                                 .y_stride = c->hidden, .x = x, .weight = ash_model_vector(pass->model, weight),
-                                 .bias = ash_model_vector(pass->model, bias), .eps = (float)c->norm_eps,
-                                 .rstd = acts->rstd, .mean = acts->mean, .dy = dnorm, .dx = dx, .dx_add = add,
-                                 .dweight = grad_of(pass, weight, grads), .dbias = grad_of(pass, bias, grads)};
+    struct ash_norm_args args = {.rows = pass->rows,
+                                 .groups = 1,
+                                 .cols = c->hidden,
+                                 .x_stride = c->hidden,
+                                 .y_stride = c->hidden,
+                                 .x = x,
+                                 .weight = ash_model_vector(pass->model, weight),
+                                 .bias = ash_model_vector(pass->model, bias),
+                                 .eps = (float)c->norm_eps,
+                                 .rstd = acts->rstd,
+                                 .mean = acts->mean,
+                                 .dy = dnorm,
+                                 .dx = dx,
+                                 .dx_add = add,
+                                 .dweight = grad_of(pass, weight, grads),
+                                 .dbias = grad_of(pass, bias, grads)};
 
-    if (c->norm == ASH_NORM_RMS) pass->exec->ops->norm->rms_backward(pass->exec, &args);
-    else pass->exec->ops->norm->layer_backward(pass->exec, &args);
+    if (c->norm == ASH_NORM_RMS)
+        pass->exec->ops->norm->rms_backward(pass->exec, &args);
+    else
+        pass->exec->ops->norm->layer_backward(pass->exec, &args);
 }
 
 /* ---- attention proper -------------------------------------------------------------------------------------------- */
@@ -43,12 +67,22 @@ static struct ash_attn_args attention_args(struct ash_pass *pass, size_t layer)
     const struct ash_model_config *c = &pass->model->config;
     const struct ash_attn_acts *acts = &pass->layers[layer].attn;
 
-    return (struct ash_attn_args){
-        .heads = c->heads, .kv_heads = c->kv_heads, .dim_k = c->head_dim, .dim_v = pass->v_dim,
-        .scale = (float)(c->attn_scale / (c->scale_by_layer ? (double)(layer + 1) : 1)), .window = c->window[layer],
-        .kv_dtype = ASH_F32, .q_stride = pass->q_stride, .k_stride = pass->k_stride, .v_stride = pass->v_stride,
-        .out_stride = c->heads * pass->v_dim, .q = acts->q, .out = acts->out, .lse = acts->lse,
-        .seqs = pass->seqs, .seq_count = pass->batch->doc_count};
+    return (struct ash_attn_args){.heads = c->heads,
+                                  .kv_heads = c->kv_heads,
+                                  .dim_k = c->head_dim,
+                                  .dim_v = pass->v_dim,
+                                  .scale = (float)(c->attn_scale / (c->scale_by_layer ? (double)(layer + 1) : 1)),
+                                  .window = c->window[layer],
+                                  .kv_dtype = ASH_F32,
+                                  .q_stride = pass->q_stride,
+                                  .k_stride = pass->k_stride,
+                                  .v_stride = pass->v_stride,
+                                  .out_stride = c->heads * pass->v_dim,
+                                  .q = acts->q,
+                                  .out = acts->out,
+                                  .lse = acts->lse,
+                                  .seqs = pass->seqs,
+                                  .seq_count = pass->batch->doc_count};
 }
 
 /* Point every document at its own rows of k and v (and their gradients). */
@@ -59,8 +93,11 @@ static void point_at_batch(struct ash_pass *pass, size_t layer)
 
     for (size_t i = 0; i < pass->batch->doc_count; i++) {
         const struct ash_doc *doc = &pass->batch->docs[i];
-        pass->seqs[i] = (struct ash_attn_seq){.q_row = doc->row, .q_count = doc->count, .pos = doc->pos,
-                                              .k = acts->k + doc->row * pass->k_stride, .v = acts->v + doc->row * pass->v_stride};
+        pass->seqs[i] = (struct ash_attn_seq){.q_row = doc->row,
+                                              .q_count = doc->count,
+                                              .pos = doc->pos,
+                                              .k = acts->k + doc->row * pass->k_stride,
+                                              .v = acts->v + doc->row * pass->v_stride};
         if (s->dk == NULL) continue;
         pass->seqs[i].dk = s->dk + doc->row * pass->k_stride;
         pass->seqs[i].dv = s->dv + doc->row * pass->v_stride;
@@ -99,12 +136,15 @@ void ash_attn_block_forward(struct ash_pass *pass, size_t layer, const float *in
     size_t width = c->heads * pass->v_dim;
 
     norm_forward(pass, layer, in);
-    if (c->attn == ASH_ATTN_LATENT) ash_attn_latent_forward(pass, layer);
-    else ash_attn_grouped_forward(pass, layer);
+    if (c->attn == ASH_ATTN_LATENT)
+        ash_attn_latent_forward(pass, layer);
+    else
+        ash_attn_grouped_forward(pass, layer);
     attend(pass, layer);
-    ash_linear_forward(pass->model, pass->exec, params->param[ASH_ROLE_OUT], params->param[ASH_ROLE_OUT_BIAS],
-                       &(struct ash_linear_io){.rows = pass->rows, .x = acts->out, .x_stride = width,
-                                               .y = pass->scratch.residual, .y_stride = c->hidden});
+    ash_linear_forward(
+        pass->model, pass->exec, params->param[ASH_ROLE_OUT], params->param[ASH_ROLE_OUT_BIAS],
+        &(struct ash_linear_io){
+            .rows = pass->rows, .x = acts->out, .x_stride = width, .y = pass->scratch.residual, .y_stride = c->hidden});
     pass->exec->ops->row->add(pass->exec, in, pass->scratch.residual, pass->rows * c->hidden, mid);
 }
 
@@ -118,8 +158,14 @@ void ash_attn_block_backward(struct ash_pass *pass, size_t layer, float *grads)
 
     if (pass->opts.recompute == ASH_RECOMPUTE_SELECTIVE) norm_forward(pass, layer, acts->in);
     ash_linear_backward(pass->model, pass->exec, params->param[ASH_ROLE_OUT], params->param[ASH_ROLE_OUT_BIAS],
-                        &(struct ash_linear_io){.rows = pass->rows, .x = acts->attn.out, .x_stride = width, .dy = s->dx,
-                                                .dy_stride = c->hidden, .dx = s->dattn, .dx_stride = width}, grads);
+                        &(struct ash_linear_io){.rows = pass->rows,
+                                                .x = acts->attn.out,
+                                                .x_stride = width,
+                                                .dy = s->dx,
+                                                .dy_stride = c->hidden,
+                                                .dx = s->dattn,
+                                                .dx_stride = width},
+                        grads);
     struct ash_attn_args args = attention_args(pass, layer);
     point_at_batch(pass, layer);
     args.dout = s->dattn;
@@ -131,8 +177,10 @@ void ash_attn_block_backward(struct ash_pass *pass, size_t layer, float *grads)
         pass->exec->memory->zero(s->dv, pass->rows * pass->v_stride * sizeof(float));
     }
     pass->exec->ops->attn->backward(pass->exec, &args);
-    if (c->attn == ASH_ATTN_LATENT) ash_attn_latent_backward(pass, layer, grads);
-    else ash_attn_grouped_backward(pass, layer, grads);
-    ash_norm_block_backward(pass, params->param[ASH_ROLE_NORM1], params->param[ASH_ROLE_NORM1_BIAS], acts->in, &acts->attn.norm,
-                            s->dnorm, true, s->dx, grads);
+    if (c->attn == ASH_ATTN_LATENT)
+        ash_attn_latent_backward(pass, layer, grads);
+    else
+        ash_attn_grouped_backward(pass, layer, grads);
+    ash_norm_block_backward(pass, params->param[ASH_ROLE_NORM1], params->param[ASH_ROLE_NORM1_BIAS], acts->in,
+                            &acts->attn.norm, s->dnorm, true, s->dx, grads);
 }

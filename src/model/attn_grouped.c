@@ -1,7 +1,7 @@
 /* Grouped-query attention's projections: q, k, v as columns of one row, optional per-head norms, rotary positions. */
 #include "model/pass_priv.h"
 
-/* The three projections: their parameters, the column where each starts, and where per-head norms put the raw values. */
+/* A projection: its parameters, and the columns of a row that it fills. */
 struct projection {
     int32_t weight, bias;
     size_t column, width;
@@ -31,11 +31,16 @@ static struct ash_norm_args head_norm_args(struct ash_pass *pass, size_t layer, 
     struct ash_attn_acts *acts = &pass->layers[layer].attn;
     size_t column = key ? c->heads * c->head_dim : 0;
 
-    return (struct ash_norm_args){.rows = pass->rows, .groups = key ? c->kv_heads : c->heads, .cols = c->head_dim,
-                                  .x_stride = (c->heads + c->kv_heads) * c->head_dim, .y_stride = pass->q_stride,
+    return (struct ash_norm_args){.rows = pass->rows,
+                                  .groups = key ? c->kv_heads : c->heads,
+                                  .cols = c->head_dim,
+                                  .x_stride = (c->heads + c->kv_heads) * c->head_dim,
+                                  .y_stride = pass->q_stride,
                                   .x = acts->qk_raw + column,
                                   .weight = ash_model_vector(pass->model, p[key ? ASH_ROLE_K_NORM : ASH_ROLE_Q_NORM]),
-                                  .eps = (float)c->norm_eps, .y = acts->q + column, .rstd = key ? acts->k_rstd : acts->q_rstd};
+                                  .eps = (float)c->norm_eps,
+                                  .y = acts->q + column,
+                                  .rstd = key ? acts->k_rstd : acts->q_rstd};
 }
 
 void ash_attn_grouped_forward(struct ash_pass *pass, size_t layer)
@@ -48,7 +53,9 @@ void ash_attn_grouped_forward(struct ash_pass *pass, size_t layer)
     for (size_t i = 0; i < count; i++) {
         bool raw = c->qk_norm && i < 2;
         ash_linear_forward(pass->model, pass->exec, projections[i].weight, projections[i].bias,
-                           &(struct ash_linear_io){.rows = pass->rows, .x = acts->norm.out, .x_stride = c->hidden,
+                           &(struct ash_linear_io){.rows = pass->rows,
+                                                   .x = acts->norm.out,
+                                                   .x_stride = c->hidden,
                                                    .y = (raw ? acts->qk_raw : acts->q) + projections[i].column,
                                                    .y_stride = raw ? raw_stride : pass->q_stride});
     }
@@ -83,10 +90,14 @@ void ash_attn_grouped_backward(struct ash_pass *pass, size_t layer, float *grads
     for (size_t i = 0; i < count; i++) {
         bool raw = c->qk_norm && i < 2;
         ash_linear_backward(pass->model, pass->exec, projections[i].weight, projections[i].bias,
-                            &(struct ash_linear_io){.rows = pass->rows, .x = acts->norm.out, .x_stride = c->hidden,
+                            &(struct ash_linear_io){.rows = pass->rows,
+                                                    .x = acts->norm.out,
+                                                    .x_stride = c->hidden,
                                                     .dy = (raw ? s->dqk_raw : s->dq) + projections[i].column,
-                                                    .dy_stride = raw ? raw_stride : pass->q_stride, .dx = s->dnorm,
-                                                    .dx_stride = c->hidden, .dx_add = i > 0},
+                                                    .dy_stride = raw ? raw_stride : pass->q_stride,
+                                                    .dx = s->dnorm,
+                                                    .dx_stride = c->hidden,
+                                                    .dx_add = i > 0},
                             grads);
     }
 }

@@ -1,14 +1,23 @@
-/* Latent attention's projections (deepseek): q and kv through low-rank bottlenecks with norms, keys with a part that carries
- * positions and is shared by all heads. Keys and values are expanded per head before attention, in training and serving alike. */
+/* Latent attention's projections (deepseek): q and kv through low-rank bottlenecks with norms, keys with a part that
+ * carries positions and is shared by all heads. Keys and values are expanded per head before attention, in training and
+ * serving alike. */
 #include "model/pass_priv.h"
 
 #define LATENT_NORM_EPS 1e-6f /* the reference library uses its default here, whatever rms_norm_eps says */
 
-static struct ash_norm_args low_norm_args(struct ash_pass *pass, int32_t weight, const float *x, size_t x_stride, size_t cols,
-                                          float *y, float *rstd)
+static struct ash_norm_args low_norm_args(struct ash_pass *pass, int32_t weight, const float *x, size_t x_stride,
+                                          size_t cols, float *y, float *rstd)
 {
-    return (struct ash_norm_args){.rows = pass->rows, .groups = 1, .cols = cols, .x_stride = x_stride, .y_stride = cols, .x = x,
-                                  .weight = ash_model_vector(pass->model, weight), .eps = LATENT_NORM_EPS, .y = y, .rstd = rstd};
+    return (struct ash_norm_args){.rows = pass->rows,
+                                  .groups = 1,
+                                  .cols = cols,
+                                  .x_stride = x_stride,
+                                  .y_stride = cols,
+                                  .x = x,
+                                  .weight = ash_model_vector(pass->model, weight),
+                                  .eps = LATENT_NORM_EPS,
+                                  .y = y,
+                                  .rstd = rstd};
 }
 
 static void linear(struct ash_pass *pass, int32_t weight, int32_t bias, const float *x, size_t in, float *y, size_t out)
@@ -21,8 +30,14 @@ static void linear_back(struct ash_pass *pass, int32_t weight, int32_t bias, con
                         size_t out, float *dx, bool add, float *grads)
 {
     ash_linear_backward(pass->model, pass->exec, weight, bias,
-                        &(struct ash_linear_io){.rows = pass->rows, .x = x, .x_stride = in, .dy = dy, .dy_stride = out,
-                                                .dx = dx, .dx_stride = in, .dx_add = add},
+                        &(struct ash_linear_io){.rows = pass->rows,
+                                                .x = x,
+                                                .x_stride = in,
+                                                .dy = dy,
+                                                .dy_stride = out,
+                                                .dx = dx,
+                                                .dx_stride = in,
+                                                .dx_add = add},
                         grads);
 }
 
@@ -36,20 +51,28 @@ static void forward_q(struct ash_pass *pass, size_t layer)
         linear(pass, p[ASH_ROLE_Q], ASH_NO_PARAM, a->norm.out, c->hidden, a->q, pass->q_stride);
     } else {
         linear(pass, p[ASH_ROLE_Q_DOWN], p[ASH_ROLE_Q_DOWN_BIAS], a->norm.out, c->hidden, a->q_low, c->q_rank);
-        struct ash_norm_args norm = low_norm_args(pass, p[ASH_ROLE_Q_DOWN_NORM], a->q_low, c->q_rank, c->q_rank, a->q_low_norm,
-                                                  a->q_low_rstd);
+        struct ash_norm_args norm =
+            low_norm_args(pass, p[ASH_ROLE_Q_DOWN_NORM], a->q_low, c->q_rank, c->q_rank, a->q_low_norm, a->q_low_rstd);
         pass->exec->ops->norm->rms_forward(pass->exec, &norm);
         linear(pass, p[ASH_ROLE_Q_UP], ASH_NO_PARAM, a->q_low_norm, c->q_rank, a->q, pass->q_stride);
     }
     ash_pass_rope(pass, a->q + c->nope_dim, c->heads, c->head_dim, pass->q_stride, false);
 }
 
-static void copy_blocks(struct ash_pass *pass, size_t cols, const float *src, size_t src_row, size_t src_block, float *dst,
-                        size_t dst_row, size_t dst_block, bool add)
+static void copy_blocks(struct ash_pass *pass, size_t cols, const float *src, size_t src_row, size_t src_block,
+                        float *dst, size_t dst_row, size_t dst_block, bool add)
 {
-    struct ash_copy_args args = {.rows = pass->rows, .blocks = pass->model->config.heads, .cols = cols, .src = src,
-                                 .src_row = src_row, .src_block = src_block, .dst = dst, .dst_dtype = ASH_F32,
-                                 .dst_row = dst_row, .dst_block = dst_block, .add = add};
+    struct ash_copy_args args = {.rows = pass->rows,
+                                 .blocks = pass->model->config.heads,
+                                 .cols = cols,
+                                 .src = src,
+                                 .src_row = src_row,
+                                 .src_block = src_block,
+                                 .dst = dst,
+                                 .dst_dtype = ASH_F32,
+                                 .dst_row = dst_row,
+                                 .dst_block = dst_block,
+                                 .add = add};
 
     pass->exec->ops->row->copy(pass->exec, &args);
 }
@@ -62,13 +85,14 @@ static void forward_kv(struct ash_pass *pass, size_t layer)
     size_t low = c->kv_rank + c->rope_dim, up = c->nope_dim + c->v_dim;
 
     linear(pass, p[ASH_ROLE_KV_DOWN], p[ASH_ROLE_KV_DOWN_BIAS], a->norm.out, c->hidden, a->kv_low, low);
-    struct ash_norm_args norm = low_norm_args(pass, p[ASH_ROLE_KV_DOWN_NORM], a->kv_low, low, c->kv_rank, a->kv_low_norm,
-                                              a->kv_low_rstd);
+    struct ash_norm_args norm =
+        low_norm_args(pass, p[ASH_ROLE_KV_DOWN_NORM], a->kv_low, low, c->kv_rank, a->kv_low_norm, a->kv_low_rstd);
     pass->exec->ops->norm->rms_forward(pass->exec, &norm);
     ash_pass_rope(pass, a->kv_low + c->kv_rank, 1, c->rope_dim, low, false);
     linear(pass, p[ASH_ROLE_KV_UP], ASH_NO_PARAM, a->kv_low_norm, c->kv_rank, a->kv_up, c->heads * up);
     copy_blocks(pass, c->nope_dim, a->kv_up, c->heads * up, up, a->k, pass->k_stride, c->head_dim, false);
-    copy_blocks(pass, c->rope_dim, a->kv_low + c->kv_rank, low, 0, a->k + c->nope_dim, pass->k_stride, c->head_dim, false);
+    copy_blocks(pass, c->rope_dim, a->kv_low + c->kv_rank, low, 0, a->k + c->nope_dim, pass->k_stride, c->head_dim,
+                false);
     copy_blocks(pass, c->v_dim, a->kv_up + c->nope_dim, c->heads * up, up, a->v, pass->v_stride, c->v_dim, false);
 }
 
@@ -96,16 +120,19 @@ static void backward_kv(struct ash_pass *pass, size_t layer, float *grads)
     copy_blocks(pass, c->nope_dim, s->dk, pass->k_stride, c->head_dim, s->dkv_up, c->heads * up, up, false);
     copy_blocks(pass, c->v_dim, s->dv, pass->v_stride, c->v_dim, s->dkv_up + c->nope_dim, c->heads * up, up, false);
     pass->exec->memory->zero(s->dkv_low, pass->rows * low * sizeof(float));
-    copy_blocks(pass, c->rope_dim, s->dk + c->nope_dim, pass->k_stride, c->head_dim, s->dkv_low + c->kv_rank, low, 0, true);
+    copy_blocks(pass, c->rope_dim, s->dk + c->nope_dim, pass->k_stride, c->head_dim, s->dkv_low + c->kv_rank, low, 0,
+                true);
     ash_pass_rope(pass, s->dkv_low + c->kv_rank, 1, c->rope_dim, low, true);
-    linear_back(pass, p[ASH_ROLE_KV_UP], ASH_NO_PARAM, a->kv_low_norm, c->kv_rank, s->dkv_up, c->heads * up, s->dkv_low_norm,
-                false, grads);
-    struct ash_norm_args norm = low_norm_args(pass, p[ASH_ROLE_KV_DOWN_NORM], a->kv_low, low, c->kv_rank, NULL, a->kv_low_rstd);
+    linear_back(pass, p[ASH_ROLE_KV_UP], ASH_NO_PARAM, a->kv_low_norm, c->kv_rank, s->dkv_up, c->heads * up,
+                s->dkv_low_norm, false, grads);
+    struct ash_norm_args norm =
+        low_norm_args(pass, p[ASH_ROLE_KV_DOWN_NORM], a->kv_low, low, c->kv_rank, NULL, a->kv_low_rstd);
     norm.dy = s->dkv_low_norm;
     norm.dx = s->dkv_low;
     norm.dweight = grads + pass->model->params[p[ASH_ROLE_KV_DOWN_NORM]].offset;
     pass->exec->ops->norm->rms_backward(pass->exec, &norm);
-    linear_back(pass, p[ASH_ROLE_KV_DOWN], p[ASH_ROLE_KV_DOWN_BIAS], a->norm.out, c->hidden, s->dkv_low, low, s->dnorm, false, grads);
+    linear_back(pass, p[ASH_ROLE_KV_DOWN], p[ASH_ROLE_KV_DOWN_BIAS], a->norm.out, c->hidden, s->dkv_low, low, s->dnorm,
+                false, grads);
 }
 
 static void backward_q(struct ash_pass *pass, size_t layer, float *grads)
@@ -117,16 +144,20 @@ static void backward_q(struct ash_pass *pass, size_t layer, float *grads)
 
     ash_pass_rope(pass, s->dq + c->nope_dim, c->heads, c->head_dim, pass->q_stride, true);
     if (c->q_rank == 0) {
-        linear_back(pass, p[ASH_ROLE_Q], ASH_NO_PARAM, a->norm.out, c->hidden, s->dq, pass->q_stride, s->dnorm, true, grads);
+        linear_back(pass, p[ASH_ROLE_Q], ASH_NO_PARAM, a->norm.out, c->hidden, s->dq, pass->q_stride, s->dnorm, true,
+                    grads);
         return;
     }
-    linear_back(pass, p[ASH_ROLE_Q_UP], ASH_NO_PARAM, a->q_low_norm, c->q_rank, s->dq, pass->q_stride, s->dq_low_norm, false, grads);
-    struct ash_norm_args norm = low_norm_args(pass, p[ASH_ROLE_Q_DOWN_NORM], a->q_low, c->q_rank, c->q_rank, NULL, a->q_low_rstd);
+    linear_back(pass, p[ASH_ROLE_Q_UP], ASH_NO_PARAM, a->q_low_norm, c->q_rank, s->dq, pass->q_stride, s->dq_low_norm,
+                false, grads);
+    struct ash_norm_args norm =
+        low_norm_args(pass, p[ASH_ROLE_Q_DOWN_NORM], a->q_low, c->q_rank, c->q_rank, NULL, a->q_low_rstd);
     norm.dy = s->dq_low_norm;
     norm.dx = s->dq_low;
     norm.dweight = grads + pass->model->params[p[ASH_ROLE_Q_DOWN_NORM]].offset;
     pass->exec->ops->norm->rms_backward(pass->exec, &norm);
-    linear_back(pass, p[ASH_ROLE_Q_DOWN], p[ASH_ROLE_Q_DOWN_BIAS], a->norm.out, c->hidden, s->dq_low, c->q_rank, s->dnorm, true, grads);
+    linear_back(pass, p[ASH_ROLE_Q_DOWN], p[ASH_ROLE_Q_DOWN_BIAS], a->norm.out, c->hidden, s->dq_low, c->q_rank,
+                s->dnorm, true, grads);
 }
 
 void ash_attn_latent_backward(struct ash_pass *pass, size_t layer, float *grads)

@@ -1,4 +1,5 @@
-/* The cache: keys and values of earlier tokens, one contiguous run per slot and layer, in the precision the model computes in. */
+/* The cache: keys and values of earlier tokens, one contiguous run per slot and layer, in the precision the model
+ * computes in. */
 #include "model/pass_priv.h"
 
 #include <errno.h>
@@ -41,7 +42,8 @@ int ash_cache_open(const struct ash_model *model, size_t slots, size_t max_token
     struct ash_cache *cache;
     int rc;
 
-    if (slots == 0 || max_tokens == 0) return ash_err_set(err, -EINVAL, "a cache needs at least one slot and one token");
+    if (slots == 0 || max_tokens == 0)
+        return ash_err_set(err, -EINVAL, "a cache needs at least one slot and one token");
     if (max_tokens > c->max_positions)
         return ash_err_set(err, -EINVAL, "the model's context is %zu tokens, not %zu", c->max_positions, max_tokens);
     cache = calloc(1, sizeof(*cache));
@@ -53,8 +55,10 @@ int ash_cache_open(const struct ash_model *model, size_t slots, size_t max_token
     cache->k_width = key_width(c);
     cache->v_width = value_width(c);
     size_t runs = c->layers * slots * max_tokens * ash_dtype_bytes(cache->dtype);
-    if ((rc = ash_buffer_init(&cache->keys, &ash_memory_host, runs * cache->k_width, "cached keys", err)) < 0) goto fail;
-    if ((rc = ash_buffer_init(&cache->values, &ash_memory_host, runs * cache->v_width, "cached values", err)) < 0) goto fail;
+    if ((rc = ash_buffer_init(&cache->keys, &ash_memory_host, runs * cache->k_width, "cached keys", err)) < 0)
+        goto fail;
+    if ((rc = ash_buffer_init(&cache->values, &ash_memory_host, runs * cache->v_width, "cached values", err)) < 0)
+        goto fail;
     *cache_out = cache;
     return 0;
 
@@ -71,26 +75,34 @@ void ash_cache_close(struct ash_cache *cache)
     free(cache);
 }
 
-int ash_cache_check(const struct ash_cache *cache, const struct ash_pass *pass, const struct ash_batch *batch, struct ash_err *err)
+int ash_cache_check(const struct ash_cache *cache, const struct ash_pass *pass, const struct ash_batch *batch,
+                    struct ash_err *err)
 {
     if (cache->model != pass->model) return ash_err_set(err, -EINVAL, "the cache belongs to another model");
     if ((cache->dtype == ASH_BF16) != pass->model->round_bf16)
         return ash_err_set(err, -EINVAL, "the cache was opened for another precision");
     for (size_t i = 0; i < batch->doc_count; i++) {
         const struct ash_doc *doc = &batch->docs[i];
-        if (doc->slot >= cache->slots) return ash_err_set(err, -EINVAL, "slot %zu of a cache of %zu", doc->slot, cache->slots);
+        if (doc->slot >= cache->slots)
+            return ash_err_set(err, -EINVAL, "slot %zu of a cache of %zu", doc->slot, cache->slots);
         if (doc->pos > cache->max_tokens || doc->count > cache->max_tokens - doc->pos)
-            return ash_err_set(err, -EOVERFLOW, "the context is full: %zu tokens are wanted, %zu fit", doc->pos + doc->count,
-                               cache->max_tokens);
+            return ash_err_set(err, -EOVERFLOW, "the context is full: %zu tokens are wanted, %zu fit",
+                               doc->pos + doc->count, cache->max_tokens);
     }
     return 0;
 }
 
-static void write_rows(struct ash_pass *pass, const struct ash_doc *doc, const float *src, size_t stride, char *run, size_t width,
-                       enum ash_dtype dtype)
+static void write_rows(struct ash_pass *pass, const struct ash_doc *doc, const float *src, size_t stride, char *run,
+                       size_t width, enum ash_dtype dtype)
 {
-    struct ash_copy_args args = {.rows = doc->count, .blocks = 1, .cols = width, .src = src + doc->row * stride, .src_row = stride,
-                                 .dst = run + doc->pos * width * ash_dtype_bytes(dtype), .dst_dtype = dtype, .dst_row = width};
+    struct ash_copy_args args = {.rows = doc->count,
+                                 .blocks = 1,
+                                 .cols = width,
+                                 .src = src + doc->row * stride,
+                                 .src_row = stride,
+                                 .dst = run + doc->pos * width * ash_dtype_bytes(dtype),
+                                 .dst_dtype = dtype,
+                                 .dst_row = width};
 
     pass->exec->ops->row->copy(pass->exec, &args);
 }
@@ -104,7 +116,8 @@ void ash_cache_write(struct ash_pass *pass, size_t layer)
     for (size_t i = 0; i < pass->batch->doc_count; i++) {
         const struct ash_doc *doc = &pass->batch->docs[i];
         size_t run = (layer * cache->slots + doc->slot) * cache->max_tokens * bytes;
-        char *keys = (char *)cache->keys.data + run * cache->k_width, *values = (char *)cache->values.data + run * cache->v_width;
+        char *keys = (char *)cache->keys.data + run * cache->k_width,
+             *values = (char *)cache->values.data + run * cache->v_width;
         write_rows(pass, doc, acts->k, pass->k_stride, keys, cache->k_width, cache->dtype);
         write_rows(pass, doc, acts->v, pass->v_stride, values, cache->v_width, cache->dtype);
         pass->seqs[i].k = keys;

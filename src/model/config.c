@@ -1,5 +1,5 @@
-/* Reads a config.json into the normalised description: the fields all families share, under any of the names they go by,
- * then what the family adds, then a check that the whole makes sense. */
+/* Reads a config.json into the normalised description: the fields all families share, under any of the names they go
+ * by, then what the family adds, then a check that the whole makes sense. */
 #include "model/config.h"
 
 #include <errno.h>
@@ -20,14 +20,16 @@ int ash_config_size(const json_t *json, const char *key, size_t min, size_t max,
 }
 
 /* The first of two names that is present; for families that renamed a field. */
-static int read_size(const json_t *json, const char *key, const char *other, size_t max, size_t *value, struct ash_err *err)
+static int read_size(const json_t *json, const char *key, const char *other, size_t max, size_t *value,
+                     struct ash_err *err)
 {
     int rc = ash_config_size(json, key, 1, max, value, err);
 
     return rc != 0 || other == NULL ? rc : ash_config_size(json, other, 1, max, value, err);
 }
 
-static int require_size(const json_t *json, const char *key, const char *other, size_t max, size_t *value, struct ash_err *err)
+static int require_size(const json_t *json, const char *key, const char *other, size_t max, size_t *value,
+                        struct ash_err *err)
 {
     int rc = read_size(json, key, other, max, value, err);
 
@@ -35,28 +37,38 @@ static int require_size(const json_t *json, const char *key, const char *other, 
     return rc < 0 ? rc : 0;
 }
 
-int ash_config_act(const json_t *json, const char *key, const char *fallback, enum ash_mlp_kind *kind_out, struct ash_err *err)
+int ash_config_act(const json_t *json, const char *key, const char *fallback, enum ash_mlp_kind *kind_out,
+                   struct ash_err *err)
 {
     const char *name = fallback;
     int rc = ash_json_string(json, key, &name, err);
 
     if (rc < 0) return rc;
-    if (strcmp(name, "silu") == 0 || strcmp(name, "swish") == 0) *kind_out = ASH_MLP_GATED;
-    else if (strcmp(name, "gelu_new") == 0 || strcmp(name, "gelu_pytorch_tanh") == 0) *kind_out = ASH_MLP_GELU_TANH;
-    else if (strcmp(name, "gelu") == 0) *kind_out = ASH_MLP_GELU_ERF;
-    else return ash_err_set(err, -ENOTSUP, "%s '%s' is not supported (silu, gelu, gelu_new are)", key, name);
+    if (strcmp(name, "silu") == 0 || strcmp(name, "swish") == 0)
+        *kind_out = ASH_MLP_GATED;
+    else if (strcmp(name, "gelu_new") == 0 || strcmp(name, "gelu_pytorch_tanh") == 0)
+        *kind_out = ASH_MLP_GELU_TANH;
+    else if (strcmp(name, "gelu") == 0)
+        *kind_out = ASH_MLP_GELU_ERF;
+    else
+        return ash_err_set(err, -ENOTSUP, "%s '%s' is not supported (silu, gelu, gelu_new are)", key, name);
     return 0;
 }
 
 static int read_rope_kind(const char *name, enum ash_rope_kind *kind_out, struct ash_err *err)
 {
     /* dynamic scaling changes nothing up to max_position_embeddings, and beyond that Ashlar does not go */
-    if (strcmp(name, "default") == 0 || strcmp(name, "dynamic") == 0) *kind_out = ASH_ROPE_DEFAULT;
-    else if (strcmp(name, "linear") == 0) *kind_out = ASH_ROPE_LINEAR;
-    else if (strcmp(name, "llama3") == 0) *kind_out = ASH_ROPE_LLAMA3;
-    else if (strcmp(name, "yarn") == 0) *kind_out = ASH_ROPE_YARN;
+    if (strcmp(name, "default") == 0 || strcmp(name, "dynamic") == 0)
+        *kind_out = ASH_ROPE_DEFAULT;
+    else if (strcmp(name, "linear") == 0)
+        *kind_out = ASH_ROPE_LINEAR;
+    else if (strcmp(name, "llama3") == 0)
+        *kind_out = ASH_ROPE_LLAMA3;
+    else if (strcmp(name, "yarn") == 0)
+        *kind_out = ASH_ROPE_YARN;
     else
-        return ash_err_set(err, -ENOTSUP, "rope type '%s' is not supported (default, linear, dynamic, llama3, yarn are)", name);
+        return ash_err_set(err, -ENOTSUP,
+                           "rope type '%s' is not supported (default, linear, dynamic, llama3, yarn are)", name);
     return 0;
 }
 
@@ -69,9 +81,15 @@ static int read_rope(const json_t *json, struct ash_model_config *config, struct
     double partial = 1;
     int rc;
 
-    *rope = (struct ash_rope_config){.kind = ASH_ROPE_DEFAULT, .theta = 10000, .factor = 1, .low_freq_factor = 1,
-                                     .high_freq_factor = 4, .original_positions = (double)config->max_positions,
-                                     .beta_fast = 32, .beta_slow = 1, .truncate = true};
+    *rope = (struct ash_rope_config){.kind = ASH_ROPE_DEFAULT,
+                                     .theta = 10000,
+                                     .factor = 1,
+                                     .low_freq_factor = 1,
+                                     .high_freq_factor = 4,
+                                     .original_positions = (double)config->max_positions,
+                                     .beta_fast = 32,
+                                     .beta_slow = 1,
+                                     .truncate = true};
     if ((rc = ash_json_double(json, "rope_theta", 1e-3, 1e15, &rope->theta, err)) < 0) return rc;
     if ((rc = ash_json_object(json, "rope_scaling", &scaling, err)) < 0) return rc;
     if ((rc = ash_json_object(json, "rope_parameters", &scaling, err)) < 0) return rc;
@@ -129,14 +147,16 @@ static int read_common(const json_t *json, struct ash_model_config *config, stru
 
     if ((rc = require_size(json, "vocab_size", NULL, (size_t)1 << 22, &config->vocab, err)) < 0) return rc;
     if ((rc = require_size(json, "hidden_size", "n_embd", (size_t)1 << 17, &config->hidden, err)) < 0) return rc;
-    if ((rc = require_size(json, "num_hidden_layers", "n_layer", ASH_MODEL_LAYERS_MAX, &config->layers, err)) < 0) return rc;
+    if ((rc = require_size(json, "num_hidden_layers", "n_layer", ASH_MODEL_LAYERS_MAX, &config->layers, err)) < 0)
+        return rc;
     if ((rc = require_size(json, "num_attention_heads", "n_head", 1024, &config->heads, err)) < 0) return rc;
     config->kv_heads = config->heads;
     config->ffn = 4 * config->hidden;
     config->max_positions = 2048;
     if ((rc = read_size(json, "num_key_value_heads", NULL, 1024, &config->kv_heads, err)) < 0) return rc;
     if ((rc = read_size(json, "intermediate_size", "n_inner", (size_t)1 << 20, &config->ffn, err)) < 0) return rc;
-    if ((rc = read_size(json, "max_position_embeddings", "n_positions", (size_t)1 << 27, &config->max_positions, err)) < 0)
+    if ((rc = read_size(json, "max_position_embeddings", "n_positions", (size_t)1 << 27, &config->max_positions, err)) <
+        0)
         return rc;
     config->head_dim = config->hidden / config->heads;
     if ((rc = read_size(json, "head_dim", NULL, ASH_ATTN_HEAD_MAX, &config->head_dim, err)) < 0) return rc;
@@ -152,11 +172,13 @@ static int read_common(const json_t *json, struct ash_model_config *config, stru
 static int check(const struct ash_model_config *config, struct ash_err *err)
 {
     if (config->attn == ASH_ATTN_GROUPED && config->heads % config->kv_heads != 0)
-        return ash_err_set(err, -EINVAL, "%zu attention heads cannot share %zu key-value heads", config->heads, config->kv_heads);
+        return ash_err_set(err, -EINVAL, "%zu attention heads cannot share %zu key-value heads", config->heads,
+                           config->kv_heads);
     if (config->head_dim == 0 || config->head_dim > ASH_ATTN_HEAD_MAX)
         return ash_err_set(err, -EINVAL, "a head of %zu dimensions is not supported (1 to %d are)", config->head_dim,
                            ASH_ATTN_HEAD_MAX);
-    if (config->rope.kind != ASH_ROPE_NONE && (config->attn == ASH_ATTN_LATENT ? config->rope_dim : config->head_dim) % 2 != 0)
+    if (config->rope.kind != ASH_ROPE_NONE &&
+        (config->attn == ASH_ATTN_LATENT ? config->rope_dim : config->head_dim) % 2 != 0)
         return ash_err_set(err, -EINVAL, "rotary positions need an even head dimension, not %zu", config->head_dim);
     for (size_t i = 0; i < config->eos_count; i++)
         if (config->eos[i] < 0) return ash_err_set(err, -EINVAL, "eos_token_id %d is no token", config->eos[i]);

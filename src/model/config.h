@@ -22,7 +22,7 @@ struct ash_rope_config {
     double factor, low_freq_factor, high_freq_factor; /* scaling */
     double original_positions;
     double beta_fast, beta_slow, mscale, mscale_all_dim, attention_factor; /* yarn; attention_factor 0: by formula */
-    bool truncate;                                                         /* yarn: round the correction range to whole dims */
+    bool truncate; /* yarn: round the correction range to whole dims */
     bool interleaved;
 };
 
@@ -44,24 +44,25 @@ struct ash_model_config {
     enum ash_attn_kind attn;
     enum ash_mlp_kind mlp;
     double norm_eps;
-    bool tied;                      /* the output matrix is the embedding */
+    bool tied; /* the output matrix is the embedding */
     bool qkv_bias, out_bias, mlp_bias, qk_norm;
-    bool transposed;                /* matrices are stored [in, out] (gpt2) */
+    bool transposed; /* matrices are stored [in, out] (gpt2) */
     struct ash_rope_config rope;
     struct ash_expert_config expert;
     /* latent attention (deepseek): ranks of the compressed q (0: not compressed) and kv, split of a head */
     size_t q_rank, kv_rank, rope_dim, nope_dim, v_dim;
-    double attn_scale;              /* factor on q.k */
-    bool scale_by_layer;            /* and divided by layer + 1 (a gpt2 option) */
+    double attn_scale;   /* factor on q.k */
+    bool scale_by_layer; /* and divided by layer + 1 (a gpt2 option) */
     double init_std;
     uint8_t sparse[ASH_MODEL_LAYERS_MAX];  /* 1: layer has experts */
     uint32_t window[ASH_MODEL_LAYERS_MAX]; /* sliding window, 0: none */
-    int32_t bos, eos[8];            /* -1: none; eos_count of them */
+    int32_t bos, eos[8];                   /* -1: none; eos_count of them */
     size_t eos_count;
-    json_t *source;                 /* config.json as it was read: written back unchanged with the model */
+    json_t *source; /* config.json as it was read: written back unchanged with the model */
 };
 
-/* Read a config.json (already parsed; referenced, not stolen). Refuses unknown model types and absurd values with a sentence. */
+/* Read a config.json (already parsed; referenced, not stolen). Refuses unknown model types and absurd values with a
+ * sentence. */
 int ash_model_config_parse(const json_t *json, struct ash_model_config *config_out, struct ash_err *err);
 int ash_model_config_load(const char *dir, struct ash_model_config *config_out, struct ash_err *err);
 void ash_model_config_fini(struct ash_model_config *config);

@@ -10,32 +10,40 @@
 
 /* ---- names ------------------------------------------------------------------------------------------------------- */
 
-#define LLAMA_COMMON_NAMES                                                                                                  \
-    [ASH_ROLE_EMBED] = "embed_tokens.weight", [ASH_ROLE_FINAL_NORM] = "norm.weight", [ASH_ROLE_HEAD] = "lm_head.weight",    \
-    [ASH_ROLE_NORM1] = "input_layernorm.weight", [ASH_ROLE_Q] = "self_attn.q_proj.weight",                                  \
-    [ASH_ROLE_Q_BIAS] = "self_attn.q_proj.bias", [ASH_ROLE_K] = "self_attn.k_proj.weight",                                  \
-    [ASH_ROLE_K_BIAS] = "self_attn.k_proj.bias", [ASH_ROLE_V] = "self_attn.v_proj.weight",                                  \
-    [ASH_ROLE_V_BIAS] = "self_attn.v_proj.bias", [ASH_ROLE_Q_NORM] = "self_attn.q_norm.weight",                             \
-    [ASH_ROLE_K_NORM] = "self_attn.k_norm.weight", [ASH_ROLE_OUT] = "self_attn.o_proj.weight",                              \
-    [ASH_ROLE_OUT_BIAS] = "self_attn.o_proj.bias", [ASH_ROLE_NORM2] = "post_attention_layernorm.weight"
+#define LLAMA_COMMON_NAMES                                                                                             \
+    [ASH_ROLE_EMBED] = "embed_tokens.weight", [ASH_ROLE_FINAL_NORM] = "norm.weight",                                   \
+    [ASH_ROLE_HEAD] = "lm_head.weight", [ASH_ROLE_NORM1] = "input_layernorm.weight",                                   \
+    [ASH_ROLE_Q] = "self_attn.q_proj.weight", [ASH_ROLE_Q_BIAS] = "self_attn.q_proj.bias",                             \
+    [ASH_ROLE_K] = "self_attn.k_proj.weight", [ASH_ROLE_K_BIAS] = "self_attn.k_proj.bias",                             \
+    [ASH_ROLE_V] = "self_attn.v_proj.weight", [ASH_ROLE_V_BIAS] = "self_attn.v_proj.bias",                             \
+    [ASH_ROLE_Q_NORM] = "self_attn.q_norm.weight", [ASH_ROLE_K_NORM] = "self_attn.k_norm.weight",                      \
+    [ASH_ROLE_OUT] = "self_attn.o_proj.weight", [ASH_ROLE_OUT_BIAS] = "self_attn.o_proj.bias",                         \
+    [ASH_ROLE_NORM2] = "post_attention_layernorm.weight"
 
 static const char *const llama_names[ASH_ROLE_COUNT] = {
     LLAMA_COMMON_NAMES,
-    [ASH_ROLE_GATE] = "mlp.gate_proj.weight", [ASH_ROLE_GATE_BIAS] = "mlp.gate_proj.bias",
-    [ASH_ROLE_UP] = "mlp.up_proj.weight", [ASH_ROLE_UP_BIAS] = "mlp.up_proj.bias",
-    [ASH_ROLE_DOWN] = "mlp.down_proj.weight", [ASH_ROLE_DOWN_BIAS] = "mlp.down_proj.bias",
-    [ASH_ROLE_ROUTER] = "mlp.gate.weight", [ASH_ROLE_ROUTER_BIAS] = "mlp.gate.e_score_correction_bias",
+    [ASH_ROLE_GATE] = "mlp.gate_proj.weight",
+    [ASH_ROLE_GATE_BIAS] = "mlp.gate_proj.bias",
+    [ASH_ROLE_UP] = "mlp.up_proj.weight",
+    [ASH_ROLE_UP_BIAS] = "mlp.up_proj.bias",
+    [ASH_ROLE_DOWN] = "mlp.down_proj.weight",
+    [ASH_ROLE_DOWN_BIAS] = "mlp.down_proj.bias",
+    [ASH_ROLE_ROUTER] = "mlp.gate.weight",
+    [ASH_ROLE_ROUTER_BIAS] = "mlp.gate.e_score_correction_bias",
     [ASH_ROLE_SHARED_GATE] = "mlp.shared_experts.gate_proj.weight",
     [ASH_ROLE_SHARED_UP] = "mlp.shared_experts.up_proj.weight",
     [ASH_ROLE_SHARED_DOWN] = "mlp.shared_experts.down_proj.weight",
     [ASH_ROLE_EXPERT_GATE] = "mlp.experts.%zu.gate_proj.weight",
     [ASH_ROLE_EXPERT_UP] = "mlp.experts.%zu.up_proj.weight",
     [ASH_ROLE_EXPERT_DOWN] = "mlp.experts.%zu.down_proj.weight",
-    [ASH_ROLE_Q_DOWN] = "self_attn.q_a_proj.weight", [ASH_ROLE_Q_DOWN_BIAS] = "self_attn.q_a_proj.bias",
-    [ASH_ROLE_Q_DOWN_NORM] = "self_attn.q_a_layernorm.weight", [ASH_ROLE_Q_UP] = "self_attn.q_b_proj.weight",
+    [ASH_ROLE_Q_DOWN] = "self_attn.q_a_proj.weight",
+    [ASH_ROLE_Q_DOWN_BIAS] = "self_attn.q_a_proj.bias",
+    [ASH_ROLE_Q_DOWN_NORM] = "self_attn.q_a_layernorm.weight",
+    [ASH_ROLE_Q_UP] = "self_attn.q_b_proj.weight",
     [ASH_ROLE_KV_DOWN] = "self_attn.kv_a_proj_with_mqa.weight",
     [ASH_ROLE_KV_DOWN_BIAS] = "self_attn.kv_a_proj_with_mqa.bias",
-    [ASH_ROLE_KV_DOWN_NORM] = "self_attn.kv_a_layernorm.weight", [ASH_ROLE_KV_UP] = "self_attn.kv_b_proj.weight",
+    [ASH_ROLE_KV_DOWN_NORM] = "self_attn.kv_a_layernorm.weight",
+    [ASH_ROLE_KV_UP] = "self_attn.kv_b_proj.weight",
 };
 
 static const char *const mixtral_names[ASH_ROLE_COUNT] = {
@@ -47,14 +55,15 @@ static const char *const mixtral_names[ASH_ROLE_COUNT] = {
 };
 
 static const char *const gpt2_names[ASH_ROLE_COUNT] = {
-    [ASH_ROLE_EMBED] = "wte.weight", [ASH_ROLE_POSITION] = "wpe.weight", [ASH_ROLE_FINAL_NORM] = "ln_f.weight",
-    [ASH_ROLE_FINAL_NORM_BIAS] = "ln_f.bias", [ASH_ROLE_HEAD] = "lm_head.weight",
-    [ASH_ROLE_NORM1] = "ln_1.weight", [ASH_ROLE_NORM1_BIAS] = "ln_1.bias",
-    [ASH_ROLE_QKV] = "attn.c_attn.weight", [ASH_ROLE_QKV_BIAS] = "attn.c_attn.bias",
-    [ASH_ROLE_OUT] = "attn.c_proj.weight", [ASH_ROLE_OUT_BIAS] = "attn.c_proj.bias",
-    [ASH_ROLE_NORM2] = "ln_2.weight", [ASH_ROLE_NORM2_BIAS] = "ln_2.bias",
-    [ASH_ROLE_UP] = "mlp.c_fc.weight", [ASH_ROLE_UP_BIAS] = "mlp.c_fc.bias",
-    [ASH_ROLE_DOWN] = "mlp.c_proj.weight", [ASH_ROLE_DOWN_BIAS] = "mlp.c_proj.bias",
+    [ASH_ROLE_EMBED] = "wte.weight",          [ASH_ROLE_POSITION] = "wpe.weight",
+    [ASH_ROLE_FINAL_NORM] = "ln_f.weight",    [ASH_ROLE_FINAL_NORM_BIAS] = "ln_f.bias",
+    [ASH_ROLE_HEAD] = "lm_head.weight",       [ASH_ROLE_NORM1] = "ln_1.weight",
+    [ASH_ROLE_NORM1_BIAS] = "ln_1.bias",      [ASH_ROLE_QKV] = "attn.c_attn.weight",
+    [ASH_ROLE_QKV_BIAS] = "attn.c_attn.bias", [ASH_ROLE_OUT] = "attn.c_proj.weight",
+    [ASH_ROLE_OUT_BIAS] = "attn.c_proj.bias", [ASH_ROLE_NORM2] = "ln_2.weight",
+    [ASH_ROLE_NORM2_BIAS] = "ln_2.bias",      [ASH_ROLE_UP] = "mlp.c_fc.weight",
+    [ASH_ROLE_UP_BIAS] = "mlp.c_fc.bias",     [ASH_ROLE_DOWN] = "mlp.c_proj.weight",
+    [ASH_ROLE_DOWN_BIAS] = "mlp.c_proj.bias",
 };
 
 /* ---- helpers of the readers -------------------------------------------------------------------------------------- */
@@ -75,7 +84,8 @@ static int read_attention_bias(const json_t *json, struct ash_model_config *conf
     return rc;
 }
 
-/* qwen: a window only where use_sliding_window says so, in the layers that layer_types lists or from max_window_layers on. */
+/* qwen: a window only where use_sliding_window says so, in the layers that layer_types lists or from max_window_layers
+ * on. */
 static int read_qwen_window(const json_t *json, struct ash_model_config *config, struct ash_err *err)
 {
     const json_t *types = NULL;
@@ -89,7 +99,8 @@ static int read_qwen_window(const json_t *json, struct ash_model_config *config,
     if ((rc = ash_config_size(json, "max_window_layers", 0, ASH_MODEL_LAYERS_MAX, &first, err)) < 0) return rc;
     if ((rc = ash_json_array(json, "layer_types", &types, err)) < 0) return rc;
     if (rc == 1 && json_array_size(types) != config->layers)
-        return ash_err_set(err, -EINVAL, "layer_types has %zu entries for %zu layers", json_array_size(types), config->layers);
+        return ash_err_set(err, -EINVAL, "layer_types has %zu entries for %zu layers", json_array_size(types),
+                           config->layers);
     for (size_t i = 0; i < config->layers; i++) {
         const char *type = types != NULL ? json_string_value(json_array_get(types, i)) : NULL;
         bool sliding = type != NULL ? strcmp(type, "sliding_attention") == 0 : i >= first;
@@ -99,7 +110,8 @@ static int read_qwen_window(const json_t *json, struct ash_model_config *config,
 }
 
 /* mistral, mixtral, qwen3_moe: one window for all layers. fallback 0: none unless the file says so. */
-static int read_uniform_window(const json_t *json, size_t fallback, struct ash_model_config *config, struct ash_err *err)
+static int read_uniform_window(const json_t *json, size_t fallback, struct ash_model_config *config,
+                               struct ash_err *err)
 {
     size_t window = json_is_null(json_object_get(json, "sliding_window")) ? 0 : fallback;
     int rc = ash_config_size(json, "sliding_window", 1, UINT32_MAX, &window, err);
@@ -120,10 +132,13 @@ static int read_experts(const json_t *json, size_t experts, size_t choices, size
     expert->ffn = ffn;
     expert->groups = expert->top_groups = 1;
     expert->scale = 1;
-    if ((rc = ash_config_size(json, "num_local_experts", 1, ASH_ROUTE_EXPERTS_MAX, &expert->experts, err)) < 0) return rc;
+    if ((rc = ash_config_size(json, "num_local_experts", 1, ASH_ROUTE_EXPERTS_MAX, &expert->experts, err)) < 0)
+        return rc;
     if ((rc = ash_config_size(json, "num_experts", 1, ASH_ROUTE_EXPERTS_MAX, &expert->experts, err)) < 0) return rc;
-    if ((rc = ash_config_size(json, "n_routed_experts", 1, ASH_ROUTE_EXPERTS_MAX, &expert->experts, err)) < 0) return rc;
-    if ((rc = ash_config_size(json, "num_experts_per_tok", 1, ASH_ROUTE_CHOICES_MAX, &expert->choices, err)) < 0) return rc;
+    if ((rc = ash_config_size(json, "n_routed_experts", 1, ASH_ROUTE_EXPERTS_MAX, &expert->experts, err)) < 0)
+        return rc;
+    if ((rc = ash_config_size(json, "num_experts_per_tok", 1, ASH_ROUTE_CHOICES_MAX, &expert->choices, err)) < 0)
+        return rc;
     if ((rc = ash_config_size(json, ffn_key, 1, (size_t)1 << 20, &expert->ffn, err)) < 0) return rc;
     if (expert->choices > expert->experts)
         return ash_err_set(err, -EINVAL, "num_experts_per_tok is %zu but there are only %zu experts", expert->choices,
@@ -245,14 +260,15 @@ static int read_deepseek_v3(const json_t *json, struct ash_model_config *config,
     if ((rc = ash_json_bool(json, "norm_topk_prob", &expert->normalize, err)) < 0) return rc;
     if ((rc = ash_json_double(json, "routed_scaling_factor", 0, 1e6, &expert->scale, err)) < 0) return rc;
     if ((rc = ash_config_size(json, "n_shared_experts", 0, 64, &shared, err)) < 0) return rc;
-    if ((rc = ash_config_size(json, "first_k_dense_replace", 0, ASH_MODEL_LAYERS_MAX, &first_sparse, err)) < 0) return rc;
+    if ((rc = ash_config_size(json, "first_k_dense_replace", 0, ASH_MODEL_LAYERS_MAX, &first_sparse, err)) < 0)
+        return rc;
     expert->shared_ffn = shared * expert->ffn;
     if (expert->experts % expert->groups != 0 || expert->top_groups > expert->groups)
-        return ash_err_set(err, -EINVAL, "%zu experts do not fall into %zu groups of which %zu are chosen", expert->experts,
-                           expert->groups, expert->top_groups);
+        return ash_err_set(err, -EINVAL, "%zu experts do not fall into %zu groups of which %zu are chosen",
+                           expert->experts, expert->groups, expert->top_groups);
     if (expert->choices > expert->experts / expert->groups * expert->top_groups)
-        return ash_err_set(err, -EINVAL, "num_experts_per_tok is %zu but %zu groups hold only %zu experts", expert->choices,
-                           expert->top_groups, expert->experts / expert->groups * expert->top_groups);
+        return ash_err_set(err, -EINVAL, "num_experts_per_tok is %zu but %zu groups hold only %zu experts",
+                           expert->choices, expert->top_groups, expert->experts / expert->groups * expert->top_groups);
     for (size_t i = first_sparse; i < config->layers; i++)
         config->sparse[i] = 1;
     return 0;

@@ -7,21 +7,51 @@
 
 /* What a tensor is for. The first group exists once, the second per layer, the third per expert of a layer. */
 enum ash_role {
-    ASH_ROLE_EMBED, ASH_ROLE_POSITION, ASH_ROLE_FINAL_NORM, ASH_ROLE_FINAL_NORM_BIAS, ASH_ROLE_HEAD,
+    ASH_ROLE_EMBED,
+    ASH_ROLE_POSITION,
+    ASH_ROLE_FINAL_NORM,
+    ASH_ROLE_FINAL_NORM_BIAS,
+    ASH_ROLE_HEAD,
 
-    ASH_ROLE_NORM1, ASH_ROLE_NORM1_BIAS,
-    ASH_ROLE_QKV, ASH_ROLE_QKV_BIAS, /* fused (gpt2) */
-    ASH_ROLE_Q, ASH_ROLE_Q_BIAS, ASH_ROLE_K, ASH_ROLE_K_BIAS, ASH_ROLE_V, ASH_ROLE_V_BIAS,
-    ASH_ROLE_Q_NORM, ASH_ROLE_K_NORM,
-    ASH_ROLE_Q_DOWN, ASH_ROLE_Q_DOWN_BIAS, ASH_ROLE_Q_DOWN_NORM, ASH_ROLE_Q_UP, /* latent attention */
-    ASH_ROLE_KV_DOWN, ASH_ROLE_KV_DOWN_BIAS, ASH_ROLE_KV_DOWN_NORM, ASH_ROLE_KV_UP,
-    ASH_ROLE_OUT, ASH_ROLE_OUT_BIAS,
-    ASH_ROLE_NORM2, ASH_ROLE_NORM2_BIAS,
-    ASH_ROLE_GATE, ASH_ROLE_GATE_BIAS, ASH_ROLE_UP, ASH_ROLE_UP_BIAS, ASH_ROLE_DOWN, ASH_ROLE_DOWN_BIAS,
-    ASH_ROLE_ROUTER, ASH_ROLE_ROUTER_BIAS,
-    ASH_ROLE_SHARED_GATE, ASH_ROLE_SHARED_UP, ASH_ROLE_SHARED_DOWN,
+    ASH_ROLE_NORM1,
+    ASH_ROLE_NORM1_BIAS,
+    ASH_ROLE_QKV,
+    ASH_ROLE_QKV_BIAS, /* fused (gpt2) */
+    ASH_ROLE_Q,
+    ASH_ROLE_Q_BIAS,
+    ASH_ROLE_K,
+    ASH_ROLE_K_BIAS,
+    ASH_ROLE_V,
+    ASH_ROLE_V_BIAS,
+    ASH_ROLE_Q_NORM,
+    ASH_ROLE_K_NORM,
+    ASH_ROLE_Q_DOWN,
+    ASH_ROLE_Q_DOWN_BIAS,
+    ASH_ROLE_Q_DOWN_NORM,
+    ASH_ROLE_Q_UP, /* latent attention */
+    ASH_ROLE_KV_DOWN,
+    ASH_ROLE_KV_DOWN_BIAS,
+    ASH_ROLE_KV_DOWN_NORM,
+    ASH_ROLE_KV_UP,
+    ASH_ROLE_OUT,
+    ASH_ROLE_OUT_BIAS,
+    ASH_ROLE_NORM2,
+    ASH_ROLE_NORM2_BIAS,
+    ASH_ROLE_GATE,
+    ASH_ROLE_GATE_BIAS,
+    ASH_ROLE_UP,
+    ASH_ROLE_UP_BIAS,
+    ASH_ROLE_DOWN,
+    ASH_ROLE_DOWN_BIAS,
+    ASH_ROLE_ROUTER,
+    ASH_ROLE_ROUTER_BIAS,
+    ASH_ROLE_SHARED_GATE,
+    ASH_ROLE_SHARED_UP,
+    ASH_ROLE_SHARED_DOWN,
 
-    ASH_ROLE_EXPERT_GATE, ASH_ROLE_EXPERT_UP, ASH_ROLE_EXPERT_DOWN,
+    ASH_ROLE_EXPERT_GATE,
+    ASH_ROLE_EXPERT_UP,
+    ASH_ROLE_EXPERT_DOWN,
     ASH_ROLE_COUNT
 };
 
@@ -40,6 +70,7 @@ const struct ash_family *ash_family_find(const char *type);
 
 /* config.c: shared by the families' readers. An absent key keeps *value. */
 int ash_config_size(const json_t *json, const char *key, size_t min, size_t max, size_t *value, struct ash_err *err);
-int ash_config_act(const json_t *json, const char *key, const char *fallback, enum ash_mlp_kind *kind_out, struct ash_err *err);
+int ash_config_act(const json_t *json, const char *key, const char *fallback, enum ash_mlp_kind *kind_out,
+                   struct ash_err *err);
 
 #endif

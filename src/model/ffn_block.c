@@ -10,8 +10,10 @@ void ash_ffn_activate(struct ash_pass *pass, const struct ash_ffn_acts *acts, si
 {
     const struct ash_act_ops *act = pass->exec->ops->act;
 
-    if (acts->gate != NULL) act->swiglu_forward(pass->exec, acts->gate, acts->up, count, acts->hidden);
-    else act->gelu_forward(pass->exec, gelu_kind(pass), acts->up, count, acts->hidden);
+    if (acts->gate != NULL)
+        act->swiglu_forward(pass->exec, acts->gate, acts->up, count, acts->hidden);
+    else
+        act->gelu_forward(pass->exec, gelu_kind(pass), acts->up, count, acts->hidden);
 }
 
 void ash_ffn_forward(struct ash_pass *pass, const struct ash_ffn_params *params, size_t rows, const float *x,
@@ -20,38 +22,58 @@ void ash_ffn_forward(struct ash_pass *pass, const struct ash_ffn_params *params,
     size_t hidden = pass->model->config.hidden;
 
     if (acts->gate != NULL)
-        ash_linear_forward(pass->model, pass->exec, params->gate, params->gate_bias,
-                           &(struct ash_linear_io){.rows = rows, .x = x, .x_stride = hidden, .y = acts->gate, .y_stride = width});
-    ash_linear_forward(pass->model, pass->exec, params->up, params->up_bias,
-                       &(struct ash_linear_io){.rows = rows, .x = x, .x_stride = hidden, .y = acts->up, .y_stride = width});
+        ash_linear_forward(
+            pass->model, pass->exec, params->gate, params->gate_bias,
+            &(struct ash_linear_io){.rows = rows, .x = x, .x_stride = hidden, .y = acts->gate, .y_stride = width});
+    ash_linear_forward(
+        pass->model, pass->exec, params->up, params->up_bias,
+        &(struct ash_linear_io){.rows = rows, .x = x, .x_stride = hidden, .y = acts->up, .y_stride = width});
     ash_ffn_activate(pass, acts, rows * width);
-    ash_linear_forward(pass->model, pass->exec, params->down, params->down_bias,
-                       &(struct ash_linear_io){.rows = rows, .x = acts->hidden, .x_stride = width, .y = y, .y_stride = hidden});
+    ash_linear_forward(
+        pass->model, pass->exec, params->down, params->down_bias,
+        &(struct ash_linear_io){.rows = rows, .x = acts->hidden, .x_stride = width, .y = y, .y_stride = hidden});
 }
 
 void ash_ffn_backward(struct ash_pass *pass, const struct ash_ffn_params *params, size_t rows, const float *x,
-                      const struct ash_ffn_acts *acts, const struct ash_ffn_acts *dacts, size_t width, const float *dy, float *dx,
-                      bool dx_add, float *grads)
+                      const struct ash_ffn_acts *acts, const struct ash_ffn_acts *dacts, size_t width, const float *dy,
+                      float *dx, bool dx_add, float *grads)
 {
     const struct ash_act_ops *act = pass->exec->ops->act;
     size_t hidden = pass->model->config.hidden;
 
     ash_linear_backward(pass->model, pass->exec, params->down, params->down_bias,
-                        &(struct ash_linear_io){.rows = rows, .x = acts->hidden, .x_stride = width, .dy = dy,
-                                                .dy_stride = hidden, .dx = dacts->hidden, .dx_stride = width},
+                        &(struct ash_linear_io){.rows = rows,
+                                                .x = acts->hidden,
+                                                .x_stride = width,
+                                                .dy = dy,
+                                                .dy_stride = hidden,
+                                                .dx = dacts->hidden,
+                                                .dx_stride = width},
                         grads);
     if (acts->gate != NULL) {
         act->swiglu_backward(pass->exec, acts->gate, acts->up, dacts->hidden, rows * width, dacts->gate, dacts->up);
         ash_linear_backward(pass->model, pass->exec, params->gate, params->gate_bias,
-                            &(struct ash_linear_io){.rows = rows, .x = x, .x_stride = hidden, .dy = dacts->gate,
-                                                    .dy_stride = width, .dx = dx, .dx_stride = hidden, .dx_add = dx_add},
+                            &(struct ash_linear_io){.rows = rows,
+                                                    .x = x,
+                                                    .x_stride = hidden,
+                                                    .dy = dacts->gate,
+                                                    .dy_stride = width,
+                                                    .dx = dx,
+                                                    .dx_stride = hidden,
+                                                    .dx_add = dx_add},
                             grads);
     } else {
         act->gelu_backward(pass->exec, gelu_kind(pass), acts->up, dacts->hidden, rows * width, dacts->up);
     }
     ash_linear_backward(pass->model, pass->exec, params->up, params->up_bias,
-                        &(struct ash_linear_io){.rows = rows, .x = x, .x_stride = hidden, .dy = dacts->up, .dy_stride = width,
-                                                .dx = dx, .dx_stride = hidden, .dx_add = dx_add || acts->gate != NULL},
+                        &(struct ash_linear_io){.rows = rows,
+                                                .x = x,
+                                                .x_stride = hidden,
+                                                .dy = dacts->up,
+                                                .dy_stride = width,
+                                                .dx = dx,
+                                                .dx_stride = hidden,
+                                                .dx_add = dx_add || acts->gate != NULL},
                         grads);
 }
 
@@ -59,15 +81,17 @@ void ash_ffn_backward(struct ash_pass *pass, const struct ash_ffn_params *params
 
 static struct ash_ffn_params dense_params(const struct ash_layer *layer)
 {
-    return (struct ash_ffn_params){layer->param[ASH_ROLE_GATE], layer->param[ASH_ROLE_GATE_BIAS], layer->param[ASH_ROLE_UP],
-                                   layer->param[ASH_ROLE_UP_BIAS], layer->param[ASH_ROLE_DOWN], layer->param[ASH_ROLE_DOWN_BIAS]};
+    return (struct ash_ffn_params){layer->param[ASH_ROLE_GATE], layer->param[ASH_ROLE_GATE_BIAS],
+                                   layer->param[ASH_ROLE_UP],   layer->param[ASH_ROLE_UP_BIAS],
+                                   layer->param[ASH_ROLE_DOWN], layer->param[ASH_ROLE_DOWN_BIAS]};
 }
 
 static void norm_forward(struct ash_pass *pass, size_t layer, const float *mid)
 {
     const struct ash_layer *params = &pass->model->layers[layer];
 
-    ash_norm_block_forward(pass, params->param[ASH_ROLE_NORM2], params->param[ASH_ROLE_NORM2_BIAS], mid, &pass->layers[layer].ffn_norm);
+    ash_norm_block_forward(pass, params->param[ASH_ROLE_NORM2], params->param[ASH_ROLE_NORM2_BIAS], mid,
+                           &pass->layers[layer].ffn_norm);
 }
 
 void ash_ffn_block_forward(struct ash_pass *pass, size_t layer, const float *mid, float *out)
@@ -99,8 +123,9 @@ void ash_ffn_block_backward(struct ash_pass *pass, size_t layer, float *grads)
     } else {
         struct ash_ffn_params params = dense_params(layer_params);
         if (pass->opts.recompute == ASH_RECOMPUTE_SELECTIVE) ash_ffn_activate(pass, &acts->ffn, pass->rows * c->ffn);
-        ash_ffn_backward(pass, &params, pass->rows, acts->ffn_norm.out, &acts->ffn, &s->dffn, c->ffn, s->dx, s->dnorm, false, grads);
+        ash_ffn_backward(pass, &params, pass->rows, acts->ffn_norm.out, &acts->ffn, &s->dffn, c->ffn, s->dx, s->dnorm,
+                         false, grads);
     }
-    ash_norm_block_backward(pass, layer_params->param[ASH_ROLE_NORM2], layer_params->param[ASH_ROLE_NORM2_BIAS], acts->mid,
-                            &acts->ffn_norm, s->dnorm, true, s->dx, grads);
+    ash_norm_block_backward(pass, layer_params->param[ASH_ROLE_NORM2], layer_params->param[ASH_ROLE_NORM2_BIAS],
+                            acts->mid, &acts->ffn_norm, s->dnorm, true, s->dx, grads);
 }

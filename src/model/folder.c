@@ -1,4 +1,5 @@
-/* A model's folder: finds each parameter in the mapped files, and writes weights, config.json and generation_config.json. */
+/* A model's folder: finds each parameter in the mapped files, and writes weights, config.json and
+ * generation_config.json. */
 #include "model/folder_priv.h"
 
 #include <errno.h>
@@ -57,11 +58,13 @@ static int bind_param(struct ash_model *model, struct ash_param *param, const ch
     if (view->dtype != ASH_F32 && view->dtype != ASH_BF16 && view->dtype != ASH_F16)
         return ash_err_set(err, -ENOTSUP, "%s: tensor '%s' is %s; F32, BF16 and F16 can be used", dir, param->name,
                            ash_dtype_name(view->dtype));
-    if (view->dim_count != param->dim_count || memcmp(view->dims, param->dims, (size_t)param->dim_count * sizeof(size_t)) != 0) {
+    if (view->dim_count != param->dim_count ||
+        memcmp(view->dims, param->dims, (size_t)param->dim_count * sizeof(size_t)) != 0) {
         char found[128], wanted[128];
         format_shape(view->dims, view->dim_count, found, sizeof(found));
         format_shape(param->dims, param->dim_count, wanted, sizeof(wanted));
-        return ash_err_set(err, -EINVAL, "%s: tensor '%s' is %s but config.json makes it %s", dir, param->name, found, wanted);
+        return ash_err_set(err, -EINVAL, "%s: tensor '%s' is %s but config.json makes it %s", dir, param->name, found,
+                           wanted);
     }
     param->data = view->data;
     param->dtype = view->dtype;
@@ -173,11 +176,14 @@ int ash_model_save(const struct ash_model *model, const char *dir, enum ash_dtyp
     if (specs == NULL) return ash_err_set(err, -ENOMEM, "out of memory for the list of tensors");
     for (size_t i = 0; i < model->param_count; i++) {
         const struct ash_param *param = &model->params[i];
-        specs[i] = (struct ash_tensor_spec){.name = param->name, .dtype = dtype, .dim_count = param->dim_count,
+        specs[i] = (struct ash_tensor_spec){.name = param->name,
+                                            .dtype = dtype,
+                                            .dim_count = param->dim_count,
                                             .dims = {param->dims[0], param->dims[1]}};
     }
     rc = ash_dir_make(dir, err);
-    if (rc == 0) rc = ash_safetensors_write_folder(dir, specs, model->param_count, max_shard_bytes, fill_tensor, &writer, err);
+    if (rc == 0)
+        rc = ash_safetensors_write_folder(dir, specs, model->param_count, max_shard_bytes, fill_tensor, &writer, err);
     if (rc == 0) rc = save_config(model, dir, dtype, err);
     if (rc == 0) rc = save_generation_config(model, dir, err);
     free(specs);

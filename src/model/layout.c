@@ -35,9 +35,12 @@ static bool is_kept(const struct ash_pass *pass, enum ash_keep keep)
 {
     if (!pass->opts.backward) return false;
     switch (pass->opts.recompute) {
-    case ASH_RECOMPUTE_NONE: return true;
-    case ASH_RECOMPUTE_SELECTIVE: return keep != ASH_KEEP_CHEAP;
-    default: return keep == ASH_KEEP_INPUT;
+    case ASH_RECOMPUTE_NONE:
+        return true;
+    case ASH_RECOMPUTE_SELECTIVE:
+        return keep != ASH_KEEP_CHEAP;
+    default:
+        return keep == ASH_KEEP_INPUT;
     }
 }
 
@@ -92,7 +95,8 @@ static void lay_latent(struct layout *l, struct ash_attn_acts *a)
     a->kv_low = take(l, ASH_KEEP_COSTLY, l->rows * (c->kv_rank + c->rope_dim));
     a->kv_low_norm = take(l, ASH_KEEP_COSTLY, l->rows * c->kv_rank);
     a->kv_low_rstd = take(l, ASH_KEEP_COSTLY, l->rows);
-    a->kv_up = place(&l->shared, l->rows * c->heads * (c->nope_dim + c->v_dim) * sizeof(float)); /* copied into k and v */
+    a->kv_up =
+        place(&l->shared, l->rows * c->heads * (c->nope_dim + c->v_dim) * sizeof(float)); /* copied into k and v */
 }
 
 static void lay_ffn(struct layout *l, struct ash_ffn_acts *ffn, size_t rows, size_t width)
@@ -129,13 +133,17 @@ static void lay_layer(struct layout *l, size_t index)
     acts->in = take(l, ASH_KEEP_INPUT, l->rows * c->hidden);
     acts->mid = pass->opts.backward ? take(l, ASH_KEEP_COSTLY, l->rows * c->hidden) : acts->in;
     lay_norm(l, &acts->attn.norm);
-    if (c->attn == ASH_ATTN_LATENT) lay_latent(l, &acts->attn);
-    else lay_grouped(l, &acts->attn);
+    if (c->attn == ASH_ATTN_LATENT)
+        lay_latent(l, &acts->attn);
+    else
+        lay_grouped(l, &acts->attn);
     acts->attn.out = take(l, ASH_KEEP_COSTLY, l->rows * c->heads * pass->v_dim);
     acts->attn.lse = pass->opts.backward ? take(l, ASH_KEEP_COSTLY, l->rows * c->heads) : NULL;
     lay_norm(l, &acts->ffn_norm);
-    if (c->sparse[index]) lay_moe(l, &acts->moe);
-    else lay_ffn(l, &acts->ffn, l->rows, c->ffn);
+    if (c->sparse[index])
+        lay_moe(l, &acts->moe);
+    else
+        lay_ffn(l, &acts->ffn, l->rows, c->ffn);
     if (l->shared.used_bytes > l->shared_peak) l->shared_peak = l->shared.used_bytes;
     l->shared.used_bytes = shared_start;
 }
@@ -230,9 +238,12 @@ int ash_pass_layout(struct ash_pass *pass, struct ash_err *err)
 
     set_strides(pass);
     lay_all(&measure);
-    rc = ash_buffer_init(&pass->memory, pass->exec->memory, measure.kept.used_bytes + measure.shared_peak, "activations", err);
+    rc = ash_buffer_init(&pass->memory, pass->exec->memory, measure.kept.used_bytes + measure.shared_peak,
+                         "activations", err);
     if (rc < 0) return rc;
-    struct layout real = {.pass = pass, .rows = pass->opts.max_rows, .kept.base = pass->memory.data,
+    struct layout real = {.pass = pass,
+                          .rows = pass->opts.max_rows,
+                          .kept.base = pass->memory.data,
                           .shared.base = (char *)pass->memory.data + measure.kept.used_bytes};
     lay_all(&real);
     return 0;

@@ -63,7 +63,8 @@ static int open_vectors(struct ash_model *model, struct ash_err *err)
     if (model->vector_offset == NULL) return ash_err_set(err, -ENOMEM, "out of memory for the list of parameters");
     for (size_t i = 0; i < model->param_count; i++) {
         model->vector_offset[i] = total;
-        if (!model->params[i].matrix) total += (model->params[i].count + ASH_PARAM_ALIGN - 1) / ASH_PARAM_ALIGN * ASH_PARAM_ALIGN;
+        if (!model->params[i].matrix)
+            total += (model->params[i].count + ASH_PARAM_ALIGN - 1) / ASH_PARAM_ALIGN * ASH_PARAM_ALIGN;
     }
     return ash_buffer_init(&model->vectors, &ash_memory_host, total * sizeof(float), "norms and biases", err);
 }
@@ -144,7 +145,8 @@ static void init_param(struct ash_model *model, int32_t index, uint64_t seed)
         values[i] = param->matrix ? (float)(std * ash_rng_normal(seed, stream, i)) : is_bias ? 0 : 1;
 }
 
-int ash_model_create(const struct ash_model_config *config, uint64_t seed, struct ash_model **model_out, struct ash_err *err)
+int ash_model_create(const struct ash_model_config *config, uint64_t seed, struct ash_model **model_out,
+                     struct ash_err *err)
 {
     struct ash_model *model = NULL;
     struct ash_model_config copy = *config;
@@ -152,7 +154,8 @@ int ash_model_create(const struct ash_model_config *config, uint64_t seed, struc
 
     json_incref(copy.source); /* on failure the caller still owns config */
     if ((rc = model_alloc(&copy, &model, err)) < 0) return rc;
-    if ((rc = ash_buffer_init(&model->values, &ash_memory_host, model->size * sizeof(float), "weights", err)) < 0) goto fail;
+    if ((rc = ash_buffer_init(&model->values, &ash_memory_host, model->size * sizeof(float), "weights", err)) < 0)
+        goto fail;
     bind_owned(model);
     for (size_t i = 0; i < model->param_count; i++)
         init_param(model, (int32_t)i, seed);

@@ -17,19 +17,21 @@ struct ash_param {
     char name[96];
     int dim_count;
     size_t dims[2];
-    size_t count;  /* elements */
-    size_t offset; /* of its first element in the flat buffers of an owned model, in elements */
-    int layer;     /* -1: embedding, final norm, head */
-    bool matrix;   /* 2-D: gets weight decay by default; norms and biases do not */
-    bool trained;  /* false: a constant that travels with the weights (a router's choice bias) */
+    size_t count;     /* elements */
+    size_t offset;    /* of its first element in the flat buffers of an owned model, in elements */
+    int layer;        /* -1: embedding, final norm, head */
+    bool matrix;      /* 2-D: gets weight decay by default; norms and biases do not */
+    bool trained;     /* false: a constant that travels with the weights (a router's choice bias) */
     const void *data; /* the values the forward pass reads */
     enum ash_dtype dtype;
 };
 
 /* Open a Hugging Face folder; weights stay mapped and are read in place, in the file's dtype. */
 int ash_model_open(const char *dir, struct ash_model **model_out, struct ash_err *err);
-/* A new model with weights drawn from (seed, parameter, element): owned float32. Takes over config's reference on success. */
-int ash_model_create(const struct ash_model_config *config, uint64_t seed, struct ash_model **model_out, struct ash_err *err);
+/* A new model with weights drawn from (seed, parameter, element): owned float32. Takes over config's reference on
+ * success. */
+int ash_model_create(const struct ash_model_config *config, uint64_t seed, struct ash_model **model_out,
+                     struct ash_err *err);
 void ash_model_close(struct ash_model *model);
 
 /* Turn mapped weights into one owned float32 buffer (for training). A no-op on an owned model. */
@@ -37,11 +39,11 @@ int ash_model_own(struct ash_model *model, struct ash_err *err);
 /* The owned buffer: ash_model_size elements, parameter p at params[p.offset]. NULL while mapped. */
 float *ash_model_values(struct ash_model *model);
 
-/* From now on the forward pass reads bf16 weights at values (ash_model_size elements, same offsets; borrowed) and rounds matrix
- * operands to bf16; sums stay float32. NULL: back to float32. */
+/* From now on the forward pass reads bf16 weights at values (ash_model_size elements, same offsets; borrowed) and
+ * rounds matrix operands to bf16; sums stay float32. NULL: back to float32. */
 void ash_model_use_bf16(struct ash_model *model, const uint16_t *values);
-/* Round matrix operands (and every weight that is not bf16 already) to bf16 when they are read: the arithmetic of a model trained
- * in bf16, on weights as they are mapped. */
+/* Round matrix operands (and every weight that is not bf16 already) to bf16 when they are read: the arithmetic of a
+ * model trained in bf16, on weights as they are mapped. */
 void ash_model_round_bf16(struct ash_model *model, bool on);
 /* Small tensors (norms, biases) are kept as float32 copies; call after values changed under an owned model. */
 void ash_model_refresh(struct ash_model *model);
@@ -53,23 +55,23 @@ const struct ash_param *ash_model_find(const struct ash_model *model, const char
 size_t ash_model_size(const struct ash_model *model); /* elements over all parameters, with padding between them */
 size_t ash_model_weight_count(const struct ash_model *model); /* elements without padding: "the size of the model" */
 
-/* Write config.json, generation_config.json and the weights as dtype (F32, BF16, F16) into dir; a tokenizer is copied by the
- * caller. max_shard_bytes as in ash_safetensors_write_folder. */
+/* Write config.json, generation_config.json and the weights as dtype (F32, BF16, F16) into dir; a tokenizer is copied
+ * by the caller. max_shard_bytes as in ash_safetensors_write_folder. */
 int ash_model_save(const struct ash_model *model, const char *dir, enum ash_dtype dtype, size_t max_shard_bytes,
                    struct ash_err *err);
 
 /* ---- one pass over rows of tokens -------------------------------------------------------------------------------- */
 
-/* The rows of one document in a batch: count rows from row on, the first at position pos of the document. slot is its place in
- * the cache (ignored without one); without a cache pos is 0. */
+/* The rows of one document in a batch: count rows from row on, the first at position pos of the document. slot is its
+ * place in the cache (ignored without one); without a cache pos is 0. */
 struct ash_doc {
     size_t row, count, pos, slot;
 };
 
 struct ash_batch {
     size_t rows;
-    const int32_t *ids;     /* [rows], each in [0, vocab) */
-    const int32_t *targets; /* [rows], the id that should follow, or -1 for none; training and evaluation only */
+    const int32_t *ids;         /* [rows], each in [0, vocab) */
+    const int32_t *targets;     /* [rows], the id that should follow, or -1 for none; training and evaluation only */
     const struct ash_doc *docs; /* they cover all rows, in order */
     size_t doc_count;
 };
@@ -79,22 +81,23 @@ enum ash_recompute { ASH_RECOMPUTE_NONE, ASH_RECOMPUTE_SELECTIVE, ASH_RECOMPUTE_
 struct ash_pass; /* the activations of one pass, sized for max_rows; one owner thread */
 
 struct ash_pass_opts {
-    size_t max_rows;             /* of a batch */
-    bool backward;               /* will ash_pass_train be called? */
+    size_t max_rows; /* of a batch */
+    bool backward;   /* will ash_pass_train be called? */
     enum ash_recompute recompute;
 };
 
 /* Borrows model and exec until close. */
-int ash_pass_open(struct ash_model *model, struct ash_exec *exec, const struct ash_pass_opts *opts, struct ash_pass **pass_out,
-                  struct ash_err *err);
+int ash_pass_open(struct ash_model *model, struct ash_exec *exec, const struct ash_pass_opts *opts,
+                  struct ash_pass **pass_out, struct ash_err *err);
 void ash_pass_close(struct ash_pass *pass);
 /* Bytes of activations that the pass holds. */
 size_t ash_pass_bytes(const struct ash_pass *pass);
 
 /* Forward and loss, no gradients: losses[r] is the cross-entropy of row r (0 where its target is -1). */
 int ash_pass_eval(struct ash_pass *pass, const struct ash_batch *batch, float *losses, struct ash_err *err);
-/* Forward, loss and backward. Adds the gradient of scale * sum(losses) to grads (ash_pass_grad_size elements, same offsets as
- * the parameters), token by token in ascending order: calling it for two halves of a batch gives the bits of one call. */
+/* Forward, loss and backward. Adds the gradient of scale * sum(losses) to grads (ash_pass_grad_size elements, same
+ * offsets as the parameters), token by token in ascending order: calling it for two halves of a batch gives the bits of
+ * one call. */
 int ash_pass_train(struct ash_pass *pass, const struct ash_batch *batch, float scale, float *grads, float *losses,
                    struct ash_err *err);
 /* Elements that a gradient buffer needs: ash_model_size, plus a second sum for a tied output matrix (kept apart so that
@@ -114,8 +117,8 @@ void ash_cache_close(struct ash_cache *cache);
 size_t ash_cache_token_bytes(const struct ash_model *model);
 
 /* Run batch's rows on top of what the cache holds (doc.pos tokens of each slot) and add them to it. logits_out gets
- * [wanted_count, vocab] for the rows listed in wanted (ascending). cache NULL: each doc starts at 0 and nothing is kept.
- * -EOVERFLOW when a slot is full, -EINVAL for an id outside the vocabulary. */
+ * [wanted_count, vocab] for the rows listed in wanted (ascending). cache NULL: each doc starts at 0 and nothing is
+ * kept. -EOVERFLOW when a slot is full, -EINVAL for an id outside the vocabulary. */
 int ash_pass_infer(struct ash_pass *pass, const struct ash_batch *batch, struct ash_cache *cache, const size_t *wanted,
                    size_t wanted_count, float *logits_out, struct ash_err *err);
 

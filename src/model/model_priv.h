@@ -19,8 +19,8 @@ struct ash_model {
     struct ash_param *params;
     size_t param_count, param_capacity;
     size_t size, weight_count;
-    struct ash_layer top;     /* roles that exist once */
-    struct ash_layer *layers; /* [config.layers] */
+    struct ash_layer top;          /* roles that exist once */
+    struct ash_layer *layers;      /* [config.layers] */
     struct ash_safetensors *files; /* what the weights are mapped from; NULL once owned */
     json_t *generation;            /* generation_config.json, or NULL */
     struct ash_buffer values;      /* owned float32 weights; empty while mapped */
@@ -71,7 +71,7 @@ void ash_linear_forward(const struct ash_model *model, struct ash_exec *exec, in
 void ash_linear_backward(const struct ash_model *model, struct ash_exec *exec, int32_t weight, int32_t bias,
                          const struct ash_linear_io *io, float *grads);
 /* The same against a gradient that is not at the parameter's own offset (a tied head). */
-void ash_linear_weight_grad(const struct ash_model *model, struct ash_exec *exec, int32_t weight, const struct ash_linear_io *io,
-                            float *dweight);
+void ash_linear_weight_grad(const struct ash_model *model, struct ash_exec *exec, int32_t weight,
+                            const struct ash_linear_io *io, float *dweight);
 
 #endif

@@ -1,6 +1,7 @@
 /* A layer of experts: each token goes to the few experts its router chooses, and to the shared ones.
- * Tokens are sorted by expert, ascending within one, so that each expert is a plain feed-forward over its rows and its gradients
- * add up in token order. A token's output adds its experts in the order of their scores: neither depends on the batch. */
+ * Tokens are sorted by expert, ascending within one, so that each expert is a plain feed-forward over its rows and its
+ * gradients add up in token order. A token's output adds its experts in the order of their scores: neither depends on
+ * the batch. */
 #include "model/pass_priv.h"
 
 static struct ash_route_args route_args(struct ash_pass *pass, size_t layer)
@@ -9,23 +10,32 @@ static struct ash_route_args route_args(struct ash_pass *pass, size_t layer)
     struct ash_moe_acts *moe = &pass->layers[layer].moe;
     int32_t bias = pass->model->layers[layer].param[ASH_ROLE_ROUTER_BIAS];
 
-    return (struct ash_route_args){.rows = pass->rows, .experts = x->experts, .choices = x->choices, .sigmoid = x->sigmoid,
-                                   .normalize = x->normalize, .groups = x->groups, .top_groups = x->top_groups,
-                                   .choice_bias = ash_model_vector(pass->model, bias), .scale = (float)x->scale,
-                                   .logits = moe->logits, .index = moe->index, .weight = moe->weight};
+    return (struct ash_route_args){.rows = pass->rows,
+                                   .experts = x->experts,
+                                   .choices = x->choices,
+                                   .sigmoid = x->sigmoid,
+                                   .normalize = x->normalize,
+                                   .groups = x->groups,
+                                   .top_groups = x->top_groups,
+                                   .choice_bias = ash_model_vector(pass->model, bias),
+                                   .scale = (float)x->scale,
+                                   .logits = moe->logits,
+                                   .index = moe->index,
+                                   .weight = moe->weight};
 }
 
 static struct ash_ffn_params expert_params(const struct ash_layer *layer, size_t expert)
 {
     return (struct ash_ffn_params){ash_layer_expert(layer, ASH_ROLE_EXPERT_GATE, expert), ASH_NO_PARAM,
-                                   ash_layer_expert(layer, ASH_ROLE_EXPERT_UP, expert), ASH_NO_PARAM,
+                                   ash_layer_expert(layer, ASH_ROLE_EXPERT_UP, expert),   ASH_NO_PARAM,
                                    ash_layer_expert(layer, ASH_ROLE_EXPERT_DOWN, expert), ASH_NO_PARAM};
 }
 
 static struct ash_ffn_params shared_params(const struct ash_layer *layer)
 {
-    return (struct ash_ffn_params){layer->param[ASH_ROLE_SHARED_GATE], ASH_NO_PARAM, layer->param[ASH_ROLE_SHARED_UP],
-                                   ASH_NO_PARAM, layer->param[ASH_ROLE_SHARED_DOWN], ASH_NO_PARAM};
+    return (struct ash_ffn_params){layer->param[ASH_ROLE_SHARED_GATE], ASH_NO_PARAM,
+                                   layer->param[ASH_ROLE_SHARED_UP],   ASH_NO_PARAM,
+                                   layer->param[ASH_ROLE_SHARED_DOWN], ASH_NO_PARAM};
 }
 
 /* The part of acts that belongs to pairs from first on. */
@@ -44,7 +54,8 @@ static void experts_forward(struct ash_pass *pass, size_t layer)
         if (rows == 0) continue;
         struct ash_ffn_params params = expert_params(&pass->model->layers[layer], e);
         struct ash_ffn_acts acts = acts_from(&moe->expert, first, c->expert.ffn);
-        ash_ffn_forward(pass, &params, rows, moe->x + first * c->hidden, &acts, c->expert.ffn, moe->y + first * c->hidden);
+        ash_ffn_forward(pass, &params, rows, moe->x + first * c->hidden, &acts, c->expert.ffn,
+                        moe->y + first * c->hidden);
     }
 }
 
@@ -56,12 +67,13 @@ void ash_moe_forward(struct ash_pass *pass, size_t layer, const float *x, float 
     struct ash_route_args route = route_args(pass, layer);
     bool shared = c->expert.shared_ffn != 0;
 
-    ash_linear_forward(pass->model, pass->exec, pass->model->layers[layer].param[ASH_ROLE_ROUTER], ASH_NO_PARAM,
-                       &(struct ash_linear_io){.rows = pass->rows, .x = x, .x_stride = c->hidden, .y = moe->logits,
-                                               .y_stride = c->expert.experts});
+    ash_linear_forward(
+        pass->model, pass->exec, pass->model->layers[layer].param[ASH_ROLE_ROUTER], ASH_NO_PARAM,
+        &(struct ash_linear_io){
+            .rows = pass->rows, .x = x, .x_stride = c->hidden, .y = moe->logits, .y_stride = c->expert.experts});
     ops->route->forward(pass->exec, &route);
-    ops->route->group(pass->exec, moe->index, pass->rows, c->expert.choices, c->expert.experts, moe->order, moe->flat, moe->where,
-                      moe->offsets);
+    ops->route->group(pass->exec, moe->index, pass->rows, c->expert.choices, c->expert.experts, moe->order, moe->flat,
+                      moe->where, moe->offsets);
     ops->row->gather(pass->exec, x, c->hidden, moe->order, pass->rows * c->expert.choices, moe->x);
     experts_forward(pass, layer);
     if (shared) {
@@ -85,7 +97,8 @@ static void experts_backward(struct ash_pass *pass, size_t layer, float *grads)
         struct ash_ffn_acts acts = acts_from(&moe->expert, first, c->expert.ffn);
         struct ash_ffn_acts dacts = acts_from(&s->dexpert, first, c->expert.ffn);
         float *dpair = s->dpair + first * c->hidden;
-        ash_ffn_backward(pass, &params, rows, moe->x + first * c->hidden, &acts, &dacts, c->expert.ffn, dpair, dpair, false, grads);
+        ash_ffn_backward(pass, &params, rows, moe->x + first * c->hidden, &acts, &dacts, c->expert.ffn, dpair, dpair,
+                         false, grads);
     }
 }
 
@@ -121,11 +134,18 @@ void ash_moe_backward(struct ash_pass *pass, size_t layer, const float *x, const
     experts_backward(pass, layer, grads);
     if (shared) {
         struct ash_ffn_params params = shared_params(&pass->model->layers[layer]);
-        ash_ffn_backward(pass, &params, pass->rows, x, &moe->shared, &s->dffn, c->expert.shared_ffn, dy, dx, false, grads);
+        ash_ffn_backward(pass, &params, pass->rows, x, &moe->shared, &s->dffn, c->expert.shared_ffn, dy, dx, false,
+                         grads);
     }
     ops->row->combine(pass->exec, s->dpair, c->hidden, moe->where, NULL, choices, pass->rows, shared, dx);
     ash_linear_backward(pass->model, pass->exec, pass->model->layers[layer].param[ASH_ROLE_ROUTER], ASH_NO_PARAM,
-                        &(struct ash_linear_io){.rows = pass->rows, .x = x, .x_stride = c->hidden, .dy = s->dlogits,
-                                                .dy_stride = c->expert.experts, .dx = dx, .dx_stride = c->hidden, .dx_add = true},
+                        &(struct ash_linear_io){.rows = pass->rows,
+                                                .x = x,
+                                                .x_stride = c->hidden,
+                                                .dy = s->dlogits,
+                                                .dy_stride = c->expert.experts,
+                                                .dx = dx,
+                                                .dx_stride = c->hidden,
+                                                .dx_add = true},
                         grads);
 }

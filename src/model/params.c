@@ -14,7 +14,8 @@ static bool role_is_top(enum ash_role role)
     return role <= ASH_ROLE_HEAD;
 }
 
-static int format_name(const struct ash_family *family, enum ash_role role, int layer, size_t expert, char *buf, size_t buf_bytes)
+static int format_name(const struct ash_family *family, enum ash_role role, int layer, size_t expert, char *buf,
+                       size_t buf_bytes)
 {
     char local[64];
     const char *base = role == ASH_ROLE_HEAD ? "" : family->base_prefix;
@@ -46,7 +47,8 @@ static int add(struct ash_model *model, enum ash_role role, int layer, size_t ex
         model->param_capacity = capacity;
     }
     param = &model->params[model->param_count];
-    *param = (struct ash_param){.layer = role_is_top(role) ? -1 : layer, .matrix = cols != 0, .trained = role != ASH_ROLE_ROUTER_BIAS};
+    *param = (struct ash_param){
+        .layer = role_is_top(role) ? -1 : layer, .matrix = cols != 0, .trained = role != ASH_ROLE_ROUTER_BIAS};
     format_name(model->config.family, role, param->layer, expert, param->name, sizeof(param->name));
     param->dim_count = cols != 0 ? 2 : 1;
     param->dims[0] = rows;
@@ -59,7 +61,8 @@ static int add(struct ash_model *model, enum ash_role role, int layer, size_t ex
     return (int)model->param_count++;
 }
 
-/* A matrix of out rows and in columns, stored the family's way round, with a bias where has_bias. bias_role follows role. */
+/* A matrix of out rows and in columns, stored the family's way round, with a bias where has_bias. bias_role follows
+ * role. */
 static int add_linear(struct ash_model *model, enum ash_role role, int layer, size_t out, size_t in, bool has_bias)
 {
     bool transposed = model->config.transposed;
@@ -81,7 +84,8 @@ static int add_grouped_attention(struct ash_model *model, int layer)
     size_t q = c->heads * c->head_dim, kv = c->kv_heads * c->head_dim;
     int rc;
 
-    if (c->family->names[ASH_ROLE_QKV] != NULL) return add_linear(model, ASH_ROLE_QKV, layer, q + 2 * kv, c->hidden, c->qkv_bias);
+    if (c->family->names[ASH_ROLE_QKV] != NULL)
+        return add_linear(model, ASH_ROLE_QKV, layer, q + 2 * kv, c->hidden, c->qkv_bias);
     if ((rc = add_linear(model, ASH_ROLE_Q, layer, q, c->hidden, c->qkv_bias)) < 0) return rc;
     if ((rc = add_linear(model, ASH_ROLE_K, layer, kv, c->hidden, c->qkv_bias)) < 0) return rc;
     if ((rc = add_linear(model, ASH_ROLE_V, layer, kv, c->hidden, c->qkv_bias)) < 0) return rc;
@@ -103,7 +107,8 @@ static int add_latent_attention(struct ash_model *model, int layer)
         if ((rc = add(model, ASH_ROLE_Q_DOWN_NORM, layer, 0, c->q_rank, 0)) < 0) return rc;
         if ((rc = add_linear(model, ASH_ROLE_Q_UP, layer, q, c->q_rank, false)) < 0) return rc;
     }
-    if ((rc = add_linear(model, ASH_ROLE_KV_DOWN, layer, c->kv_rank + c->rope_dim, c->hidden, c->qkv_bias)) < 0) return rc;
+    if ((rc = add_linear(model, ASH_ROLE_KV_DOWN, layer, c->kv_rank + c->rope_dim, c->hidden, c->qkv_bias)) < 0)
+        return rc;
     if ((rc = add(model, ASH_ROLE_KV_DOWN_NORM, layer, 0, c->kv_rank, 0)) < 0) return rc;
     return add_linear(model, ASH_ROLE_KV_UP, layer, c->heads * (c->nope_dim + c->v_dim), c->kv_rank, false);
 }
@@ -113,7 +118,8 @@ static int add_dense(struct ash_model *model, int layer)
     const struct ash_model_config *c = &model->config;
     int rc;
 
-    if (c->mlp == ASH_MLP_GATED && (rc = add_linear(model, ASH_ROLE_GATE, layer, c->ffn, c->hidden, c->mlp_bias)) < 0) return rc;
+    if (c->mlp == ASH_MLP_GATED && (rc = add_linear(model, ASH_ROLE_GATE, layer, c->ffn, c->hidden, c->mlp_bias)) < 0)
+        return rc;
     if ((rc = add_linear(model, ASH_ROLE_UP, layer, c->ffn, c->hidden, c->mlp_bias)) < 0) return rc;
     return add_linear(model, ASH_ROLE_DOWN, layer, c->hidden, c->ffn, c->mlp_bias);
 }
@@ -157,7 +163,8 @@ static int add_all(struct ash_model *model)
     int rc;
 
     if ((rc = add(model, ASH_ROLE_EMBED, -1, 0, c->vocab, c->hidden)) < 0) return rc;
-    if (c->rope.kind == ASH_ROPE_NONE && (rc = add(model, ASH_ROLE_POSITION, -1, 0, c->max_positions, c->hidden)) < 0) return rc;
+    if (c->rope.kind == ASH_ROPE_NONE && (rc = add(model, ASH_ROLE_POSITION, -1, 0, c->max_positions, c->hidden)) < 0)
+        return rc;
     for (size_t i = 0; i < c->layers; i++)
         if ((rc = add_layer(model, (int)i)) < 0) return rc;
     if ((rc = add_norm(model, ASH_ROLE_FINAL_NORM, -1)) < 0) return rc;

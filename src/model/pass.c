@@ -1,4 +1,5 @@
-/* One pass over a batch: embedding, layers, head; and the way back. The same forward serves training, evaluation and inference. */
+/* One pass over a batch: embedding, layers, head; and the way back. The same forward serves training, evaluation and
+ * inference. */
 #include "model/pass_priv.h"
 
 #include <errno.h>
@@ -21,8 +22,8 @@ static int open_offsets(struct ash_pass *pass, struct ash_err *err)
     return 0;
 }
 
-int ash_pass_open(struct ash_model *model, struct ash_exec *exec, const struct ash_pass_opts *opts, struct ash_pass **pass_out,
-                  struct ash_err *err)
+int ash_pass_open(struct ash_model *model, struct ash_exec *exec, const struct ash_pass_opts *opts,
+                  struct ash_pass **pass_out, struct ash_err *err)
 {
     struct ash_pass *pass;
     int rc = -ENOMEM;
@@ -79,7 +80,8 @@ static int check_docs(const struct ash_pass *pass, const struct ash_batch *batch
         const struct ash_doc *doc = &batch->docs[i];
         if (doc->row != row || doc->count == 0 || doc->count > batch->rows - row)
             return ash_err_set(err, -EINVAL, "document %zu does not follow the one before it", i);
-        if (!cached && doc->pos != 0) return ash_err_set(err, -EINVAL, "document %zu starts at %zu without a cache", i, doc->pos);
+        if (!cached && doc->pos != 0)
+            return ash_err_set(err, -EINVAL, "document %zu starts at %zu without a cache", i, doc->pos);
         if (doc->pos > pass->model->config.max_positions || doc->count > pass->model->config.max_positions - doc->pos)
             return ash_err_set(err, -EOVERFLOW, "the model's context is %zu tokens; %zu are wanted",
                                pass->model->config.max_positions, doc->pos + doc->count);
@@ -97,7 +99,8 @@ static int check_batch(const struct ash_pass *pass, const struct ash_batch *batc
     int32_t vocab = (int32_t)pass->model->config.vocab;
 
     if (batch->rows == 0 || batch->rows > pass->opts.max_rows)
-        return ash_err_set(err, -EINVAL, "a batch of %zu rows does not fit a pass of %zu", batch->rows, pass->opts.max_rows);
+        return ash_err_set(err, -EINVAL, "a batch of %zu rows does not fit a pass of %zu", batch->rows,
+                           pass->opts.max_rows);
     for (size_t i = 0; i < batch->rows; i++) {
         if (batch->ids[i] < 0 || batch->ids[i] >= vocab)
             return ash_err_set(err, -EINVAL, "token %d is outside the vocabulary of %d", batch->ids[i], vocab);
@@ -174,12 +177,14 @@ static void final_norm(struct ash_pass *pass, const float *x)
 {
     const struct ash_layer *top = &pass->model->top;
 
-    ash_norm_block_forward(pass, top->param[ASH_ROLE_FINAL_NORM], top->param[ASH_ROLE_FINAL_NORM_BIAS], x, &pass->final_norm);
+    ash_norm_block_forward(pass, top->param[ASH_ROLE_FINAL_NORM], top->param[ASH_ROLE_FINAL_NORM_BIAS], x,
+                           &pass->final_norm);
 }
 
 /* ---- backward ---------------------------------------------------------------------------------------------------- */
 
-/* Full recomputation runs the layer's forward again; its last product is not needed, so it goes to a buffer nobody reads. */
+/* Full recomputation runs the layer's forward again; its last product is not needed, so it goes to a buffer nobody
+ * reads. */
 static void layer_backward(struct ash_pass *pass, size_t layer, float *grads)
 {
     if (pass->opts.recompute == ASH_RECOMPUTE_FULL) layer_forward(pass, layer, pass->scratch.residual);
@@ -199,10 +204,11 @@ static void backward(struct ash_pass *pass, float *grads)
                             &pass->final_norm, s->dnorm, false, s->dx, grads);
     for (size_t i = model->config.layers; i-- > 0;)
         layer_backward(pass, i, grads);
-    embed_ops->scatter_add(pass->exec, grads + model->params[top->param[ASH_ROLE_EMBED]].offset, hidden, pass->ids, pass->rows, s->dx);
+    embed_ops->scatter_add(pass->exec, grads + model->params[top->param[ASH_ROLE_EMBED]].offset, hidden, pass->ids,
+                           pass->rows, s->dx);
     if (ash_layer_has(top, ASH_ROLE_POSITION))
-        embed_ops->scatter_add(pass->exec, grads + model->params[top->param[ASH_ROLE_POSITION]].offset, hidden, pass->positions,
-                               pass->rows, s->dx);
+        embed_ops->scatter_add(pass->exec, grads + model->params[top->param[ASH_ROLE_POSITION]].offset, hidden,
+                               pass->positions, pass->rows, s->dx);
 }
 
 /* ---- the calls --------------------------------------------------------------------------------------------------- */
@@ -245,7 +251,8 @@ int ash_pass_infer(struct ash_pass *pass, const struct ash_batch *batch, struct 
     /* only the wanted rows go through the norm and the head; one row's result does not depend on the others */
     for (size_t i = 0; i < wanted_count; i++) {
         ash_assert(wanted[i] < batch->rows && (i == 0 || wanted[i] > wanted[i - 1]));
-        rc = pass->exec->memory->copy(pass->scratch.residual + i * hidden, pass->final_in + wanted[i] * hidden, hidden * sizeof(float));
+        rc = pass->exec->memory->copy(pass->scratch.residual + i * hidden, pass->final_in + wanted[i] * hidden,
+                                      hidden * sizeof(float));
         if (rc < 0) return ash_err_set(err, rc, "cannot copy the wanted rows");
     }
     if (wanted_count == 0) return 0;

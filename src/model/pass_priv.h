@@ -1,5 +1,6 @@
-/* The inside of a pass: which activations a layer makes, which of them are kept for backward, and the blocks of a layer.
- * Every activation is [rows, width] float32 unless said otherwise; C is hidden, F the feed-forward width, H heads, D a head. */
+/* The inside of a pass: which activations a layer makes, which of them are kept for backward, and the blocks of a
+ * layer. Every activation is [rows, width] float32 unless said otherwise; C is hidden, F the feed-forward width, H
+ * heads, D a head. */
 #ifndef ASH_MODEL_PASS_PRIV_H
 #define ASH_MODEL_PASS_PRIV_H
 
@@ -37,14 +38,14 @@ struct ash_ffn_acts {
 
 /* Pairs are (token, chosen expert), rows * choices of them, sorted by expert. */
 struct ash_moe_acts {
-    float *logits;                         /* [rows, experts] */
-    int32_t *index;                        /* [rows, choices] */
-    float *weight;                         /* [rows, choices] */
-    int32_t *order, *flat, *where;         /* see route->group */
-    size_t *offsets;                       /* [experts + 1], host */
-    float *x, *y;                          /* [pairs, C] */
-    struct ash_ffn_acts expert;            /* [pairs, expert ffn] */
-    struct ash_ffn_acts shared;            /* [rows, shared ffn] */
+    float *logits;                 /* [rows, experts] */
+    int32_t *index;                /* [rows, choices] */
+    float *weight;                 /* [rows, choices] */
+    int32_t *order, *flat, *where; /* see route->group */
+    size_t *offsets;               /* [experts + 1], host */
+    float *x, *y;                  /* [pairs, C] */
+    struct ash_ffn_acts expert;    /* [pairs, expert ffn] */
+    struct ash_ffn_acts shared;    /* [rows, shared ffn] */
 };
 
 struct ash_layer_acts {
@@ -58,19 +59,19 @@ struct ash_layer_acts {
 
 /* Gradients and temporaries of one layer at a time. */
 struct ash_scratch {
-    float *residual;              /* [rows, C]: a block's output before it joins the stream */
-    float *dx;                    /* [rows, C]: gradient of the stream, layer by layer */
-    float *dnorm;                 /* [rows, C] */
-    float *dattn;                 /* [rows, H * v_dim] */
-    float *dq, *dk, *dv;          /* like q, k, v; grouped: columns of one row */
+    float *residual;     /* [rows, C]: a block's output before it joins the stream */
+    float *dx;           /* [rows, C]: gradient of the stream, layer by layer */
+    float *dnorm;        /* [rows, C] */
+    float *dattn;        /* [rows, H * v_dim] */
+    float *dq, *dk, *dv; /* like q, k, v; grouped: columns of one row */
     float *dqk_raw;
     float *dq_low, *dq_low_norm, *dkv_low, *dkv_low_norm, *dkv_up;
-    struct ash_ffn_acts dffn;     /* wide enough for dense and shared */
+    struct ash_ffn_acts dffn; /* wide enough for dense and shared */
     struct ash_ffn_acts dexpert;
-    float *dpair;                 /* [pairs, C] */
-    float *pair_weight;           /* [pairs] */
-    float *dweight, *dlogits;     /* [rows, choices], [rows, experts] */
-    float *logits;                /* [head_rows, vocab] */
+    float *dpair;             /* [pairs, C] */
+    float *pair_weight;       /* [pairs] */
+    float *dweight, *dlogits; /* [rows, choices], [rows, experts] */
+    float *logits;            /* [head_rows, vocab] */
 };
 
 struct ash_pass {
@@ -82,13 +83,13 @@ struct ash_pass {
     float *final_in;               /* [rows, C]: the stream behind the last layer */
     struct ash_norm_acts final_norm;
     struct ash_scratch scratch;
-    struct ash_attn_seq *seqs;     /* [max_rows], host */
-    int32_t *ids, *targets, *positions; /* [max_rows], device copies */
-    float *losses;                 /* [max_rows], device */
-    int32_t *host_positions;       /* [max_rows] */
-    size_t head_rows;              /* rows of logits at a time */
+    struct ash_attn_seq *seqs;                  /* [max_rows], host */
+    int32_t *ids, *targets, *positions;         /* [max_rows], device copies */
+    float *losses;                              /* [max_rows], device */
+    int32_t *host_positions;                    /* [max_rows] */
+    size_t head_rows;                           /* rows of logits at a time */
     size_t q_stride, k_stride, v_stride, v_dim; /* of attention */
-    struct ash_buffer rope;        /* cos, then sin: [rope_positions, dims / 2] each */
+    struct ash_buffer rope;                     /* cos, then sin: [rope_positions, dims / 2] each */
     size_t rope_positions, rope_dims;
     /* the batch at hand */
     const struct ash_batch *batch;
@@ -108,12 +109,13 @@ int ash_pass_rope_reserve(struct ash_pass *pass, size_t count, struct ash_err *e
 /* Rotate heads of x in place (or back, with inverse). */
 void ash_pass_rope(struct ash_pass *pass, float *x, size_t heads, size_t head_stride, size_t row_stride, bool inverse);
 
-/* ---- blocks: each adds its output to the stream, and backward turns scratch.dx (gradient behind) into dx (before) --- */
+/* ---- blocks: each adds its output to the stream; backward turns scratch.dx from behind the block to before it ------ */
 
-void ash_norm_block_forward(struct ash_pass *pass, int32_t weight, int32_t bias, const float *x, struct ash_norm_acts *acts);
+void ash_norm_block_forward(struct ash_pass *pass, int32_t weight, int32_t bias, const float *x,
+                            struct ash_norm_acts *acts);
 /* dx += (add) or = the gradient of x, from dnorm. */
-void ash_norm_block_backward(struct ash_pass *pass, int32_t weight, int32_t bias, const float *x, const struct ash_norm_acts *acts,
-                             const float *dnorm, bool add, float *dx, float *grads);
+void ash_norm_block_backward(struct ash_pass *pass, int32_t weight, int32_t bias, const float *x,
+                             const struct ash_norm_acts *acts, const float *dnorm, bool add, float *dx, float *grads);
 
 void ash_attn_block_forward(struct ash_pass *pass, size_t layer, const float *in, float *mid);
 void ash_attn_block_backward(struct ash_pass *pass, size_t layer, float *grads);
@@ -133,15 +135,15 @@ struct ash_ffn_params {
 void ash_ffn_forward(struct ash_pass *pass, const struct ash_ffn_params *params, size_t rows, const float *x,
                      const struct ash_ffn_acts *acts, size_t width, float *y);
 void ash_ffn_backward(struct ash_pass *pass, const struct ash_ffn_params *params, size_t rows, const float *x,
-                      const struct ash_ffn_acts *acts, const struct ash_ffn_acts *dacts, size_t width, const float *dy, float *dx,
-                      bool dx_add, float *grads);
+                      const struct ash_ffn_acts *acts, const struct ash_ffn_acts *dacts, size_t width, const float *dy,
+                      float *dx, bool dx_add, float *grads);
 /* hidden from gate and up, as forward does. */
 void ash_ffn_activate(struct ash_pass *pass, const struct ash_ffn_acts *acts, size_t count);
 
 void ash_moe_forward(struct ash_pass *pass, size_t layer, const float *x, float *y);
 void ash_moe_backward(struct ash_pass *pass, size_t layer, const float *x, const float *dy, float *dx, float *grads);
 
-/* ---- head.c: the output matrix, a few rows at a time so that tokens x vocabulary never exists ---------------------- */
+/* ---- head.c: the output matrix, a few rows at a time: tokens x vocabulary never exists ------------------------------ */
 
 /* Losses of all rows; with grads, the gradient of scale * sum goes to scratch.dnorm and the head's weights. */
 void ash_head_loss(struct ash_pass *pass, float scale, float *grads);
@@ -152,7 +154,8 @@ void ash_head_logits(struct ash_pass *pass, const float *x, size_t count, float 
 
 /* Put the batch's k and v of a layer into the cache and point pass->seqs at it. */
 void ash_cache_write(struct ash_pass *pass, size_t layer);
-int ash_cache_check(const struct ash_cache *cache, const struct ash_pass *pass, const struct ash_batch *batch, struct ash_err *err);
+int ash_cache_check(const struct ash_cache *cache, const struct ash_pass *pass, const struct ash_batch *batch,
+                    struct ash_err *err);
 enum ash_dtype ash_cache_dtype(const struct ash_cache *cache);
 size_t ash_cache_k_stride(const struct ash_cache *cache);
 size_t ash_cache_v_stride(const struct ash_cache *cache);

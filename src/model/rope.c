@@ -1,5 +1,5 @@
-/* Rotary positions: tables of cosines and sines for the scaling rules of the field, computed the way the reference library does
- * (float32 frequencies and angles), so that long positions agree with it. */
+/* Rotary positions: tables of cosines and sines for the scaling rules of the field, computed the way the reference
+ * library does (float32 frequencies and angles), so that long positions agree with it. */
 #include "model/pass_priv.h"
 
 #include <errno.h>
@@ -11,11 +11,13 @@
 static double llama3_frequency(const struct ash_rope_config *rope, double freq)
 {
     double wavelength = 2 * PI / freq;
-    double low = rope->original_positions / rope->low_freq_factor, high = rope->original_positions / rope->high_freq_factor;
+    double low = rope->original_positions / rope->low_freq_factor,
+           high = rope->original_positions / rope->high_freq_factor;
 
     if (wavelength < high) return freq;
     if (wavelength > low) return freq / rope->factor;
-    double smooth = (rope->original_positions / wavelength - rope->low_freq_factor) / (rope->high_freq_factor - rope->low_freq_factor);
+    double smooth = (rope->original_positions / wavelength - rope->low_freq_factor) /
+                    (rope->high_freq_factor - rope->low_freq_factor);
     return (1 - smooth) * freq / rope->factor + smooth * freq;
 }
 
@@ -61,17 +63,21 @@ static float frequency(const struct ash_rope_config *rope, size_t dims, size_t i
     double freq = 1 / pow(rope->theta, (double)(2 * i) / (double)dims);
 
     switch (rope->kind) {
-    case ASH_ROPE_LINEAR: return (float)(freq / rope->factor);
-    case ASH_ROPE_LLAMA3: return (float)llama3_frequency(rope, freq);
+    case ASH_ROPE_LINEAR:
+        return (float)(freq / rope->factor);
+    case ASH_ROPE_LLAMA3:
+        return (float)llama3_frequency(rope, freq);
     case ASH_ROPE_YARN: {
         double share = yarn_share(rope, dims, i);
         return (float)(freq / rope->factor * (1 - share) + freq * share);
     }
-    default: return (float)freq;
+    default:
+        return (float)freq;
     }
 }
 
-static void fill_tables(const struct ash_rope_config *rope, size_t dims, size_t count, float *cos_table, float *sin_table)
+static void fill_tables(const struct ash_rope_config *rope, size_t dims, size_t count, float *cos_table,
+                        float *sin_table)
 {
     size_t half = dims / 2;
     double factor = attention_factor(rope);
@@ -99,7 +105,8 @@ int ash_pass_rope_reserve(struct ash_pass *pass, size_t count, struct ash_err *e
     while (positions < count)
         positions *= 2;
     size_t elements = positions * (dims / 2);
-    if ((rc = ash_buffer_init(&tables, pass->exec->memory, 2 * elements * sizeof(float), "rotary tables", err)) < 0) return rc;
+    if ((rc = ash_buffer_init(&tables, pass->exec->memory, 2 * elements * sizeof(float), "rotary tables", err)) < 0)
+        return rc;
     host = malloc(2 * elements * sizeof(float));
     if (host == NULL) {
         ash_buffer_fini(&tables);
@@ -120,9 +127,16 @@ void ash_pass_rope(struct ash_pass *pass, float *x, size_t heads, size_t head_st
     const float *tables = pass->rope.data;
 
     if (pass->model->config.rope.kind == ASH_ROPE_NONE) return;
-    struct ash_rope_args args = {.rows = pass->rows, .heads = heads, .head_stride = head_stride, .row_stride = row_stride,
-                                 .dims = pass->rope_dims, .interleaved_in = pass->model->config.rope.interleaved,
-                                 .positions = pass->positions, .cos = tables,
-                                 .sin = tables + pass->rope_positions * (pass->rope_dims / 2), .x = x, .inverse = inverse};
+    struct ash_rope_args args = {.rows = pass->rows,
+                                 .heads = heads,
+                                 .head_stride = head_stride,
+                                 .row_stride = row_stride,
+                                 .dims = pass->rope_dims,
+                                 .interleaved_in = pass->model->config.rope.interleaved,
+                                 .positions = pass->positions,
+                                 .cos = tables,
+                                 .sin = tables + pass->rope_positions * (pass->rope_dims / 2),
+                                 .x = x,
+                                 .inverse = inverse};
     pass->exec->ops->rope->apply(pass->exec, &args);
 }

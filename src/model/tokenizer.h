@@ -1,6 +1,6 @@
 /* tokenizer - text to token ids and back, from a tokenizer.json, with exactly the ids of the Hugging Face library.
- * Byte-pair encoding: byte-level (gpt2, llama3, qwen) and with byte fallback (llama2). Immutable after open: any number of
- * threads may encode and decode at once. */
+ * Byte-pair encoding: byte-level (gpt2, llama3, qwen) and with byte fallback (llama2). Immutable after open: any number
+ * of threads may encode and decode at once. */
 #ifndef ASH_MODEL_TOKENIZER_H
 #define ASH_MODEL_TOKENIZER_H
 
@@ -36,19 +36,19 @@ bool ash_tokenizer_is_special(const struct ash_tokenizer *tokenizer, int32_t id)
 /* A hash of everything that decides the ids: token shards remember it. */
 uint64_t ash_tokenizer_hash(const struct ash_tokenizer *tokenizer);
 
-/* Append the ids of text to ids. add_special applies the post-processor (a beginning-of-text token and the like). Bytes that are
- * not UTF-8 are -EILSEQ with their offset. */
+/* Append the ids of text to ids. add_special applies the post-processor (a beginning-of-text token and the like). Bytes
+ * that are not UTF-8 are -EILSEQ with their offset. */
 int ash_tokenizer_encode(const struct ash_tokenizer *tokenizer, const char *text, size_t size_bytes, bool add_special,
                          struct ash_ids *ids, struct ash_err *err);
 
 struct ash_str;
-/* Append the text of ids to text. Bytes that are no character become U+FFFD, as in the Hugging Face library. skip_special leaves
- * special tokens out. Unknown ids are -EINVAL. */
+/* Append the text of ids to text. Bytes that are no character become U+FFFD, as in the Hugging Face library.
+ * skip_special leaves special tokens out. Unknown ids are -EINVAL. */
 int ash_tokenizer_decode(const struct ash_tokenizer *tokenizer, const int32_t *ids, size_t count, bool skip_special,
                          struct ash_str *text, struct ash_err *err);
 
-/* Decoding one id at a time: a piece is given out only when its last character is complete. The pieces joined are the text that
- * decode gives for all ids. */
+/* Decoding one id at a time: a piece is given out only when its last character is complete. The pieces joined are the
+ * text that decode gives for all ids. */
 struct ash_decoder;
 int ash_decoder_open(const struct ash_tokenizer *tokenizer, bool skip_special, struct ash_decoder **decoder_out,
                      struct ash_err *err);

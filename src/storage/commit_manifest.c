@@ -281,8 +281,7 @@ static int check_files(const char *dir, const json_t *manifest, bool deep, struc
                            MANIFEST_VERSION);
     if (!json_is_array(files) || !json_is_object(json_object_get(manifest, "state")))
         return ash_err_set(err, -EBADMSG, "%s/" ASH_COMMIT_MANIFEST ": it lists no files or no state", dir);
-    json_array_foreach(files, i, entry)
-    {
+    json_array_foreach(files, i, entry) {
         int rc = check_file(dir, entry, deep, err);
         if (rc < 0) return rc;
     }

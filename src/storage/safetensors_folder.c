@@ -63,8 +63,7 @@ static int list_shards(const char *path, json_t *weight_map, const char ***names
     if (json_object_size(weight_map) == 0) return ash_err_set(err, -EINVAL, "%s: its weight_map lists no tensor", path);
     names = calloc(json_object_size(weight_map), sizeof(*names));
     if (names == NULL) return ash_err_set(err, -ENOMEM, "%s: no memory for the list of shards", path);
-    json_object_foreach(weight_map, key, value)
-    {
+    json_object_foreach(weight_map, key, value) {
         const char *name = json_string_value(value);
         if (name == NULL || !is_plain_name(name)) {
             free(names);
@@ -108,8 +107,7 @@ static int check_index(const struct ash_safetensors *set, const char *path, json
     const char *key;
     json_t *value;
 
-    json_object_foreach(weight_map, key, value)
-    {
+    json_object_foreach(weight_map, key, value) {
         const struct ash_safetensors_entry *entry = (const void *)ash_safetensors_find(set, key); /* view comes first */
         const char *file;
 

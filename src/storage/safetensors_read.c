@@ -77,8 +77,7 @@ static int read_metadata(struct ash_safetensors *set, const char *file, json_t *
     if (json_is_null(metadata)) return 0;
     if (!json_is_object(metadata))
         return ash_err_set(err, -EINVAL, "%s: " ASH_SAFETENSORS_METADATA " is not an object", file);
-    json_object_foreach(metadata, key, value)
-    {
+    json_object_foreach(metadata, key, value) {
         if (!json_is_string(value))
             return ash_err_set(err, -EINVAL, "%s: " ASH_SAFETENSORS_METADATA ": '%s' is not a string", file,
                                ash_tensor_label(key, label));
@@ -216,8 +215,7 @@ static int read_header(struct ash_safetensors *set, const char *file, json_t *ro
     const char *key;
     json_t *value;
 
-    json_object_foreach(root, key, value)
-    {
+    json_object_foreach(root, key, value) {
         struct ash_safetensors_entry entry = {.file = set->file_count - 1};
         char label[ASH_LABEL_BYTES];
         int rc;

@@ -1,11 +1,9 @@
-/* golden DIR...: holds Ashlar to reference results from outside. For each folder (a Hugging Face model plus reference.json and,
- * for numbers, reference.safetensors) it prints one line per check and exits 1 if any fails.
- *   logits   largest absolute difference       <= 2e-4
- *   loss     relative difference               <= 1e-5
- *   grad.*   relative L2 difference            <= 1e-4
- *   adamw    each loss of a short training run <= 1e-4 relative
- *   greedy   token ids, or text, equal
- * A folder with encodings.json is a tokenizer: ids with and without special tokens and the decoded text of every string must be equal.
+/* golden DIR...: holds Ashlar to reference results from outside. For each folder (a Hugging Face model plus
+ * reference.json and, for numbers, reference.safetensors) it prints one line per check and exits 1 if any fails. logits
+ * largest absolute difference       <= 2e-4 loss     relative difference               <= 1e-5 grad.*   relative L2
+ * difference            <= 1e-4 adamw    each loss of a short training run <= 1e-4 relative greedy   token ids, or
+ * text, equal A folder with encodings.json is a tokenizer: ids with and without special tokens and the decoded text of
+ * every string must be equal.
  * --backend NAME picks the kernels. */
 #include <errno.h>
 #include <math.h>
@@ -78,7 +76,8 @@ static int rows_init(struct rows *rows, const struct golden *g, const char *name
 {
     const struct ash_tensor_view *ids = ash_safetensors_find(g->tensors, name);
 
-    if (ids == NULL || ids->dim_count != 2 || ids->dtype != ASH_I32) return ash_err_set(err, -EINVAL, "no int32 tensor '%s'", name);
+    if (ids == NULL || ids->dim_count != 2 || ids->dtype != ASH_I32)
+        return ash_err_set(err, -EINVAL, "no int32 tensor '%s'", name);
     size_t B = ids->dims[0], T = ids->dims[1];
     const int32_t *data = ids->data;
     rows->targets = malloc(B * T * sizeof(int32_t));
@@ -89,7 +88,8 @@ static int rows_init(struct rows *rows, const struct golden *g, const char *name
             rows->targets[b * T + t] = t + 1 < T ? data[b * T + t + 1] : -1;
     }
     rows->target_count = B * (T - 1);
-    rows->batch = (struct ash_batch){.rows = B * T, .ids = data, .targets = rows->targets, .docs = rows->docs, .doc_count = B};
+    rows->batch =
+        (struct ash_batch){.rows = B * T, .ids = data, .targets = rows->targets, .docs = rows->docs, .doc_count = B};
     return 0;
 }
 
@@ -173,7 +173,8 @@ static const struct ash_param *find_expert(const struct golden *g, const char *s
     param = ash_model_find(g->model, name);
     for (size_t i = 0; param == NULL && i < 3; i++) {
         if (strcmp(mixtral[i][0], part) != 0) continue;
-        snprintf(name, sizeof(name), "%.*s.experts.%zu.%s.weight", (int)(end - stacked), stacked, expert, mixtral[i][1]);
+        snprintf(name, sizeof(name), "%.*s.experts.%zu.%s.weight", (int)(end - stacked), stacked, expert,
+                 mixtral[i][1]);
         replace(name, sizeof(name), ".mlp.", ".block_sparse_moe.");
         param = ash_model_find(g->model, name);
     }
@@ -227,11 +228,12 @@ static void check_grads(struct golden *g, const struct rows *rows)
         broken(g, "gradients", &err);
     } else {
         ash_model_grad_fold(g->model, &g->exec, grads);
-        report(g, "loss, relative difference", relative(mean_loss(losses, rows), json_number_value(json_object_get(g->json, "loss"))),
-               LOSS_LIMIT);
+        report(g, "loss, relative difference",
+               relative(mean_loss(losses, rows), json_number_value(json_object_get(g->json, "loss"))), LOSS_LIMIT);
         for (size_t i = 0; i < ash_safetensors_size(g->tensors); i++) {
             const struct ash_tensor_view *want = ash_safetensors_at(g->tensors, i);
-            if (strncmp(want->name, "grad.", 5) == 0) report(g, want->name, grad_difference(g, want, grads), GRAD_LIMIT);
+            if (strncmp(want->name, "grad.", 5) == 0)
+                report(g, want->name, grad_difference(g, want, grads), GRAD_LIMIT);
         }
     }
     ash_pass_close(pass);
@@ -261,10 +263,17 @@ static void adamw_step(struct golden *g, const struct adamw *o, size_t step, con
     for (size_t i = 0; i < ash_model_param_count(g->model); i++) {
         const struct ash_param *param = ash_model_param(g->model, i);
         if (!param->trained) continue;
-        struct ash_adamw_args args = {.count = param->count, .param = ash_model_values(g->model) + param->offset,
-                                      .m = m + param->offset, .v = v + param->offset, .grad = grads + param->offset,
-                                      .grad_scale = clip < 1 ? (float)clip : 1, .lr = (float)o->lr, .beta1 = (float)o->beta1,
-                                      .beta2 = (float)o->beta2, .eps = (float)o->eps, .weight_decay = (float)o->decay,
+        struct ash_adamw_args args = {.count = param->count,
+                                      .param = ash_model_values(g->model) + param->offset,
+                                      .m = m + param->offset,
+                                      .v = v + param->offset,
+                                      .grad = grads + param->offset,
+                                      .grad_scale = clip < 1 ? (float)clip : 1,
+                                      .lr = (float)o->lr,
+                                      .beta1 = (float)o->beta1,
+                                      .beta2 = (float)o->beta2,
+                                      .eps = (float)o->eps,
+                                      .weight_decay = (float)o->decay,
                                       .correction1 = (float)(1 - pow(o->beta1, (double)step)),
                                       .correction2 = (float)(1 - pow(o->beta2, (double)step))};
         g->exec.ops->optim->adamw(&g->exec, &args);
@@ -287,14 +296,16 @@ static void train(struct golden *g, const struct adamw *o, const json_t *losses_
         memset(grads, 0, size * sizeof(float));
         int rc = rows_init(&rows, g, name, &err);
         float *losses = malloc((rows.batch.rows + 1) * sizeof(float));
-        struct ash_pass_opts opts = {.max_rows = rows.batch.rows, .backward = true, .recompute = (enum ash_recompute)(s % 3)};
+        struct ash_pass_opts opts = {
+            .max_rows = rows.batch.rows, .backward = true, .recompute = (enum ash_recompute)(s % 3)};
         if (rc == 0) rc = ash_pass_open(g->model, &g->exec, &opts, &pass, &err);
         if (rc == 0) rc = ash_pass_train(pass, &rows.batch, 1.0f / (float)rows.target_count, grads, losses, &err);
         if (rc < 0) {
             broken(g, what, &err);
         } else {
             ash_model_grad_fold(g->model, &g->exec, grads);
-            report(g, what, relative(mean_loss(losses, &rows), json_number_value(json_array_get(losses_wanted, s))), ADAMW_LIMIT);
+            report(g, what, relative(mean_loss(losses, &rows), json_number_value(json_array_get(losses_wanted, s))),
+                   ADAMW_LIMIT);
             adamw_step(g, o, s + 1, grads, m, v);
         }
         ash_pass_close(pass);
@@ -309,8 +320,10 @@ static void train(struct golden *g, const struct adamw *o, const json_t *losses_
 static void check_adamw(struct golden *g)
 {
     const json_t *a = json_object_get(g->json, "adamw"), *betas = json_object_get(a, "betas");
-    struct adamw o = {.lr = json_number_value(json_object_get(a, "lr")), .beta1 = json_number_value(json_array_get(betas, 0)),
-                      .beta2 = json_number_value(json_array_get(betas, 1)), .eps = json_number_value(json_object_get(a, "eps")),
+    struct adamw o = {.lr = json_number_value(json_object_get(a, "lr")),
+                      .beta1 = json_number_value(json_array_get(betas, 0)),
+                      .beta2 = json_number_value(json_array_get(betas, 1)),
+                      .eps = json_number_value(json_object_get(a, "eps")),
                       .decay = json_number_value(json_object_get(a, "weight_decay")),
                       .clip = json_number_value(json_object_get(a, "clip"))};
 
@@ -377,7 +390,8 @@ static void check_greedy_ids(struct golden *g, const json_t *greedy)
 /* The text that `steps` tokens (prompt included) decode to begins with the reference text. */
 static void check_greedy_text(struct golden *g, const json_t *entry)
 {
-    const char *prompt = json_string_value(json_object_get(entry, "prompt")), *want = json_string_value(json_object_get(entry, "text"));
+    const char *prompt = json_string_value(json_object_get(entry, "prompt")),
+               *want = json_string_value(json_object_get(entry, "text"));
     size_t steps = (size_t)json_integer_value(json_object_get(entry, "steps"));
     struct ash_tokenizer *tokenizer = NULL;
     struct ash_ids ids = {0};
@@ -390,8 +404,10 @@ static void check_greedy_text(struct golden *g, const json_t *entry)
     if (rc == 0) rc = ash_tokenizer_encode(tokenizer, prompt, strlen(prompt), true, &ids, &err);
     if (rc == 0) rc = continue_greedy(g, &ids, steps + 1, &err);
     if (rc == 0) rc = ash_tokenizer_decode(tokenizer, ids.data, ids.count, true, &text, &err);
-    if (rc < 0) broken(g, what, &err);
-    else report_equal(g, what, strncmp(text.data, want, strlen(want)) == 0, "word for word");
+    if (rc < 0)
+        broken(g, what, &err);
+    else
+        report_equal(g, what, strncmp(text.data, want, strlen(want)) == 0, "word for word");
     ash_str_fini(&text);
     ash_ids_fini(&ids);
     ash_tokenizer_close(tokenizer);
@@ -414,12 +430,13 @@ static bool check_string(const struct ash_tokenizer *tokenizer, const json_t *en
     struct ash_ids special = {0}, plain = {0};
     struct ash_str back = {0};
     struct ash_err err = {0};
-    bool ok = ash_tokenizer_encode(tokenizer, json_string_value(text), json_string_length(text), true, &special, &err) == 0 &&
-              ash_tokenizer_encode(tokenizer, json_string_value(text), json_string_length(text), false, &plain, &err) == 0 &&
-              ash_tokenizer_decode(tokenizer, plain.data, plain.count, false, &back, &err) == 0;
+    bool ok =
+        ash_tokenizer_encode(tokenizer, json_string_value(text), json_string_length(text), true, &special, &err) == 0 &&
+        ash_tokenizer_encode(tokenizer, json_string_value(text), json_string_length(text), false, &plain, &err) == 0 &&
+        ash_tokenizer_decode(tokenizer, plain.data, plain.count, false, &back, &err) == 0;
 
-    ok = ok && ids_equal(&special, json_object_get(entry, "ids")) && ids_equal(&plain, json_object_get(entry, "ids_nospecial")) &&
-         back.size_bytes == json_string_length(decoded) &&
+    ok = ok && ids_equal(&special, json_object_get(entry, "ids")) &&
+         ids_equal(&plain, json_object_get(entry, "ids_nospecial")) && back.size_bytes == json_string_length(decoded) &&
          (back.size_bytes == 0 || memcmp(back.data, json_string_value(decoded), back.size_bytes) == 0);
     ash_str_fini(&back);
     ash_ids_fini(&special);
@@ -435,7 +452,8 @@ static void check_tokenizer(struct golden *g, const char *encodings)
     char detail[64];
     size_t equal = 0, count;
 
-    list = json_load_file(encodings, JSON_ALLOW_NUL, NULL); /* some strings hold a NUL, which files of the product may not */
+    list = json_load_file(encodings, JSON_ALLOW_NUL,
+                          NULL); /* some strings hold a NUL, which files of the product may not */
     if (list == NULL) ash_err_set(&err, -EINVAL, "encodings.json is not valid JSON");
     if (list == NULL || ash_tokenizer_open(g->dir, &tokenizer, &err) < 0) {
         broken(g, "tokenizer", &err);
@@ -503,12 +521,16 @@ static void check_folder(struct golden *g, const char *dir)
         return;
     }
     int rc = ash_model_open(dir, &g->model, &err);
-    if (rc == 0 && (rc = ash_path_join(path, sizeof(path), dir, "reference.json")) == 0) rc = ash_json_load(path, &g->json, &err);
+    if (rc == 0 && (rc = ash_path_join(path, sizeof(path), dir, "reference.json")) == 0)
+        rc = ash_json_load(path, &g->json, &err);
     if (rc == 0 && (rc = ash_path_join(path, sizeof(path), dir, "reference.safetensors")) == 0 && ash_path_exists(path))
         rc = ash_safetensors_open(path, &g->tensors, &err);
-    if (rc < 0) broken(g, "open", &err);
-    else if (g->tensors != NULL) check_numbers(g);
-    else check_greedy(g);
+    if (rc < 0)
+        broken(g, "open", &err);
+    else if (g->tensors != NULL)
+        check_numbers(g);
+    else
+        check_greedy(g);
     ash_model_close(g->model);
     ash_safetensors_close(g->tensors);
     json_decref(g->json);

@@ -172,8 +172,8 @@ static void backward(struct ash_exec *exec, const struct ash_route_args *args)
 }
 
 /* A counting sort: pairs are few, and one thread keeps the order plain to see. */
-static void group(struct ash_exec *exec, const int32_t *index, size_t rows, size_t choices, size_t experts, int32_t *order,
-                  int32_t *flat, int32_t *where, size_t *offsets)
+static void group(struct ash_exec *exec, const int32_t *index, size_t rows, size_t choices, size_t experts,
+                  int32_t *order, int32_t *flat, int32_t *where, size_t *offsets)
 {
     size_t next[ASH_ROUTE_EXPERTS_MAX], pairs = rows * choices;
 

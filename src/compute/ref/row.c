@@ -142,9 +142,12 @@ static void copy_rows(void *ctx, size_t begin, size_t end, int worker)
             const float *src = args->src + r * args->src_row + b * args->src_block;
             size_t to = r * args->dst_row + b * args->dst_block;
             for (size_t c = 0; c < args->cols; c++) {
-                if (args->dst_dtype == ASH_BF16) ((uint16_t *)args->dst)[to + c] = ash_f32_to_bf16(src[c]);
-                else if (args->add) ((float *)args->dst)[to + c] += src[c];
-                else ((float *)args->dst)[to + c] = src[c];
+                if (args->dst_dtype == ASH_BF16)
+                    ((uint16_t *)args->dst)[to + c] = ash_f32_to_bf16(src[c]);
+                else if (args->add)
+                    ((float *)args->dst)[to + c] += src[c];
+                else
+                    ((float *)args->dst)[to + c] = src[c];
             }
         }
     }

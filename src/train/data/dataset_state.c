@@ -27,8 +27,7 @@ static int refuse_key(const struct ash_folder *folder, const json_t *was, json_t
     json_t *value = NULL;
     char why[128] = "it was begun by another command";
 
-    json_object_foreach(now, name, value)
-    {
+    json_object_foreach(now, name, value) {
         if (json_equal(json_object_get(was, name), value)) continue;
         snprintf(why, sizeof(why), "it was begun with other settings (not the same: %s)", name);
         break;

@@ -3,9 +3,9 @@
 #define ASH_TESTS_GOLDEN_MODELS_H
 
 static const char *const golden_models[] = {
-    "llama-gqa", "llama-bias-tied", "llama3-rope", "llama-linear-rope-bf16", "llama-yarn-rope", "mistral-window",
-    "qwen2-window", "qwen3-tied-sharded", "gpt2-default", "gpt2-scaled", "mixtral-window", "qwen3_moe-mixed",
-    "qwen3_moe-step", "deepseek_v3-groups", "deepseek_v3-plain-q-yarn",
+    "llama-gqa",      "llama-bias-tied", "llama3-rope",        "llama-linear-rope-bf16", "llama-yarn-rope",
+    "mistral-window", "qwen2-window",    "qwen3-tied-sharded", "gpt2-default",           "gpt2-scaled",
+    "mixtral-window", "qwen3_moe-mixed", "qwen3_moe-step",     "deepseek_v3-groups",     "deepseek_v3-plain-q-yarn",
 };
 
 #define GOLDEN_MODEL_COUNT (sizeof(golden_models) / sizeof(golden_models[0]))

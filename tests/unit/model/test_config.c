@@ -11,7 +11,8 @@
 
 #include "model/config.h"
 
-#define LLAMA "\"model_type\":\"llama\",\"vocab_size\":100,\"hidden_size\":32,\"num_hidden_layers\":2,\"num_attention_heads\":4"
+#define LLAMA                                                                                                          \
+    "\"model_type\":\"llama\",\"vocab_size\":100,\"hidden_size\":32,\"num_hidden_layers\":2,\"num_attention_heads\":4"
 
 static int parse(const char *text, struct ash_model_config *config, struct ash_err *err)
 {
@@ -52,15 +53,22 @@ static void test_windows(void **state)
 
     (void)state;
     assert_int_equal(parse("{\"model_type\":\"mistral\",\"vocab_size\":9,\"hidden_size\":8,\"num_hidden_layers\":2,"
-                           "\"num_attention_heads\":2}", &c, &err), 0);
+                           "\"num_attention_heads\":2}",
+                           &c, &err),
+                     0);
     assert_int_equal(c.window[1], 4096); /* the family's default */
     ash_model_config_fini(&c);
     assert_int_equal(parse("{\"model_type\":\"mistral\",\"vocab_size\":9,\"hidden_size\":8,\"num_hidden_layers\":2,"
-                           "\"num_attention_heads\":2,\"sliding_window\":null}", &c, &err), 0);
+                           "\"num_attention_heads\":2,\"sliding_window\":null}",
+                           &c, &err),
+                     0);
     assert_int_equal(c.window[1], 0);
     ash_model_config_fini(&c);
-    assert_int_equal(parse("{\"model_type\":\"qwen2\",\"vocab_size\":9,\"hidden_size\":8,\"num_hidden_layers\":3,\"num_attention_heads\":2,"
-                           "\"use_sliding_window\":true,\"sliding_window\":5,\"max_window_layers\":2}", &c, &err), 0);
+    assert_int_equal(parse("{\"model_type\":\"qwen2\",\"vocab_size\":9,\"hidden_size\":8,\"num_hidden_layers\":3,\"num_"
+                           "attention_heads\":2,"
+                           "\"use_sliding_window\":true,\"sliding_window\":5,\"max_window_layers\":2}",
+                           &c, &err),
+                     0);
     assert_int_equal(c.window[1], 0);
     assert_int_equal(c.window[2], 5);
     ash_model_config_fini(&c);
@@ -92,14 +100,22 @@ static void test_refusals(void **state)
         {"{" LLAMA ",\"rms_norm_eps\":\"x\"}", "rms_norm_eps", -EINVAL},
         {"{" LLAMA ",\"eos_token_id\":[-3]}", "eos_token_id", -EINVAL},
         {"{" LLAMA ",\"tie_word_embeddings\":3}", "tie_word_embeddings", -EINVAL},
-        {"{\"model_type\":\"qwen2\",\"vocab_size\":9,\"hidden_size\":8,\"num_hidden_layers\":3,\"num_attention_heads\":2,"
-         "\"use_sliding_window\":true,\"sliding_window\":4,\"layer_types\":[\"full_attention\"]}", "layer_types", -EINVAL},
-        {"{\"model_type\":\"mixtral\",\"vocab_size\":9,\"hidden_size\":8,\"num_hidden_layers\":1,\"num_attention_heads\":2,"
-         "\"num_local_experts\":2,\"num_experts_per_tok\":3}", "experts", -EINVAL},
-        {"{\"model_type\":\"deepseek_v3\",\"vocab_size\":9,\"hidden_size\":8,\"num_hidden_layers\":1,\"num_attention_heads\":2,"
-         "\"n_routed_experts\":8,\"n_group\":3}", "groups", -EINVAL},
-        {"{\"model_type\":\"deepseek_v3\",\"vocab_size\":9,\"hidden_size\":8,\"num_hidden_layers\":1,\"num_attention_heads\":2,"
-         "\"n_routed_experts\":8,\"n_group\":4,\"topk_group\":1,\"num_experts_per_tok\":3}", "hold only 2", -EINVAL},
+        {"{\"model_type\":\"qwen2\",\"vocab_size\":9,\"hidden_size\":8,\"num_hidden_layers\":3,\"num_attention_heads\":"
+         "2,"
+         "\"use_sliding_window\":true,\"sliding_window\":4,\"layer_types\":[\"full_attention\"]}",
+         "layer_types", -EINVAL},
+        {"{\"model_type\":\"mixtral\",\"vocab_size\":9,\"hidden_size\":8,\"num_hidden_layers\":1,\"num_attention_"
+         "heads\":2,"
+         "\"num_local_experts\":2,\"num_experts_per_tok\":3}",
+         "experts", -EINVAL},
+        {"{\"model_type\":\"deepseek_v3\",\"vocab_size\":9,\"hidden_size\":8,\"num_hidden_layers\":1,\"num_attention_"
+         "heads\":2,"
+         "\"n_routed_experts\":8,\"n_group\":3}",
+         "groups", -EINVAL},
+        {"{\"model_type\":\"deepseek_v3\",\"vocab_size\":9,\"hidden_size\":8,\"num_hidden_layers\":1,\"num_attention_"
+         "heads\":2,"
+         "\"n_routed_experts\":8,\"n_group\":4,\"topk_group\":1,\"num_experts_per_tok\":3}",
+         "hold only 2", -EINVAL},
     };
 
     (void)state;

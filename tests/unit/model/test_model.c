@@ -121,8 +121,11 @@ static void write_damaged(const char *dir, size_t victim, bool leave_out, size_t
     for (size_t i = 0; i < count; i++) {
         const struct ash_param *p = ash_model_param(model, i);
         if (i == victim && leave_out) continue;
-        specs[kept] = (struct ash_tensor_spec){.name = p->name, .dtype = p->dtype, .dim_count = p->dim_count,
-                                               .dims = {p->dims[0], p->dims[1]}, .data = p->data};
+        specs[kept] = (struct ash_tensor_spec){.name = p->name,
+                                               .dtype = p->dtype,
+                                               .dim_count = p->dim_count,
+                                               .dims = {p->dims[0], p->dims[1]},
+                                               .data = p->data};
         if (i == victim) {
             specs[kept].dims[0] = dim0;
             specs[kept].dtype = dtype;
