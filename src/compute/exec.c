@@ -21,6 +21,7 @@ static const struct backend {
 #endif
     {&ash_ops_portable, NULL},
     {&ash_ops_ref, NULL},
+    {&ash_ops_ref_bfmmla, NULL},
 };
 
 #define BACKEND_TEXT_BYTES 128

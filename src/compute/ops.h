@@ -4,6 +4,10 @@
  *   - A matrix product walks k in ascending order: acc = fma(a[k], b[k], acc), one chain per output element, starting
  *     from 0 or from the value already in c. So the result depends neither on M, N, tiles and threads nor on how a
  *     longer k is cut into several accumulating calls.
+ *   - Products of bf16 (round_bf16) may instead follow the arithmetic of an instruction made for them. Such a backend names
+ *     another table as its reference. There is one, ref-bfmmla: k in groups of 4 ascending, the last one filled up with zeros,
+ *     one chain per output element, each group added as ref/bfmmla.h says. Again nothing depends on M, N, tiles and threads,
+ *     but k may be cut only at multiples of 4; a product whose k is cut elsewhere says cut_anywhere and keeps the fma chain.
  *   - A sum over a row (norms, softmax) uses ASH_LANES interleaved partial sums, lane l taking elements l, l + ASH_LANES, ... in
  *     ascending order, then halves added pairwise (l with l + 8, then + 4, + 2, + 1).
  *   - A sum over tokens (weight gradients) walks tokens in ascending order, one chain, starting from the value already
@@ -47,6 +51,7 @@ struct ash_gemm_args {
     const float *bias; /* [N], added once after the last k; or NULL. Not together with accumulate. */
     bool accumulate;   /* the chain starts from c instead of 0 */
     bool round_bf16;   /* a and b are rounded to bf16 as they are read; the sum stays float32 */
+    bool cut_anywhere; /* other calls continue this chain, whatever this call's K is (tokens of a micro-batch): always fma */
 };
 
 struct ash_matrix_ops {
@@ -243,6 +248,7 @@ struct ash_optim_ops {
 
 struct ash_ops {
     const char *name;
+    const struct ash_ops *reference; /* the plain table that computes the same bits; a reference names itself */
     const struct ash_matrix_ops *matrix;
     const struct ash_embed_ops *embed;
     const struct ash_norm_ops *norm;
@@ -256,6 +262,7 @@ struct ash_ops {
 };
 
 extern const struct ash_ops ash_ops_ref;
+extern const struct ash_ops ash_ops_ref_bfmmla; /* bf16 products as BFMMLA computes them */
 
 /* What an op runs on. One owner thread. */
 struct ash_exec {
@@ -265,7 +272,7 @@ struct ash_exec {
     struct ash_buffer *scratch; /* one per worker, grown on demand; see ash_exec_scratch */
 };
 
-/* backend: "ref", "cpu" (the best path this machine can run), a path by name ("neon", "avx2", ...), or NULL for the best.
+/* backend: "ref", "cpu" (the best path this machine can run), a path by name ("neon-bf16", "neon", "avx2", ...), or NULL for the best.
  * An unknown or unavailable one is -EINVAL and the sentence lists what there is. thread_count as in ash_workers_open. */
 int ash_exec_init(struct ash_exec *exec, const char *backend, int thread_count, struct ash_err *err);
 void ash_exec_fini(struct ash_exec *exec);

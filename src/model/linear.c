@@ -49,7 +49,7 @@ void ash_linear_weight_grad(const struct ash_model *model, struct ash_exec *exec
     struct ash_gemm_args args = {.M = shape.transposed ? shape.in : shape.out, .N = shape.transposed ? shape.out : shape.in,
                                  .K = io->rows, .a = shape.transposed ? x_t : dy_t, .b = shape.transposed ? dy : x,
                                  .c = dweight, .c_stride = shape.transposed ? shape.out : shape.in,
-                                 .accumulate = true, .round_bf16 = model->round_bf16};
+                                 .accumulate = true, .round_bf16 = model->round_bf16, .cut_anywhere = true};
 
     exec->ops->matrix->gemm(exec, &args);
 }

@@ -147,16 +147,16 @@ static inline void exec_init(struct ash_exec *exec, const char *backend, int thr
     if (ash_exec_init(exec, backend, threads, &err) != 0) fail_msg("%s", err.text);
 }
 
-/* Every backend of this machine, with 1 to 5 threads, against the reference with one, for seeds [0, seeds). */
+/* Every backend of this machine, with 1 to 5 threads, against its reference with one, for seeds [0, seeds). */
 static inline void check_scenario(scenario_fn scenario, uint64_t seeds)
 {
     static const int threads[] = {1, 2, 3, 5};
     struct ash_exec ref, exec;
 
-    exec_init(&ref, "ref", 1);
     for (const char *const *name = ash_exec_backends(); *name != NULL; name++)
         for (size_t t = 0; t < ASH_COUNT(threads); t++) {
             exec_init(&exec, *name, threads[t]);
+            exec_init(&ref, exec.ops->reference->name, 1);
             for (uint64_t seed = t; seed < seeds; seed += ASH_COUNT(threads)) {
                 struct tape want, got;
 
@@ -168,9 +168,9 @@ static inline void check_scenario(scenario_fn scenario, uint64_t seeds)
                 tape_fini(&want);
                 tape_fini(&got);
             }
+            ash_exec_fini(&ref);
             ash_exec_fini(&exec);
         }
-    ash_exec_fini(&ref);
 }
 
 #endif

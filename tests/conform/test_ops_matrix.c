@@ -31,7 +31,8 @@ static void run_gemm(struct ash_exec *exec, struct tape *tape, size_t M, size_t 
     args.a = draw_mat(tape, M, K == 0 ? 1 : K);
     args.b = draw_mat(tape, K == 0 ? 1 : K, N);
     args.c_stride = N + (draw_bool(tape) ? 0 : draw_below(tape, 7));
-    args.round_bf16 = draw_below(tape, 3) == 0;
+    args.round_bf16 = draw_bool(tape);
+    args.cut_anywhere = draw_below(tape, 8) == 0;
     args.accumulate = mode == 1;
     args.bias = mode == 2 ? draw_floats(tape, N, 1.0f) : NULL;
     args.c = c = draw_floats(tape, M * args.c_stride, 1.0f);

@@ -18,7 +18,7 @@
 
 #define VEC_OPS(NAME)                                                                                                  \
     {                                                                                                                  \
-        .name = NAME, .matrix = &vec_matrix, .embed = &vec_embed, .norm = &vec_norm, .rope = &vec_rope,                \
+        .name = NAME, .reference = &ash_ops_ref, .matrix = &vec_matrix, .embed = &vec_embed, .norm = &vec_norm, .rope = &vec_rope,                \
         .attn = &vec_attn, .act = &vec_act, .row = &vec_row, .loss = &vec_loss, .route = &ash_ref_route,               \
         .optim = &vec_optim                                                                                            \
     }

@@ -31,7 +31,7 @@ static void gemm_elements(void *ctx, size_t begin, size_t end, int worker)
     }
 }
 
-static void gemm(struct ash_exec *exec, const struct ash_gemm_args *args)
+void ash_ref_gemm(struct ash_exec *exec, const struct ash_gemm_args *args)
 {
     ash_assert(args->bias == NULL || !args->accumulate);
     ash_workers_run(exec->workers, args->M * args->N, GEMM_MIN_ELEMENTS, gemm_elements, (void *)args);
@@ -53,11 +53,11 @@ static void column_sum_cols(void *ctx, size_t begin, size_t end, int worker)
             op->sum[c] = op->sum[c] + op->x[r * op->stride + c];
 }
 
-static void column_sum(struct ash_exec *exec, const float *x, size_t stride, size_t rows, size_t cols, float *sum)
+void ash_ref_column_sum(struct ash_exec *exec, const float *x, size_t stride, size_t rows, size_t cols, float *sum)
 {
     struct column_sum op = {.x = x, .stride = stride, .rows = rows, .sum = sum};
 
     ash_workers_run(exec->workers, cols, SUM_MIN_COLS, column_sum_cols, &op);
 }
 
-const struct ash_matrix_ops ash_ref_matrix = {.gemm = gemm, .column_sum = column_sum};
+const struct ash_matrix_ops ash_ref_matrix = {.gemm = ash_ref_gemm, .column_sum = ash_ref_column_sum};

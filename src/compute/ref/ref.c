@@ -4,6 +4,7 @@
 
 const struct ash_ops ash_ops_ref = {
     .name = "ref",
+    .reference = &ash_ops_ref,
     .matrix = &ash_ref_matrix,
     .embed = &ash_ref_embed,
     .norm = &ash_ref_norm,

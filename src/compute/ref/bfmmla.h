@@ -1,0 +1,64 @@
+/* bfmmla - the arithmetic of arm64's BFMMLA in plain C, to the bit, so that every machine can say what it computes.
+ * One output of one step adds four products to its sum as two pairs: sum = (sum + (a0 b0 + a1 b1)) + (a2 b2 + a3 b3). Every
+ * product, pair and sum is a float32 rounded to odd (cut off, and the last bit set where anything was cut); what is smaller than
+ * a normal float32 counts as a zero of its sign, read or written; too large is infinity; NaN is always the same one. This is the
+ * instruction without FEAT_EBF16, or with FPCR.EBF = 0, which is how Linux starts every program. */
+#ifndef ASH_COMPUTE_BFMMLA_H
+#define ASH_COMPUTE_BFMMLA_H
+
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+#define BFMMLA_GROUP 4 /* k of one step */
+
+#define BFMMLA_DROPPED 29 /* bits of a float64's fraction that a float32 has no place for */
+
+/* Zero in place of what is no normal float32. */
+static inline float bfmmla_flush(float x)
+{
+    return fabsf(x) < 0x1p-126f ? copysignf(0.0f, x) : x;
+}
+
+/* A float64 that is exact, or rounded to odd, as a float32. */
+static inline float bfmmla_narrow(double x)
+{
+    const uint64_t dropped = (1ull << BFMMLA_DROPPED) - 1;
+    uint64_t bits;
+
+    if (isnan(x)) return NAN;
+    if (fabs(x) < 0x1p-126) return copysignf(0.0f, (float)x);
+    if (fabs(x) >= 0x1p128) return copysignf(INFINITY, (float)x);
+    memcpy(&bits, &x, sizeof(bits));
+    if ((bits & dropped) != 0) bits = (bits & ~dropped) | (1ull << BFMMLA_DROPPED);
+    memcpy(&x, &bits, sizeof(x));
+    return (float)x; /* exact */
+}
+
+static inline float bfmmla_add(float a, float b)
+{
+    double x = bfmmla_flush(a), y = bfmmla_flush(b), sum = x + y, part = sum - x;
+    double lost = (x - (sum - part)) + (y - part); /* sum + lost is the exact sum */
+    uint64_t bits;
+
+    if (!isfinite(sum) || lost == 0.0) return bfmmla_narrow(sum);
+    memcpy(&bits, &sum, sizeof(bits));
+    if ((bits & 1) == 0) bits += (lost > 0.0) == (sum > 0.0) ? 1 : -1ull; /* the odd neighbour on the side of the truth */
+    memcpy(&sum, &bits, sizeof(sum));
+    return bfmmla_narrow(sum);
+}
+
+/* a and b are bf16 values, so their product is exact but for its range. */
+static inline float bfmmla_multiply(float a, float b)
+{
+    return bfmmla_narrow((double)bfmmla_flush(a) * (double)bfmmla_flush(b));
+}
+
+/* sum + a[0] b[0] + ... + a[3] b[3], as one step adds them; a and b hold bf16 values. */
+static inline float bfmmla_step(float sum, const float a[BFMMLA_GROUP], const float b[BFMMLA_GROUP])
+{
+    sum = bfmmla_add(sum, bfmmla_add(bfmmla_multiply(a[0], b[0]), bfmmla_multiply(a[1], b[1])));
+    return bfmmla_add(sum, bfmmla_add(bfmmla_multiply(a[2], b[2]), bfmmla_multiply(a[3], b[3])));
+}
+
+#endif
