@@ -2,6 +2,7 @@
  * or a kill the path holds the old bytes or the new ones. */
 #include "base/file.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
@@ -155,6 +156,30 @@ static int temp_open(const char *path, char *temp, size_t temp_bytes)
         if (errno != EEXIST) return -errno; /* EEXIST: left by a process of the same number that was killed */
     }
     return -EEXIST;
+}
+
+/* Does name end as temp_open ends it? */
+static bool is_temp(const char *name)
+{
+    const char *end = strrchr(name, '.');
+    int length = 0;
+
+    return end != NULL && sscanf(end, ".tmp-%*[0-9]-%*[0-9]%n", &length) == 0 && length > 0 && end[length] == '\0';
+}
+
+int ash_file_sweep(const char *dir, struct ash_err *err)
+{
+    DIR *listing = opendir(dir);
+    struct dirent *entry;
+    int rc = 0;
+
+    if (listing == NULL) return ash_err_set(err, -errno, "%s: cannot list the folder: %s", dir, strerror(errno));
+    while (rc == 0 && (entry = readdir(listing)) != NULL) {
+        if (!is_temp(entry->d_name) || unlinkat(dirfd(listing), entry->d_name, 0) == 0 || errno == ENOENT) continue;
+        rc = ash_err_set(err, -errno, "%s/%s: cannot remove it: %s", dir, entry->d_name, strerror(errno));
+    }
+    closedir(listing);
+    return rc;
 }
 
 /* The folder that holds path, into dir. path fits into dir. */

@@ -22,6 +22,9 @@ void ash_map_close(struct ash_map *map);
 int ash_file_read(const char *path, size_t max_bytes, char **data_out, size_t *size_out, struct ash_err *err);
 /* Write path through a temporary file beside it, flushed to disk and renamed. On error path is as it was. */
 int ash_file_replace(const char *path, const void *data, size_t size_bytes, struct ash_err *err);
+/* Remove what killed processes left in dir when they were replacing files: names that end in .tmp-<digits>-<digits>. Only
+ * for a folder that nobody else is writing to. */
+int ash_file_sweep(const char *dir, struct ash_err *err);
 /* mkdir -p; an existing folder is success. */
 int ash_dir_make(const char *path, struct ash_err *err);
 /* Flush a folder's entries to disk, so that a rename inside it is durable. */

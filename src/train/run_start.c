@@ -129,6 +129,7 @@ int ash_run_start(struct run *run, struct ash_err *err)
 
     if ((rc = make_paths(run, err)) < 0) return rc;
     if ((rc = lock_folder(run, err)) < 0) return rc;
+    if ((rc = ash_file_sweep(run->opts->dir, err)) < 0) return rc; /* an earlier process may have been killed */
     if ((rc = ash_job_print(run->job, &run->job_yaml, err)) < 0) return rc;
     if ((rc = start_or_resume(run, err)) < 0) return rc;
     run->start_step = ash_trainer_state(run->trainer)->step;

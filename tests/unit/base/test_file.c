@@ -1,4 +1,5 @@
 /* file: mapping, reading, replacing (on a full disk too), folders. */
+#include "base/assert.h"
 #include "base/file.h"
 
 #include <stdarg.h>
@@ -124,6 +125,24 @@ static void test_replace_on_a_full_disk(void **state)
 }
 
 /* A missing folder, a folder in the way, a name that is too long: refused, and nothing is left behind. */
+static void test_sweep(void **state)
+{
+    static const char *const rubbish[] = {"a.json.tmp-12-0", "b.tmp-4000000-17"};
+    static const char *const kept[] = {"a.json", "c.tmp-", "d.tmp-1", "e.tmp-1-", "f.tmp-1-2x", "g.tmp-x-2", "tmp-1-2"};
+    int before = entry_count(folder);
+
+    (void)state;
+    for (size_t i = 0; i < ASH_COUNT(rubbish); i++)
+        assert_int_equal(ash_file_replace(path_of(rubbish[i]), "x", 1, NULL), 0);
+    for (size_t i = 0; i < ASH_COUNT(kept); i++)
+        assert_int_equal(ash_file_replace(path_of(kept[i]), "x", 1, NULL), 0);
+    assert_int_equal(ash_file_sweep(folder, NULL), 0);
+    assert_int_equal(entry_count(folder), before + (int)ASH_COUNT(kept));
+    for (size_t i = 0; i < ASH_COUNT(kept); i++)
+        assert_int_equal(unlink(path_of(kept[i])), 0);
+    assert_int_equal(ash_file_sweep(path_of("nowhere"), NULL), -ENOENT);
+}
+
 static void test_replace_errors(void **state)
 {
     struct ash_err err = {0};
@@ -226,6 +245,7 @@ int main(void)
         cmocka_unit_test(test_replace_and_read),
         cmocka_unit_test(test_replace_in_the_current_folder),
         cmocka_unit_test(test_replace_on_a_full_disk),
+        cmocka_unit_test(test_sweep),
         cmocka_unit_test(test_replace_errors),
         cmocka_unit_test(test_read_errors),
         cmocka_unit_test(test_map),
