@@ -79,7 +79,7 @@ export function mixedDocuments(bytes, known, root) {
     const makers = [
         [14, () => sentence() + random.pick([".", ",", "!", "?", ";", ":", "...", ".\n", ".\n\n"]) + " "],
         [8, () => { const s = random.pick(SCRIPTS); return repeat(12, () => word(s) + random.pick([" ", " ", " ", ", ", "", "-"])); }],
-        [3, () => random.pick(WORDS) + random.pick(ENDINGS) + random.pick(SPACES)],
+        [3, () => random.pick(WORDS) + random.pick(ENDINGS) + random.pick([...SPACES, "x", "abc", "É", "1"])],
         [3, () => repeat(8, () => random.pick(SPACES))],
         [3, () => random.pick(CODE) + random.pick(SPACES)],
         [3, () => repeat(14, () => String(random.below(10))) + random.pick(["", " ", ",", ".", "%"])],

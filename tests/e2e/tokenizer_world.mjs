@@ -15,16 +15,13 @@ const RATIO_MIN = 5; // the promise: at least this many times the speed
 //  - gpt2: the pattern that ByteLevel cuts by uses \s. In the Hugging Face library that is Oniguruma's \s, Unicode's White_Space, which
 //    has U+0085 and lacks U+FEFF. The JavaScript port rewrites \s for Split patterns but not for this built-in one, so there \s is
 //    JavaScript's, which lacks U+0085 and has U+FEFF.
-//  - llama3, qwen: (?i:'s) ignores case. Oniguruma folds U+017F (long s) to s, so 'ſ is a contraction there. The port spells the group
-//    as ['][sS], ASCII letters only.
 const WHITE_SPACE = [/[\u0085\ufeff]/gu, ""];
-const LONG_S = [/'ſ/gu, "'"];
 const FILES = [
     { name: "gpt2", drop: WHITE_SPACE, share: 1 },
     { name: "llama2", share: 0.25 }, // the port takes a whole document as one word here, and its time
-    { name: "llama3_1", drop: LONG_S, share: 1 },
-    { name: "qwen2_5", drop: LONG_S, share: 1 },
-    { name: "qwen3", drop: LONG_S, share: 1 },
+    { name: "llama3_1", share: 1 },
+    { name: "qwen2_5", share: 1 },
+    { name: "qwen3", share: 1 },
     { name: "deepseek_v3", share: 1 },
 ];
 
