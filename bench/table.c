@@ -63,10 +63,25 @@ static const char *text_of(const json_t *row, const char *key)
     return text != NULL ? text : "-";
 }
 
+/* The longest text under key, at least as long as the heading. */
+static int width_of(const json_t *rows, const char *key, const char *heading)
+{
+    size_t width = strlen(heading);
+
+    for (size_t i = 0; i < json_array_size(rows); i++) {
+        size_t length = strlen(text_of(json_array_get(rows, i), key));
+        if (length > width) width = length;
+    }
+    return (int)width;
+}
+
 static void print_table(const json_t *rows)
 {
-    printf("%-40s %-10s %10s  %-26s %10s %8s %8s  %s\n", "name", "unit", "ours", "peer", "peer's", "ratio", "goal",
-           "met");
+    int name = width_of(rows, "name", "name"), unit = width_of(rows, "unit", "unit"),
+        peer = width_of(rows, "peer", "peer");
+
+    printf("%-*s  %-*s %9s  %-*s %9s %8s %6s  %s\n", name, "name", unit, "unit", "ours", peer, "peer", "peer's",
+           "ratio", "goal", "met");
     for (size_t i = 0; i < json_array_size(rows); i++) {
         const json_t *row = json_array_get(rows, i), *met = json_object_get(row, "met");
         char ours[32], theirs[32], ratio[32], goal[32];
@@ -74,8 +89,8 @@ static void print_table(const json_t *rows)
         format_number(row, "peer_value", theirs, sizeof(theirs));
         format_number(row, "ratio", ratio, sizeof(ratio));
         format_number(row, "goal", goal, sizeof(goal));
-        printf("%-40s %-10s %10s  %-26s %10s %8s %8s  %s\n", text_of(row, "name"), text_of(row, "unit"), ours,
-               text_of(row, "peer"), theirs, ratio, goal,
+        printf("%-*s  %-*s %9s  %-*s %9s %8s %6s  %s\n", name, text_of(row, "name"), unit, text_of(row, "unit"), ours,
+               peer, text_of(row, "peer"), theirs, ratio, goal,
                json_is_null(met)   ? "-"
                : json_is_true(met) ? "yes"
                                    : "NO");

@@ -13,5 +13,43 @@ apt_get() {
 
 # wanted ROW...: does the pattern of this run ask for any of these rows?
 wanted() {
-    [ -z "$BENCH_PATTERN" ] || printf '%s\n' "$@" | grep -qE "$BENCH_PATTERN"
+    [ -z "$BENCH_PATTERN" ] || grep -qE "$BENCH_PATTERN" <<< "$(printf '%s\n' "$@")"
+}
+
+# Processes that wait to be asked, so that two of them can take turns: each prints a line when it is ready, and a line of
+# answer to each line that it reads. A process that dies or stays silent for ASK_LIMIT_S is given up.
+ASK_LIMIT_S=300
+declare -A ask_in ask_out ask_pid
+trap '' PIPE # a dead process is noticed by its missing answer
+
+# ask_open NAME COMMAND...: start it; its first line goes to $answer.
+ask_open() {
+    local name=$1 dir=$BUILD/bench-ask in out
+    shift
+    mkdir -p "$dir"
+    rm -f "$dir/$name".*
+    mkfifo "$dir/$name.in" "$dir/$name.out"
+    "$@" < "$dir/$name.in" > "$dir/$name.out" 2> "$dir/$name.err" &
+    ask_pid[$name]=$!
+    exec {in}> "$dir/$name.in" {out}< "$dir/$name.out"
+    ask_in[$name]=$in ask_out[$name]=$out
+    read -r -t "$ASK_LIMIT_S" -u "$out" answer && return 0
+    note "$name did not start: $(tail -n 1 "$dir/$name.err")"
+    ask_close "$name"
+    return 1
+}
+
+# ask NAME LINE: the answer goes to $answer.
+ask() {
+    echo "$2" >&"${ask_in[$1]}" 2> /dev/null && read -r -t "$ASK_LIMIT_S" -u "${ask_out[$1]}" answer && return 0
+    note "$1 gave no answer to '$2': $(tail -n 1 "$BUILD/bench-ask/$1.err")"
+    return 1
+}
+
+ask_close() {
+    local in=${ask_in[$1]} out=${ask_out[$1]}
+    exec {in}>&- {out}<&-
+    kill "${ask_pid[$1]}" 2> /dev/null || true
+    wait "${ask_pid[$1]}" 2> /dev/null || true
+    unset "ask_in[$1]" "ask_out[$1]" "ask_pid[$1]"
 }
