@@ -90,6 +90,32 @@ static const char *make_key(struct ash_opts *opts, const struct ash_opt_table *t
     return used > 0 && (size_t)used < sizeof(key) ? ash_arena_strdup(opts->arena, key) : NULL;
 }
 
+/* A setting without a default is zero, whatever the caller's struct held. */
+static void clear_field(const struct ash_opt *opt, void *field)
+{
+    switch (opt->type) {
+    case ASH_OPT_INT:
+        *(int64_t *)field = 0;
+        break;
+    case ASH_OPT_DOUBLE:
+        *(double *)field = 0.0;
+        break;
+    case ASH_OPT_BOOL:
+        *(bool *)field = false;
+        break;
+    case ASH_OPT_STRING:
+        *(const char **)field = NULL;
+        break;
+    case ASH_OPT_CHOICE:
+        *(int *)field = 0;
+        break;
+    case ASH_OPT_LIST:
+    case ASH_OPT_TEXTS:
+        *(struct ash_opt_list *)field = (struct ash_opt_list){0};
+        break;
+    }
+}
+
 static int add_slot(struct ash_opts *opts, const struct ash_opt_binding *binding, const struct ash_opt *opt,
                     struct ash_err *err)
 {
@@ -102,8 +128,7 @@ static int add_slot(struct ash_opts *opts, const struct ash_opt_binding *binding
     *slot = (struct ash_opt_slot){
         .table = binding->table, .opt = opt, .field = (char *)binding->object + opt->offset, .key = key};
     opts->count++;
-    if (opt->type == ASH_OPT_STRING) *(const char **)slot->field = NULL;
-    if (ash_opt_is_list(opt)) *(struct ash_opt_list *)slot->field = (struct ash_opt_list){0};
+    clear_field(opt, slot->field);
     return opt->fallback != NULL ? ash_opts_store(opts, slot, opt->fallback, "default", err) : 0;
 }
 

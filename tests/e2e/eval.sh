@@ -3,11 +3,11 @@
 . "$SOURCE/tests/e2e/lib.bash" || exit 1
 
 # ---- arithmetic on a model that cannot: every answer is wrong, and that is counted properly
-eval=("$ASHLAR" eval --model "$stories" --task arithmetic --count 40 --ops add,sub,mul --mul-digits 2)
+eval=("$ASHLAR" eval --model "$stories" --task arithmetic --count 12 --ops add,sub,mul --mul-digits 2)
 leak_free "${eval[@]}" --json
 expect 0 "arithmetic"
 cp "$SCRATCH/out" "$SCRATCH/first"
-for words in '"asked": 40' '"interval"' '"+"' '"-"' '"*"' '"wrong"'; do
+for words in '"asked": 12' '"interval"' '"+"' '"-"' '"*"' '"wrong"'; do
     grep -qF "$words" "$SCRATCH/first" || fail "arithmetic --json: $words is not in it"
 done
 for variant in "--batch 1" "--batch 7" "--threads 1" "--backend ref"; do
@@ -16,13 +16,13 @@ for variant in "--batch 1" "--batch 7" "--threads 1" "--backend ref"; do
 done
 try "${eval[@]}" --show 2
 expect 0 "arithmetic in words"
-grep -q '^accuracy .* of 40; 95 %' "$SCRATCH/out" || fail "arithmetic says: $(cat "$SCRATCH/out")"
+grep -q '^accuracy .* of 12; 95 %' "$SCRATCH/out" || fail "arithmetic says: $(cat "$SCRATCH/out")"
 same "wrong answers shown" 2 "$(grep -c '^wrong: ' "$SCRATCH/out")"
 try "${eval[@]}" --seed 5 --json
 cmp -s "$SCRATCH/out" "$SCRATCH/first" && fail "another seed, the same problems"
 
 # ---- loss
-for i in $(seq 60); do
+for i in $(seq 30); do
     echo "Once upon a time there was a little dog number $i. He liked to play in the park."
 done > "$SCRATCH/text.txt"
 try "$ASHLAR" data tokenize "$SCRATCH/text.txt" --tokenizer "$stories" --out "$SCRATCH/shards"

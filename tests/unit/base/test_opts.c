@@ -284,6 +284,47 @@ static void test_args_help(void **state)
     assert_false(help);
 }
 
+/* Whatever a struct held before, a setting without a default is zero. */
+static void test_no_default_is_zero(void **state)
+{
+    struct {
+        int64_t whole;
+        double number;
+        bool flag;
+        const char *text;
+        int choice;
+        struct ash_opt_list list;
+    } object;
+    const struct ash_opt list[] = {
+        {.name = "whole", .type = ASH_OPT_INT, .offset = offsetof(__typeof__(object), whole), .help = "x"},
+        {.name = "number", .type = ASH_OPT_DOUBLE, .offset = offsetof(__typeof__(object), number), .help = "x"},
+        {.name = "flag", .type = ASH_OPT_BOOL, .offset = offsetof(__typeof__(object), flag), .help = "x"},
+        {.name = "text", .type = ASH_OPT_STRING, .offset = offsetof(__typeof__(object), text), .help = "x"},
+        {.name = "choice",
+         .type = ASH_OPT_CHOICE,
+         .offset = offsetof(__typeof__(object), choice),
+         .choices = sample_schedules,
+         .help = "x"},
+        {.name = "list", .type = ASH_OPT_LIST, .offset = offsetof(__typeof__(object), list), .help = "x"},
+    };
+    const struct ash_opt_table table = {
+        .section = "", .help = "flags", .opts = list, .count = sizeof(list) / sizeof(list[0])};
+    const struct ash_opt_binding binding = {&table, &object};
+    struct ash_opts *opts = NULL;
+    struct ash_err err = {0};
+
+    (void)state;
+    memset(&object, 0xa5, sizeof(object));
+    assert_int_equal(ash_opts_open(&binding, 1, &opts, &err), 0);
+    assert_int_equal(object.whole, 0);
+    assert_true(object.number == 0.0);
+    assert_false(object.flag);
+    assert_null(object.text);
+    assert_int_equal(object.choice, 0);
+    assert_int_equal(object.list.count, 0);
+    ash_opts_close(opts);
+}
+
 /* Stop strings and the like: a comma is part of the text. */
 static void test_args_texts(void **state)
 {
@@ -485,6 +526,7 @@ int main(void)
         TEST(test_args_positionals),
         TEST(test_args_help),
         TEST(test_args_lists),
+        TEST(test_no_default_is_zero),
         TEST(test_args_texts),
         TEST(test_args_errors),
         TEST(test_table_mistakes),
