@@ -2,7 +2,6 @@
 #include "model/chat_template/jinja_priv.h"
 
 #include <errno.h>
-#include <string.h>
 
 /* Undefined itself has no parts: that is nearly always a mistake, so it is said. */
 static int undefined_part(struct ash_jinja_run *run, struct ash_jinja_value value, struct ash_jinja_text part)

@@ -3,7 +3,6 @@
 #include "model/chat_template/jinja_priv.h"
 
 #include <errno.h>
-#include <string.h>
 
 enum jump { JUMP_NONE, JUMP_BREAK, JUMP_CONTINUE };
 

@@ -2,7 +2,6 @@
 #include "model/chat_template/jinja_priv.h"
 
 #include <errno.h>
-#include <math.h>
 #include <string.h>
 
 #include "base/utf8.h"

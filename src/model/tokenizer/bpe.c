@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/hash.h"
 #include "base/utf8.h"
 
 #define SHORT_SYMBOLS 64 /* up to here scanning beats a heap */

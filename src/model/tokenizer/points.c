@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/hash.h"
 #include "base/utf8.h"
 
 #define DIRECT 0x3000u /* characters below this are looked up in a plain array */
