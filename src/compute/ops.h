@@ -8,6 +8,10 @@
  *     another table as its reference. There is one, ref-bfmmla: k in groups of 4 ascending, the last one filled up with zeros,
  *     one chain per output element, each group added as ref/bfmmla.h says. Again nothing depends on M, N, tiles and threads,
  *     but k may be cut only at multiples of 4; a product whose k is cut elsewhere says cut_anywhere and keeps the fma chain.
+ *   - A product with a quantised matrix (blocks of ASH_QUANT_BLOCK inputs) quantises each row of x block by block: amax is the
+ *     largest |x|, d = amax / 127, q = x * (1 / d) rounded to nearest even. Where 1 / d is not finite (zeros, all but
+ *     zeros), q and d are 0; where x has an infinity or NaN, q is 0 and d is NaN. Then, blocks ascending, one chain per output
+ *     element: acc = fma((float)dot, dx * dw, acc), where dot is the exact integer sum of the block's products.
  *   - A sum over a row (norms, softmax) uses ASH_LANES interleaved partial sums, lane l taking elements l, l + ASH_LANES, ... in
  *     ascending order, then halves added pairwise (l with l + 8, then + 4, + 2, + 1).
  *   - A sum over tokens (weight gradients) walks tokens in ascending order, one chain, starting from the value already
@@ -26,6 +30,7 @@
 #include "infra/memory.h"
 
 #define ASH_LANES 16
+#define ASH_QUANT_BLOCK 32
 #define ASH_ATTN_BLOCK 64
 #define ASH_ATTN_HEAD_MAX 512 /* largest head dimension */
 #define ASH_ROUTE_EXPERTS_MAX 1024
@@ -54,8 +59,22 @@ struct ash_gemm_args {
     bool cut_anywhere; /* other calls continue this chain, whatever this call's K is (tokens of a micro-batch): always fma */
 };
 
+/* y[M,N] = x[M,K] w[N,K]^T (+ y) (+ bias), w quantised. Forward only: a quantised matrix is not trained. */
+struct ash_quant_args {
+    size_t M, N, K; /* K is whole blocks */
+    const float *x;
+    size_t x_stride;      /* between rows */
+    const void *w;        /* rows of K / ASH_QUANT_BLOCK blocks, one after the other, at an even address */
+    enum ash_dtype dtype; /* of w: ASH_Q8_0 or ASH_Q4_0 */
+    float *y;
+    size_t y_stride;
+    const float *bias; /* [N], added once after the last block; or NULL. Not together with accumulate. */
+    bool accumulate;   /* the chain starts from y instead of 0 */
+};
+
 struct ash_matrix_ops {
     void (*gemm)(struct ash_exec *exec, const struct ash_gemm_args *args);
+    void (*quant_gemm)(struct ash_exec *exec, const struct ash_quant_args *args);
     /* sum[c] += sum over rows r of x[r * stride + c], rows ascending: the gradient of a bias. */
     void (*column_sum)(struct ash_exec *exec, const float *x, size_t stride, size_t rows, size_t cols, float *sum);
 };
@@ -63,7 +82,8 @@ struct ash_matrix_ops {
 /* ---- embedding --------------------------------------------------------------------------------------------------- */
 
 struct ash_embed_ops {
-    /* out[r, :] = table[ids[r], :] (add: out += instead), r < rows; table is [vocab, cols] of dtype; ids in range. */
+    /* out[r, :] = table[ids[r], :] (add: out += instead), r < rows; table is [vocab, cols] of dtype
+     * (a quantised one too); ids in range. */
     void (*gather)(struct ash_exec *exec, const void *table, enum ash_dtype dtype, size_t cols, const int32_t *ids,
                    size_t rows, bool add, float *out);
     /* table[ids[r], :] += grad[r, :], r ascending; table float32 [vocab, cols]. */

@@ -4,6 +4,8 @@
 #define ASH_COMPUTE_OPS_BODY_H
 
 #include "compute/ref/ref_priv.h"
+#include "compute/quant.h"
+#include "compute/cpu/quant_priv.h"
 #include "compute/cpu/wide.h"
 #include "compute/cpu/pack_body.h"
 #include "compute/cpu/gemv_body.h"

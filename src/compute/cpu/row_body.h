@@ -27,10 +27,13 @@ static void embed_gather_rows(void *ctx, size_t begin, size_t end, int worker)
     float *wide = op->dtype == ASH_F32 ? NULL : ash_exec_scratch(op->exec, worker, op->cols * sizeof(*wide));
 
     for (size_t r = begin; r < end; r++) {
-        const void *from = pack_at(op->table, op->dtype, (size_t)op->ids[r] * op->cols);
+        const void *from = (const char *)op->table + ash_dtype_size(op->dtype, (size_t)op->ids[r] * op->cols);
         float *out = op->out + r * op->cols;
 
-        if (wide != NULL) {
+        if (ash_dtype_block(op->dtype) > 1) {
+            ash_quant_to_f32(from, op->dtype, op->cols, wide);
+            from = wide;
+        } else if (wide != NULL) {
             struct pack pack = {.data = from, .dtype = op->dtype, .line_stride = 1, .count = op->cols, .k_count = 1};
 
             pack_block(&pack, wide, op->cols);

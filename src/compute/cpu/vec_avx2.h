@@ -9,6 +9,7 @@
 #include "compute/cpu/quad_x86.h"
 
 #define VF_WIDTH 8
+#define VEC_QUANT_GEMM ash_quant_gemm_avx2 /* quant_priv.h */
 
 typedef __m256 vf;
 typedef __m256i vu;

@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #define VF_WIDTH 4
+#define VEC_QUANT_GEMM ash_quant_gemm_neon /* quant_priv.h */
 
 typedef float32x4_t vf;
 typedef uint32x4_t vu;

@@ -14,6 +14,8 @@
 #define VF_WIDTH 8 /* a power of two that divides ASH_LANES */
 #endif
 
+#define VEC_QUANT_GEMM ash_quant_gemm_plain /* quant_priv.h */
+
 typedef float vf __attribute__((vector_size(VF_WIDTH * 4)));
 typedef uint32_t vu __attribute__((vector_size(VF_WIDTH * 4)));
 typedef int32_t vi __attribute__((vector_size(VF_WIDTH * 4)));

@@ -45,7 +45,8 @@ static void gemm(struct ash_exec *exec, const struct ash_gemm_args *args)
     ash_workers_run(exec->workers, args->M * args->N, GEMM_MIN_ELEMENTS, gemm_elements, (void *)args);
 }
 
-static const struct ash_matrix_ops bfmmla_matrix = {.gemm = gemm, .column_sum = ash_ref_column_sum};
+static const struct ash_matrix_ops bfmmla_matrix = {
+    .gemm = gemm, .quant_gemm = ash_ref_quant_gemm, .column_sum = ash_ref_column_sum};
 
 const struct ash_ops ash_ops_ref_bfmmla = {
     .name = "ref-bfmmla",

@@ -1,6 +1,8 @@
 /* Embedding in plain C: rows of a table by token id, and the gradient back into the table. */
 #include "compute/ref/ref_priv.h"
 
+#include "compute/quant.h"
+
 #define GATHER_MIN_ROWS 8
 #define SCATTER_MIN_COLS 16
 
@@ -15,6 +17,18 @@ struct embed {
     float *dtable;
 };
 
+/* Element index of a table, which may be quantised. */
+static float table_read(const void *table, enum ash_dtype dtype, size_t index)
+{
+    const uint8_t *block;
+    int8_t q[ASH_QUANT_BLOCK];
+
+    if (ash_dtype_block(dtype) == 1) return ref_read(table, dtype, index);
+    block = (const uint8_t *)table + index / ASH_QUANT_BLOCK * ash_dtype_bytes(dtype);
+    ash_quant_unpack(block, dtype, q);
+    return ash_quant_scale(block) * (float)q[index % ASH_QUANT_BLOCK];
+}
+
 static void gather_rows(void *ctx, size_t begin, size_t end, int worker)
 {
     const struct embed *op = ctx;
@@ -25,7 +39,7 @@ static void gather_rows(void *ctx, size_t begin, size_t end, int worker)
         float *out = &op->out[r * op->cols];
 
         for (size_t c = 0; c < op->cols; c++) {
-            float value = ref_read(op->table, op->dtype, from + c);
+            float value = table_read(op->table, op->dtype, from + c);
             out[c] = op->add ? out[c] + value : value;
         }
     }

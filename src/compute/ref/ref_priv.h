@@ -19,6 +19,9 @@ extern const struct ash_optim_ops ash_ref_optim;
 /* The matrix products, for references that differ from this one in some of them. */
 void ash_ref_gemm(struct ash_exec *exec, const struct ash_gemm_args *args);
 void ash_ref_column_sum(struct ash_exec *exec, const float *x, size_t stride, size_t rows, size_t cols, float *sum);
+/* quant.c */
+void ash_ref_quant_gemm(struct ash_exec *exec, const struct ash_quant_args *args);
+
 /* A move of blocks has nothing to gain from vectors that a compiler would not find: every CPU backend uses this one. */
 void ash_ref_copy(struct ash_exec *exec, const struct ash_copy_args *args);
 

@@ -44,10 +44,15 @@ static void test_dtypes(void **state)
 {
     (void)state;
     for (int i = 0; i < ASH_DTYPE_COUNT; i++) {
-        assert_int_equal(ash_dtype_parse(ash_dtype_name((enum ash_dtype)i)), i);
+        bool block = ash_dtype_block((enum ash_dtype)i) > 1;
+
+        assert_int_equal(ash_dtype_parse(ash_dtype_name((enum ash_dtype)i)), block ? -1 : i);
         assert_true(ash_dtype_bytes((enum ash_dtype)i) >= 1);
     }
     assert_int_equal(ash_dtype_bytes(ASH_BF16), 2);
+    assert_int_equal(ash_dtype_size(ASH_BF16, 64), 128);
+    assert_int_equal(ash_dtype_size(ASH_Q8_0, 64), 68);
+    assert_int_equal(ash_dtype_size(ASH_Q4_0, 64), 36);
     assert_int_equal(ash_dtype_parse("f32"), -1);
     assert_int_equal(ash_dtype_parse(""), -1);
 }

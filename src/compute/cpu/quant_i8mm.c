@@ -1,0 +1,140 @@
+/* The kernel of quantised products for arm64 with SMMLA (2 x 8 times 8 x 2): four rows of w against up to eight of x,
+ * so that a weight is unpacked once for eight products. */
+#if defined(__aarch64__)
+
+#include "compute/cpu/quant_priv.h"
+
+#include <arm_neon.h>
+
+#define PAIRS_MAX 4 /* pairs of rows of x in a tile */
+#define INLINE static inline __attribute__((always_inline))
+#define UNROLL _Pragma("GCC unroll 4")
+
+/* Two rows of w, one block: chunk i has 8 numbers of the first, then the same 8 of the second. */
+struct pair {
+    int8x16_t chunk[4];
+    float32x4_t scale; /* d0, d1, d0, d1 */
+};
+
+INLINE int8x16_t zip_low(int8x16_t a, int8x16_t b)
+{
+    return vreinterpretq_s8_s64(vzip1q_s64(vreinterpretq_s64_s8(a), vreinterpretq_s64_s8(b)));
+}
+
+INLINE int8x16_t zip_high(int8x16_t a, int8x16_t b)
+{
+    return vreinterpretq_s8_s64(vzip2q_s64(vreinterpretq_s64_s8(a), vreinterpretq_s64_s8(b)));
+}
+
+INLINE void unpack(const uint8_t *block, enum ash_dtype dtype, int8x16_t *half_out)
+{
+    const uint8_t *bytes = block + sizeof(uint16_t);
+
+    if (dtype == ASH_Q8_0) {
+        half_out[0] = vld1q_s8((const int8_t *)bytes);
+        half_out[1] = vld1q_s8((const int8_t *)bytes + 16);
+        return;
+    }
+    uint8x16_t q = vld1q_u8(bytes);
+
+    half_out[0] = vsubq_s8(vreinterpretq_s8_u8(vandq_u8(q, vdupq_n_u8(15))), vdupq_n_s8(8));
+    half_out[1] = vsubq_s8(vreinterpretq_s8_u8(vshrq_n_u8(q, 4)), vdupq_n_s8(8));
+}
+
+INLINE struct pair load_pair(const uint8_t *first, const uint8_t *second, enum ash_dtype dtype)
+{
+    uint16x4_t halves = vdup_n_u16(0);
+    int8x16_t a[2], b[2];
+    struct pair pair;
+
+    unpack(first, dtype, a);
+    unpack(second, dtype, b);
+    for (int i = 0; i < 2; i++) {
+        pair.chunk[2 * i] = zip_low(a[i], b[i]);
+        pair.chunk[2 * i + 1] = zip_high(a[i], b[i]);
+    }
+    halves = vld1_lane_u16((const uint16_t *)(const void *)first, halves, 0);
+    halves = vld1_lane_u16((const uint16_t *)(const void *)second, halves, 1);
+    halves = vreinterpret_u16_u32(vdup_lane_u32(vreinterpret_u32_u16(halves), 0));
+    pair.scale = vcvt_f32_f16(vreinterpret_f16_u16(halves));
+    return pair;
+}
+
+/* acc[p] holds (row 2p of x) x (w0, w1), then (row 2p + 1) x (w0, w1). */
+INLINE void tile(const uint8_t *const *w, enum ash_dtype dtype, const struct ash_quant_rows *x, size_t first_pair,
+                 size_t pairs, float32x4_t acc[][2])
+{
+    const size_t block_bytes = dtype == ASH_Q8_0 ? 34 : 18;
+    const int8_t *q = x->q + first_pair * x->blocks * 64;
+    const float *scale = x->scale + first_pair * x->blocks * 2;
+
+    for (size_t b = 0; b < x->blocks; b++) {
+        UNROLL
+        for (size_t side = 0; side < 2; side++) {
+            struct pair pair = load_pair(w[2 * side] + b * block_bytes, w[2 * side + 1] + b * block_bytes, dtype);
+
+            UNROLL
+            for (size_t p = 0; p < pairs; p++) {
+                const int8_t *at = q + (p * x->blocks + b) * 64;
+                float32x2_t d = vld1_f32(scale + (p * x->blocks + b) * 2);
+                float32x4_t dx = vcombine_f32(vdup_lane_f32(d, 0), vdup_lane_f32(d, 1));
+                int32x4_t dots = vdupq_n_s32(0);
+
+                UNROLL
+                for (int i = 0; i < 4; i++)
+                    dots = vmmlaq_s32(dots, vld1q_s8(at + 16 * i), pair.chunk[i]);
+                acc[p][side] = vfmaq_f32(acc[p][side], vcvtq_f32_s32(dots), vmulq_f32(dx, pair.scale));
+            }
+        }
+    }
+}
+
+INLINE void tile_dtype(const struct ash_quant_args *args, const uint8_t *const *w, const struct ash_quant_rows *x,
+                       size_t first_pair, size_t pairs, float32x4_t acc[][2])
+{
+    if (args->dtype == ASH_Q8_0)
+        tile(w, ASH_Q8_0, x, first_pair, pairs, acc);
+    else
+        tile(w, ASH_Q4_0, x, first_pair, pairs, acc);
+}
+
+/* The chains of `rows` rows of x from `row` on: in from y, through the tile, and out to y. */
+static void run_tile(const struct ash_quant_args *args, const struct ash_quant_rows *x, const uint8_t *const *w,
+                     size_t row, size_t rows, size_t n, size_t count)
+{
+    float32x4_t acc[PAIRS_MAX][2];
+    float sums[2 * PAIRS_MAX][ASH_QUANT_QUAD] = {{0}};
+    size_t pairs = (rows + 1) / 2;
+
+    for (size_t m = 0; m < rows; m++)
+        ash_quant_begin(args, x->first + row + m, n, count, sums[m]);
+    for (size_t p = 0; p < PAIRS_MAX; p++)
+        for (size_t side = 0; side < 2; side++)
+            acc[p][side] = vcombine_f32(vld1_f32(&sums[2 * p][2 * side]), vld1_f32(&sums[2 * p + 1][2 * side]));
+    if (pairs == PAIRS_MAX)
+        tile_dtype(args, w, x, row / 2, PAIRS_MAX, acc);
+    else
+        for (size_t p = 0; p < pairs; p++)
+            tile_dtype(args, w, x, row / 2 + p, 1, acc + p);
+    for (size_t p = 0; p < PAIRS_MAX; p++)
+        for (size_t side = 0; side < 2; side++) {
+            vst1_f32(&sums[2 * p][2 * side], vget_low_f32(acc[p][side]));
+            vst1_f32(&sums[2 * p + 1][2 * side], vget_high_f32(acc[p][side]));
+        }
+    for (size_t m = 0; m < rows; m++)
+        ash_quant_end(args, x->first + row + m, n, count, sums[m]);
+}
+
+void ash_quant_kernel_i8mm(const struct ash_quant_args *args, const struct ash_quant_rows *x, size_t begin, size_t end)
+{
+    for (size_t n = begin; n < end; n += ASH_QUANT_QUAD) {
+        size_t count = end - n < ASH_QUANT_QUAD ? end - n : ASH_QUANT_QUAD;
+        const uint8_t *w[ASH_QUANT_QUAD];
+
+        ash_quant_quad(args, n, count, w);
+        for (size_t row = 0; row < x->rows; row += 2 * PAIRS_MAX)
+            run_tile(args, x, w, row, x->rows - row < 2 * PAIRS_MAX ? x->rows - row : 2 * PAIRS_MAX, n, count);
+    }
+}
+
+#endif

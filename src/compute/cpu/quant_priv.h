@@ -1,0 +1,62 @@
+/* quant_priv - products with a quantised matrix: what the driver (quant.c) hands to a kernel. A kernel is a file of its
+ * own, compiled for its instructions and chosen at run time. */
+#ifndef ASH_COMPUTE_QUANT_PRIV_H
+#define ASH_COMPUTE_QUANT_PRIV_H
+
+#include "compute/ops.h"
+
+#define ASH_QUANT_ROWS 64 /* rows of x that are quantised together: they stay in the second cache */
+#define ASH_QUANT_QUAD 4  /* rows of w that a kernel takes together: neighbours in a vector of sums */
+
+/* Quantised rows of x, from row `first` on. Plain: q is [rows, blocks, 32], scale is [rows, blocks]. Paired, for
+ * instructions that multiply 2 x 8 by 8 x 2: q is [rows / 2, blocks, 4, 2, 8] and scale is [rows / 2, blocks, 2], with
+ * a row of zeros after an odd last one. */
+struct ash_quant_rows {
+    size_t first, rows, blocks;
+    const int8_t *q;
+    const float *scale;
+};
+
+/* y for all rows of x and rows [begin, end) of w; begin is a multiple of ASH_QUANT_QUAD. */
+typedef void (*ash_quant_kernel_fn)(const struct ash_quant_args *args, const struct ash_quant_rows *x, size_t begin,
+                                    size_t end);
+
+/* The rows of w of one quad; where it has fewer than four, the last is repeated and its results are dropped. */
+static inline void ash_quant_quad(const struct ash_quant_args *args, size_t n, size_t count, const uint8_t **rows_out)
+{
+    size_t row_bytes = ash_dtype_size(args->dtype, args->K);
+
+    for (size_t i = 0; i < ASH_QUANT_QUAD; i++)
+        rows_out[i] = (const uint8_t *)args->w + (n + (i < count ? i : count - 1)) * row_bytes;
+}
+
+/* Where the chains of a quad start. */
+static inline void ash_quant_begin(const struct ash_quant_args *args, size_t m, size_t n, size_t count, float *sums)
+{
+    for (size_t i = 0; i < ASH_QUANT_QUAD; i++)
+        sums[i] = args->accumulate && i < count ? args->y[m * args->y_stride + n + i] : 0.0f;
+}
+
+/* And where their ends go. */
+static inline void ash_quant_end(const struct ash_quant_args *args, size_t m, size_t n, size_t count, const float *sums)
+{
+    float *y = args->y + m * args->y_stride + n;
+
+    for (size_t i = 0; i < count; i++)
+        y[i] = args->bias != NULL ? sums[i] + args->bias[n + i] : sums[i];
+}
+
+/* ash_matrix_ops.quant_gemm of the backends: plain C, and the best that this processor has. */
+void ash_quant_gemm_plain(struct ash_exec *exec, const struct ash_quant_args *args);
+#if defined(__aarch64__)
+void ash_quant_gemm_neon(struct ash_exec *exec, const struct ash_quant_args *args);
+void ash_quant_kernel_dot(const struct ash_quant_args *args, const struct ash_quant_rows *x, size_t begin,
+                          size_t end); /* SDOT */
+void ash_quant_kernel_i8mm(const struct ash_quant_args *args, const struct ash_quant_rows *x, size_t begin,
+                           size_t end); /* SMMLA; x paired */
+#elif defined(__x86_64__)
+void ash_quant_gemm_avx2(struct ash_exec *exec, const struct ash_quant_args *args);
+void ash_quant_kernel_avx2(const struct ash_quant_args *args, const struct ash_quant_rows *x, size_t begin, size_t end);
+#endif
+
+#endif

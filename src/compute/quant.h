@@ -1,0 +1,95 @@
+/* quant - blocks of quantised numbers: making those of a row of activations, and reading those of a weight matrix.
+ * ops.h says what the numbers are. Only IEEE operations whose result does not depend on the machine. */
+#ifndef ASH_COMPUTE_QUANT_H
+#define ASH_COMPUTE_QUANT_H
+
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+#include "base/bf16.h"
+#include "compute/ops.h"
+
+#define ASH_QUANT_INFINITY_BITS 0x7f800000u
+/* Adding 1.5 * 2^23 rounds a small float to a whole number, to nearest even, and leaves it in the low bits. */
+#define ASH_QUANT_ROUNDER 12582912.0f
+#define ASH_QUANT_ROUNDER_BITS 0x4b400000u
+
+/* One block of x: q gets ASH_QUANT_BLOCK numbers in [-127, 127]. Returns their scale. */
+static inline float ash_quant_block(const float *x, int8_t *q)
+{
+    uint32_t bits[ASH_QUANT_BLOCK], top = 0;
+    float amax, d, inverse;
+
+    memcpy(bits, x, sizeof(bits));
+    for (int i = 0; i < ASH_QUANT_BLOCK; i++) {
+        uint32_t size = bits[i] & 0x7fffffffu; /* ordered like |x|, with NaN above infinity */
+
+        top = size > top ? size : top;
+    }
+    memcpy(&amax, &top, sizeof(amax));
+    d = amax / 127.0f;
+    inverse = 1.0f / d;
+    if (top >= ASH_QUANT_INFINITY_BITS || isinf(inverse)) {
+        memset(q, 0, ASH_QUANT_BLOCK);
+        return top >= ASH_QUANT_INFINITY_BITS ? NAN : 0.0f;
+    }
+    for (int i = 0; i < ASH_QUANT_BLOCK; i++) {
+        float whole = x[i] * inverse + ASH_QUANT_ROUNDER;
+        uint32_t value;
+
+        memcpy(&value, &whole, sizeof(value));
+        q[i] = (int8_t)(value - ASH_QUANT_ROUNDER_BITS);
+    }
+    return d;
+}
+
+/* The scale of a block of weights. */
+static inline float ash_quant_scale(const uint8_t *block)
+{
+    uint16_t half;
+
+    memcpy(&half, block, sizeof(half));
+    return ash_f16_to_f32(half);
+}
+
+/* The whole numbers of a block of weights. */
+static inline void ash_quant_unpack(const uint8_t *block, enum ash_dtype dtype, int8_t *q)
+{
+    const uint8_t *bytes = block + sizeof(uint16_t);
+
+    if (dtype == ASH_Q8_0) {
+        memcpy(q, bytes, ASH_QUANT_BLOCK);
+        return;
+    }
+    for (int i = 0; i < ASH_QUANT_BLOCK / 2; i++) {
+        q[i] = (int8_t)((bytes[i] & 15) - 8);
+        q[i + ASH_QUANT_BLOCK / 2] = (int8_t)((bytes[i] >> 4) - 8);
+    }
+}
+
+/* The exact sum of products of two blocks. */
+static inline int32_t ash_quant_dot(const int8_t *a, const int8_t *b)
+{
+    int32_t dot = 0;
+
+    for (int i = 0; i < ASH_QUANT_BLOCK; i++)
+        dot += a[i] * b[i];
+    return dot;
+}
+
+/* count quantised numbers (whole blocks) as floats; a scale times a whole number is exact. */
+static inline void ash_quant_to_f32(const void *data, enum ash_dtype dtype, size_t count, float *out)
+{
+    const uint8_t *block = data;
+
+    for (size_t i = 0; i < count; i += ASH_QUANT_BLOCK, block += ash_dtype_bytes(dtype)) {
+        float d = ash_quant_scale(block);
+        int8_t q[ASH_QUANT_BLOCK];
+
+        ash_quant_unpack(block, dtype, q);
+        for (int j = 0; j < ASH_QUANT_BLOCK; j++)
+            out[i + (size_t)j] = d * (float)q[j];
+    }
+}
+
+#endif

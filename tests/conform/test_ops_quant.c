@@ -1,0 +1,207 @@
+/* Products with quantised matrices on every backend: the reference's bits on awkward sizes; and the reference itself
+ * against sums worked out here, with the promise that a row does not depend on its neighbours. */
+#include "conform/ops_harness.h"
+
+#include <float.h>
+#include <math.h>
+
+/* rows x cols random blocks: every nibble and byte, scales of both signs. */
+static uint8_t *draw_blocks(struct tape *tape, enum ash_dtype dtype, size_t count)
+{
+    size_t bytes = ash_dtype_size(dtype, count), width = ash_dtype_bytes(dtype);
+    uint8_t *data = tape_alloc(tape, bytes);
+
+    for (size_t i = 0; i < bytes; i++)
+        data[i] = (uint8_t)draw_below(tape, 256);
+    for (size_t at = 0; at < bytes; at += width) {
+        uint16_t half = ash_f32_to_f16(0.01f * (float)ash_rng_normal(tape->seed, 2, tape->drawn++));
+
+        memcpy(data + at, &half, sizeof(half));
+    }
+    return data;
+}
+
+/* Some blocks of zeros, of ties and of numbers almost too small to divide by. */
+static void spoil(struct tape *tape, float *x, size_t count)
+{
+    for (size_t at = 0; at + ASH_QUANT_BLOCK <= count; at += ASH_QUANT_BLOCK) {
+        size_t kind = draw_below(tape, 8);
+
+        for (size_t i = at; i < at + ASH_QUANT_BLOCK; i++) {
+            if (kind == 0) x[i] = 0.0f;
+            if (kind == 1) x[i] *= FLT_MIN;
+            if (kind == 2) x[i] = i == at ? 127.0f : (float)(int)(20.0f * x[i]) + 0.5f;
+        }
+    }
+}
+
+static void run_quant(struct ash_exec *exec, struct tape *tape, size_t M, size_t N, size_t blocks)
+{
+    struct ash_quant_args args = {.M = M, .N = N, .K = blocks * ASH_QUANT_BLOCK};
+    size_t mode = draw_below(tape, 3);
+    float *x;
+
+    args.dtype = draw_bool(tape) ? ASH_Q8_0 : ASH_Q4_0;
+    args.x_stride = args.K + draw_below(tape, 5);
+    args.y_stride = N + draw_below(tape, 5);
+    args.x = x = draw_floats(tape, M * args.x_stride + 1, 3.0f);
+    spoil(tape, x, M * args.x_stride);
+    args.w = draw_blocks(tape, args.dtype, N * args.K);
+    args.accumulate = mode == 1;
+    args.bias = mode == 2 ? draw_floats(tape, N, 1.0f) : NULL;
+    args.y = draw_floats(tape, M * args.y_stride, 1.0f);
+    exec->ops->matrix->quant_gemm(exec, &args);
+    tape_words(tape, args.y, M * args.y_stride); /* the gaps too: nobody may write there */
+}
+
+static void scenario_small(struct ash_exec *exec, struct tape *tape)
+{
+    size_t M = draw_size(tape, 33), N = draw_size(tape, 33);
+
+    run_quant(exec, tape, M, N, draw_below(tape, 6));
+}
+
+static void scenario_one_row(struct ash_exec *exec, struct tape *tape)
+{
+    run_quant(exec, tape, 1, draw_size(tape, 400), 1 + draw_below(tape, 12));
+}
+
+static void scenario_many_rows(struct ash_exec *exec, struct tape *tape)
+{
+    run_quant(exec, tape, draw_size(tape, 193), draw_size(tape, 65), 1 + draw_below(tape, 5));
+}
+
+static void scenario_gather(struct ash_exec *exec, struct tape *tape)
+{
+    enum ash_dtype dtype = draw_bool(tape) ? ASH_Q8_0 : ASH_Q4_0;
+    size_t vocab = draw_size(tape, 65), rows = draw_size(tape, 33), cols = ASH_QUANT_BLOCK * (1 + draw_below(tape, 4));
+    uint8_t *table = draw_blocks(tape, dtype, vocab * cols);
+    float *out = draw_floats(tape, rows * cols, 1.0f);
+
+    exec->ops->embed->gather(exec, table, dtype, cols, draw_ids(tape, rows, vocab), rows, draw_bool(tape), out);
+    tape_words(tape, out, rows * cols);
+}
+
+static void test_quant_gemm(void **state)
+{
+    (void)state;
+    check_scenario(scenario_small, 300);
+    check_scenario(scenario_one_row, 60);
+    check_scenario(scenario_many_rows, 40);
+}
+
+static void test_gather(void **state)
+{
+    (void)state;
+    check_scenario(scenario_gather, 60);
+}
+
+/* One block, by hand: element i of w is i - 8 (low nibbles) and 7 - i (high), scale 0.5; x is 127 times a one-hot. */
+static void test_layout(void **state)
+{
+    uint8_t q4[18], q8[34];
+    uint16_t half = ash_f32_to_f16(0.5f);
+
+    (void)state;
+    memcpy(q4, &half, sizeof(half));
+    memcpy(q8, &half, sizeof(half));
+    for (int i = 0; i < 16; i++) {
+        q4[2 + i] = (uint8_t)(i | (15 - i) << 4);
+        q8[2 + i] = (uint8_t)(int8_t)(i - 8);
+        q8[18 + i] = (uint8_t)(int8_t)(7 - i);
+    }
+    for (const char *const *name = ash_exec_backends(); *name != NULL; name++) {
+        struct ash_exec exec;
+
+        exec_init(&exec, *name, 1);
+        for (int hot = 0; hot < 32; hot++) {
+            float x[32] = {0}, y[2], want = 127.0f * 0.5f * (float)(hot < 16 ? hot - 8 : 7 - (hot - 16));
+            struct ash_quant_args args = {.M = 1, .N = 1, .K = 32, .x = x, .w = q4, .dtype = ASH_Q4_0, .y = y};
+
+            x[hot] = 127.0f;
+            exec.ops->matrix->quant_gemm(&exec, &args);
+            args.w = q8;
+            args.dtype = ASH_Q8_0;
+            args.y = y + 1;
+            exec.ops->matrix->quant_gemm(&exec, &args);
+            assert_true(y[0] == want && y[1] == want);
+        }
+        ash_exec_fini(&exec);
+    }
+}
+
+/* A row of a batch is the row alone, and near the product of the unquantised row with the weights. */
+static void test_rows_alone(void **state)
+{
+    enum { M = 67, N = 37, K = 160 };
+
+    (void)state;
+    for (const char *const *name = ash_exec_backends(); *name != NULL; name++) {
+        for (int kind = 0; kind < 2; kind++) {
+            struct ash_exec exec;
+            struct tape tape;
+            float *x, *all, *alone, wide[K];
+            struct ash_quant_args args = {.M = M, .N = N, .K = K, .x_stride = K, .y_stride = N};
+            int32_t row = 0;
+
+            tape_init(&tape, 9);
+            exec_init(&exec, *name, 2);
+            args.dtype = kind == 0 ? ASH_Q8_0 : ASH_Q4_0;
+            args.x = x = draw_floats(&tape, (size_t)M * K, 1.0f);
+            args.w = draw_blocks(&tape, args.dtype, (size_t)N * K);
+            args.y = all = draw_floats(&tape, (size_t)M * N, 1.0f);
+            alone = draw_floats(&tape, (size_t)M * N, 1.0f);
+            exec.ops->matrix->quant_gemm(&exec, &args);
+            args.M = 1;
+            for (size_t m = 0; m < M; m++) {
+                args.x = x + m * K;
+                args.y = alone + m * N;
+                exec.ops->matrix->quant_gemm(&exec, &args);
+            }
+            assert_memory_equal(all, alone, (size_t)M * N * sizeof(*all));
+            exec.ops->embed->gather(&exec, args.w, args.dtype, K, &row, 1, false, wide);
+            double sum = 0, size = 0;
+            for (size_t k = 0; k < K; k++) {
+                sum += (double)x[k] * (double)wide[k];
+                size += fabs((double)x[k] * (double)wide[k]);
+            }
+            assert_true(fabs(sum - (double)all[0]) < 0.02 * size);
+            ash_exec_fini(&exec);
+            tape_fini(&tape);
+        }
+    }
+}
+
+/* An infinity or NaN in x makes the row NaN, and only that row. */
+static void test_not_finite(void **state)
+{
+    static const float bad[] = {NAN, -NAN, INFINITY, -INFINITY};
+
+    (void)state;
+    for (const char *const *name = ash_exec_backends(); *name != NULL; name++) {
+        struct ash_exec exec;
+
+        exec_init(&exec, *name, 1);
+        for (size_t i = 0; i < ASH_COUNT(bad); i++) {
+            float x[3 * 64] = {0}, y[3];
+            uint8_t w[68] = {0};
+            struct ash_quant_args args = {
+                .M = 3, .N = 1, .K = 64, .x = x, .x_stride = 64, .w = w, .dtype = ASH_Q8_0, .y = y, .y_stride = 1};
+
+            x[64 + 7] = bad[i];
+            exec.ops->matrix->quant_gemm(&exec, &args);
+            assert_true(y[0] == 0.0f && isnan(y[1]) && y[2] == 0.0f);
+        }
+        ash_exec_fini(&exec);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_quant_gemm), cmocka_unit_test(test_gather),     cmocka_unit_test(test_layout),
+        cmocka_unit_test(test_rows_alone), cmocka_unit_test(test_not_finite),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
