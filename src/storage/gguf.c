@@ -1,0 +1,278 @@
+/* GGUF files: the header, the list of tensors and where their bytes are. */
+#include "storage/gguf_priv.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/assert.h"
+
+#define MAGIC 0x46554747u /* "GGUF", little endian */
+#define VERSION_MIN 2
+#define VERSION_MAX 3
+#define ALIGNMENT_DEFAULT 32
+#define ALIGNMENT_MIN 8
+#define ALIGNMENT_MAX 65536
+#define COUNT_MAX ((uint64_t)1 << 20) /* tensors, or values: far beyond any model */
+#define VALUE_BYTES_MIN 14            /* the shortest value: key length, a byte of key, type, a byte */
+#define TENSOR_BYTES_MIN 33 /* the shortest tensor: name length, a byte of name, dims, one dim, type, offset */
+#define TENSOR_NAME_MAX 255
+#define TENSOR_DIMS_MAX 4
+#define ARENA_BLOCK_BYTES 16384
+
+static const struct {
+    uint32_t number;
+    enum ash_dtype dtype;
+} tensor_types[] = {{0, ASH_F32}, {1, ASH_F16}, {2, ASH_Q4_0}, {8, ASH_Q8_0}, {30, ASH_BF16}};
+
+/* ---- tensors ----------------------------------------------------------------------------------------------------- */
+
+static int read_type(uint64_t number, enum ash_dtype *dtype_out, struct ash_err *err)
+{
+    for (size_t i = 0; i < ASH_COUNT(tensor_types); i++) {
+        if (tensor_types[i].number != number) continue;
+        *dtype_out = tensor_types[i].dtype;
+        return 0;
+    }
+    return ash_err_set(err, -ENOTSUP,
+                       "its type (GGML type %" PRIu64 ") is not supported; F32, F16, BF16, Q8_0 and Q4_0 are: "
+                       "quantise the model to one of these",
+                       number);
+}
+
+/* Dimensions, turned round: the file has the fastest first. */
+static int read_dims(struct ash_gguf_cursor *cursor, struct ash_tensor_view *view, struct ash_err *err)
+{
+    uint64_t count = 0, dim = 0;
+
+    if (ash_gguf_take(cursor, 4, &count) < 0) return ash_err_set(err, -EINVAL, "the file ends inside its description");
+    if (count < 1 || count > TENSOR_DIMS_MAX)
+        return ash_err_set(err, -EINVAL, "it has %" PRIu64 " dimensions; 1 to %d are allowed", count, TENSOR_DIMS_MAX);
+    view->dim_count = (int)count;
+    for (int i = view->dim_count - 1; i >= 0; i--) {
+        if (ash_gguf_take(cursor, 8, &dim) < 0)
+            return ash_err_set(err, -EINVAL, "the file ends inside its description");
+        if (dim < 1 || dim > SIZE_MAX) return ash_err_set(err, -EINVAL, "a dimension of %" PRIu64 " cannot be", dim);
+        view->dims[i] = (size_t)dim;
+    }
+    return 0;
+}
+
+/* The bytes that its shape needs. */
+static int measure(struct ash_tensor_view *view, struct ash_err *err)
+{
+    size_t block = ash_dtype_block(view->dtype), width = view->dims[view->dim_count - 1], bytes;
+    bool overflow;
+
+    if (width % block != 0)
+        return ash_err_set(err, -EINVAL, "rows of %zu elements are not whole blocks of %s (%zu elements)", width,
+                           ash_dtype_name(view->dtype), block);
+    overflow = __builtin_mul_overflow(width / block, ash_dtype_bytes(view->dtype), &bytes);
+    for (int i = 0; i < view->dim_count - 1; i++)
+        overflow |= __builtin_mul_overflow(bytes, view->dims[i], &bytes);
+    if (overflow || bytes > INT64_MAX) return ash_err_set(err, -EINVAL, "its shape overflows: no file can hold it");
+    view->size_bytes = bytes;
+    return 0;
+}
+
+/* One tensor's description but for its name; its offset in the data goes to *offset_out. */
+static int read_tensor(struct ash_gguf_cursor *cursor, struct ash_tensor_view *view, uint64_t *offset_out,
+                       struct ash_err *err)
+{
+    uint64_t type = 0;
+    int rc = read_dims(cursor, view, err);
+
+    if (rc < 0) return rc;
+    if (ash_gguf_take(cursor, 4, &type) < 0 || ash_gguf_take(cursor, 8, offset_out) < 0)
+        return ash_err_set(err, -EINVAL, "the file ends inside its description");
+    if ((rc = read_type(type, &view->dtype, err)) < 0) return rc;
+    return measure(view, err);
+}
+
+static int read_tensors(struct ash_gguf *file, struct ash_gguf_cursor *cursor, size_t count, uint64_t *offsets,
+                        struct ash_err *err)
+{
+    for (size_t i = 0; i < count; i++) {
+        struct ash_tensor_view *view = &file->views[i];
+        int rc = ash_gguf_take_name(file, cursor, TENSOR_NAME_MAX, "tensor", &view->name, err);
+
+        if (rc < 0) return rc;
+        rc = read_tensor(cursor, view, &offsets[i], err);
+        if (rc < 0) return ash_err_prefix(err, rc, "%s: tensor '%.64s'", file->name, view->name);
+        file->view_count++;
+    }
+    return 0;
+}
+
+/* Point the views at their bytes, now that it is known where the data begin. */
+static int place_tensors(struct ash_gguf *file, const struct ash_gguf_cursor *cursor, size_t alignment,
+                         const uint64_t *offsets, struct ash_err *err)
+{
+    size_t begin = (cursor->at + alignment - 1) / alignment * alignment;
+    size_t data_bytes = begin <= cursor->size_bytes ? cursor->size_bytes - begin : 0;
+
+    for (size_t i = 0; i < file->view_count; i++) {
+        struct ash_tensor_view *view = &file->views[i];
+
+        if (offsets[i] % alignment != 0)
+            return ash_err_set(err, -EINVAL, "%s: tensor '%.64s' begins at %" PRIu64 ", which is no multiple of %zu",
+                               file->name, view->name, offsets[i], alignment);
+        if (offsets[i] > data_bytes || view->size_bytes > data_bytes - offsets[i])
+            return ash_err_set(
+                err, -EINVAL, "%s: tensor '%.64s' ends beyond the file's %zu bytes of data: it is truncated or damaged",
+                file->name, view->name, data_bytes);
+        view->data = cursor->base + begin + offsets[i];
+    }
+    return 0;
+}
+
+static int compare_names(const void *a, const void *b)
+{
+    return strcmp(((const struct ash_tensor_view *)a)->name, ((const struct ash_tensor_view *)b)->name);
+}
+
+static int sort_tensors(struct ash_gguf *file, struct ash_err *err)
+{
+    qsort(file->views, file->view_count, sizeof(*file->views), compare_names);
+    for (size_t i = 1; i < file->view_count; i++)
+        if (compare_names(&file->views[i - 1], &file->views[i]) == 0)
+            return ash_err_set(err, -EINVAL, "%s: tensor '%.64s' is there twice", file->name, file->views[i].name);
+    return 0;
+}
+
+/* ---- the file ---------------------------------------------------------------------------------------------------- */
+
+static int read_header(const struct ash_gguf *file, struct ash_gguf_cursor *cursor, uint64_t *tensors_out,
+                       uint64_t *values_out, struct ash_err *err)
+{
+    uint64_t magic = 0, version = 0;
+
+    if (ash_gguf_take(cursor, 4, &magic) < 0 || magic != MAGIC)
+        return ash_err_set(err, -EINVAL, "%s: this is not a GGUF file", file->name);
+    if (ash_gguf_take(cursor, 4, &version) < 0)
+        return ash_err_set(err, -EINVAL, "%s: the file ends inside its header: it is truncated", file->name);
+    if (version != 0 && (version & 0xffff) == 0)
+        return ash_err_set(err, -ENOTSUP, "%s: a big-endian GGUF file cannot be used", file->name);
+    if (version < VERSION_MIN || version > VERSION_MAX)
+        return ash_err_set(err, -ENOTSUP, "%s: GGUF version %" PRIu64 " is not supported (2 and 3 are)", file->name,
+                           version);
+    if (ash_gguf_take(cursor, 8, tensors_out) < 0 || ash_gguf_take(cursor, 8, values_out) < 0)
+        return ash_err_set(err, -EINVAL, "%s: the file ends inside its header: it is truncated", file->name);
+    if (*tensors_out > COUNT_MAX || *tensors_out > cursor->size_bytes / TENSOR_BYTES_MIN || *values_out > COUNT_MAX ||
+        *values_out > cursor->size_bytes / VALUE_BYTES_MIN)
+        return ash_err_set(err, -EINVAL,
+                           "%s: %" PRIu64 " tensors and %" PRIu64
+                           " values do not fit the file: it is truncated or damaged",
+                           file->name, *tensors_out, *values_out);
+    return 0;
+}
+
+static int read_alignment(const struct ash_gguf *file, size_t *alignment_out, struct ash_err *err)
+{
+    int64_t alignment = ALIGNMENT_DEFAULT;
+    int rc = ash_gguf_int(file, "general.alignment", ALIGNMENT_MIN, ALIGNMENT_MAX, &alignment, err);
+
+    if (rc < 0) return rc;
+    if ((alignment & (alignment - 1)) != 0)
+        return ash_err_set(err, -EINVAL, "%s: 'general.alignment' is %" PRId64 ", which is no power of two", file->name,
+                           alignment);
+    *alignment_out = (size_t)alignment;
+    return 0;
+}
+
+static int read_file(struct ash_gguf *file, const uint8_t *data, size_t size_bytes, struct ash_err *err)
+{
+    struct ash_gguf_cursor cursor = {.base = data, .size_bytes = size_bytes};
+    uint64_t tensors = 0, values = 0, *offsets;
+    size_t alignment = 0;
+    int rc;
+
+    if ((rc = read_header(file, &cursor, &tensors, &values, err)) < 0) return rc;
+    if ((rc = ash_gguf_read_values(file, &cursor, (size_t)values, err)) < 0) return rc;
+    if ((rc = read_alignment(file, &alignment, err)) < 0) return rc;
+    file->views = calloc((size_t)tensors + 1, sizeof(*file->views)); /* never of size 0 */
+    offsets = ash_arena_calloc(file->arena, (size_t)tensors, sizeof(*offsets));
+    if (file->views == NULL || offsets == NULL)
+        return ash_err_set(err, -ENOMEM, "%s: no memory for the list of tensors", file->name);
+    if ((rc = read_tensors(file, &cursor, (size_t)tensors, offsets, err)) < 0) return rc;
+    if ((rc = place_tensors(file, &cursor, alignment, offsets, err)) < 0) return rc;
+    return sort_tensors(file, err);
+}
+
+static struct ash_gguf *file_new(const char *name)
+{
+    struct ash_gguf *file = calloc(1, sizeof(*file));
+
+    if (file == NULL) return NULL;
+    file->arena = ash_arena_open(ARENA_BLOCK_BYTES);
+    if (file->arena != NULL) file->name = ash_arena_strdup(file->arena, name);
+    if (file->name != NULL) return file;
+    ash_gguf_close(file);
+    return NULL;
+}
+
+int ash_gguf_open(const char *path, struct ash_gguf **file_out, struct ash_err *err)
+{
+    struct ash_gguf *file = file_new(path);
+    int rc;
+
+    if (file == NULL) return ash_err_set(err, -ENOMEM, "%s: no memory to open it", path);
+    if ((rc = ash_map_open(path, &file->map, err)) < 0) goto fail;
+    if ((rc = read_file(file, file->map.base, file->map.size_bytes, err)) < 0) goto fail;
+    *file_out = file;
+    return 0;
+
+fail:
+    ash_gguf_close(file);
+    return rc;
+}
+
+int ash_gguf_parse(const void *data, size_t size_bytes, const char *name, struct ash_gguf **file_out,
+                   struct ash_err *err)
+{
+    struct ash_gguf *file = file_new(name);
+    int rc = -ENOMEM;
+
+    if (file != NULL) file->copy = malloc(size_bytes + 1); /* aligned, which the caller's bytes need not be */
+    if (file == NULL || file->copy == NULL) {
+        ash_err_set(err, rc, "%s: no memory to open it", name);
+        goto fail;
+    }
+    if (size_bytes > 0) memcpy(file->copy, data, size_bytes);
+    if ((rc = read_file(file, file->copy, size_bytes, err)) < 0) goto fail;
+    *file_out = file;
+    return 0;
+
+fail:
+    ash_gguf_close(file);
+    return rc;
+}
+
+void ash_gguf_close(struct ash_gguf *file)
+{
+    if (file == NULL) return;
+    free(file->views);
+    free(file->values);
+    free(file->copy);
+    ash_map_close(&file->map);
+    ash_arena_close(file->arena);
+    free(file);
+}
+
+size_t ash_gguf_size(const struct ash_gguf *file)
+{
+    return file->view_count;
+}
+
+const struct ash_tensor_view *ash_gguf_at(const struct ash_gguf *file, size_t index)
+{
+    return index < file->view_count ? &file->views[index] : NULL;
+}
+
+const struct ash_tensor_view *ash_gguf_find(const struct ash_gguf *file, const char *name)
+{
+    struct ash_tensor_view wanted = {.name = name};
+
+    return bsearch(&wanted, file->views, file->view_count, sizeof(wanted), compare_names);
+}

@@ -1,0 +1,73 @@
+/* gguf - llama.cpp's model file (versions 2 and 3, little endian): typed metadata and tensors, read by mapping.
+ * A reader trusts nothing: every count, length, type, offset and alignment is checked before a pointer is handed out.
+ */
+#ifndef ASH_STORAGE_GGUF_H
+#define ASH_STORAGE_GGUF_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "ashlar/err.h"
+#include "storage/safetensors.h"
+
+/* The format's own numbers. */
+enum ash_gguf_type {
+    ASH_GGUF_U8,
+    ASH_GGUF_I8,
+    ASH_GGUF_U16,
+    ASH_GGUF_I16,
+    ASH_GGUF_U32,
+    ASH_GGUF_I32,
+    ASH_GGUF_F32,
+    ASH_GGUF_BOOL,
+    ASH_GGUF_STRING,
+    ASH_GGUF_ARRAY,
+    ASH_GGUF_U64,
+    ASH_GGUF_I64,
+    ASH_GGUF_F64,
+    ASH_GGUF_TYPE_COUNT
+};
+
+/* One metadata value; borrowed from the file. */
+struct ash_gguf_value {
+    const char *key;
+    enum ash_gguf_type type;
+    int64_t
+        integer; /* of whole numbers and BOOL; a U64 above INT64_MAX is refused when it is asked for, see too_large */
+    bool too_large;
+    double real; /* of F32 and F64 */
+    const uint8_t
+        *data; /* STRING: its bytes, not terminated. ARRAY: its elements as they lie in the file (checked, unaligned) */
+    size_t size_bytes;          /* of data */
+    enum ash_gguf_type element; /* ARRAY: of its elements */
+    size_t count;               /* ARRAY: how many */
+};
+
+struct ash_gguf;
+
+/* Map and check a file. Tensors of a type that Ashlar cannot use (anything but F32, F16, BF16, Q8_0, Q4_0) refuse it.
+ */
+int ash_gguf_open(const char *path, struct ash_gguf **file_out, struct ash_err *err);
+/* The same over a copy of bytes in memory: for tests and fuzzing. */
+int ash_gguf_parse(const void *data, size_t size_bytes, const char *name, struct ash_gguf **file_out,
+                   struct ash_err *err);
+/* NULL is a no-op. */
+void ash_gguf_close(struct ash_gguf *file);
+
+size_t ash_gguf_size(const struct ash_gguf *file); /* number of tensors */
+/* By place in the order of names. dims are row-major, the reverse of the file's; data is aligned for its dtype. */
+const struct ash_tensor_view *ash_gguf_at(const struct ash_gguf *file, size_t index);
+/* By name, or NULL. */
+const struct ash_tensor_view *ash_gguf_find(const struct ash_gguf *file, const char *name);
+
+/* A metadata value by key, or NULL. */
+const struct ash_gguf_value *ash_gguf_value(const struct ash_gguf *file, const char *key);
+/* Each looks key up. Absent keeps *value_out and returns 0; present sets it and returns 1. A wrong type, a value
+ * outside [min, max], or text with a NUL or bytes that are not UTF-8 is -EINVAL. Strings are borrowed from file. */
+int ash_gguf_int(const struct ash_gguf *file, const char *key, int64_t min, int64_t max, int64_t *value_out,
+                 struct ash_err *err);
+int ash_gguf_double(const struct ash_gguf *file, const char *key, double min, double max, double *value_out,
+                    struct ash_err *err);
+int ash_gguf_string(struct ash_gguf *file, const char *key, const char **value_out, struct ash_err *err);
+
+#endif

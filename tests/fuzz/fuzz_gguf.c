@@ -1,0 +1,73 @@
+/* Fuzzing the GGUF reader: whatever is accepted must lie inside the input, aligned, and be found again by its name. */
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "storage/gguf.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size_bytes);
+
+/* Read bytes, so that a sanitizer sees those that lie outside. */
+static void touch(const void *data, size_t size_bytes)
+{
+    const uint8_t *bytes = data;
+    volatile unsigned sum = 0;
+
+    for (size_t i = 0; i < size_bytes; i++)
+        sum = sum + bytes[i];
+}
+
+static void check_tensors(const struct ash_gguf *file, size_t input_bytes)
+{
+    for (size_t i = 0; i < ash_gguf_size(file); i++) {
+        const struct ash_tensor_view *view = ash_gguf_at(file, i);
+
+        ash_assert(view->size_bytes > 0 && view->size_bytes <= input_bytes);
+        ash_assert(view->size_bytes == ash_dtype_size(view->dtype, ash_tensor_count(view)));
+        ash_assert((uintptr_t)view->data % 8 == 0);
+        ash_assert(ash_gguf_find(file, view->name) == view);
+        touch(view->data, view->size_bytes);
+    }
+}
+
+static void check_values(struct ash_gguf *file)
+{
+    static const char *const keys[] = {"general.architecture",
+                                       "general.alignment",
+                                       "llama.block_count",
+                                       "a.u8",
+                                       "a.f32",
+                                       "a.numbers",
+                                       "a.nested",
+                                       "a.text"};
+
+    for (size_t i = 0; i < ASH_COUNT(keys); i++) {
+        const struct ash_gguf_value *value = ash_gguf_value(file, keys[i]);
+        const char *text = NULL;
+        int64_t number = 3;
+        double real = 0.5;
+
+        if (value == NULL) continue;
+        ash_assert(strcmp(value->key, keys[i]) == 0);
+        touch(value->data, value->size_bytes);
+        if (ash_gguf_int(file, keys[i], 0, 9, &number, NULL) == 1) ash_assert(number >= 0 && number <= 9);
+        if (ash_gguf_double(file, keys[i], 0, 1, &real, NULL) == 1) ash_assert(real >= 0 && real <= 1);
+        if (ash_gguf_string(file, keys[i], &text, NULL) == 1) ash_assert(strlen(text) == value->size_bytes);
+    }
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size_bytes)
+{
+    struct ash_gguf *file = NULL;
+    struct ash_err err = {0};
+
+    if (ash_gguf_parse(data, size_bytes, "input", &file, &err) < 0) {
+        ash_assert(file == NULL && err.code < 0 && err.text[0] != '\0');
+        return 0;
+    }
+    check_tensors(file, size_bytes);
+    check_values(file);
+    ash_gguf_close(file);
+    return 0;
+}
