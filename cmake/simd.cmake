@@ -33,3 +33,9 @@ foreach(kernel ${QUANT_KERNELS})
   set_source_files_properties(${CMAKE_SOURCE_DIR}/src/compute/cpu/quant_${kernel}.c PROPERTIES
     COMPILE_OPTIONS "${ISA_ALL};${QUANT_${kernel}}")
 endforeach()
+
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64|ARM64")
+  # Every extension spelt out: compilers differ in what a version implies.
+  set_source_files_properties(${CMAKE_SOURCE_DIR}/src/compute/cpu/gemm_bfmmla.c
+    PROPERTIES COMPILE_OPTIONS "${ISA_ALL};-march=armv8.4-a+bf16+i8mm+fp16+dotprod")
+endif()

@@ -14,6 +14,7 @@ static const struct backend {
     bool (*available)(void);
 } backends[] = {
 #if defined(__aarch64__)
+    {&ash_ops_neon_bf16, ash_cpu_has_bf16},
     {&ash_ops_neon, NULL},
 #elif defined(__x86_64__)
     {&ash_ops_avx512, ash_cpu_has_avx512},

@@ -130,7 +130,7 @@ static void test_empty(void **state)
 
 /* x[M,K] w[N,K]^T, the shape of a layer. */
 static void layer_gemm(struct ash_exec *exec, size_t M, size_t N, size_t K, const float *x, const float *w, float *c,
-                       size_t ld, bool accumulate)
+                       size_t ld, bool accumulate, bool bf16, bool cut_anywhere)
 {
     struct ash_gemm_args args = {.M = M,
                                  .N = N,
@@ -139,7 +139,9 @@ static void layer_gemm(struct ash_exec *exec, size_t M, size_t N, size_t K, cons
                                  .b = {w, ASH_F32, 1, ld},
                                  .c = c,
                                  .c_stride = N,
-                                 .accumulate = accumulate};
+                                 .accumulate = accumulate,
+                                 .round_bf16 = bf16,
+                                 .cut_anywhere = cut_anywhere};
 
     exec->ops->matrix->gemm(exec, &args);
 }
@@ -161,39 +163,51 @@ static void test_rows_alone(void **state)
         w = draw_floats(&tape, (size_t)N * K, 1.0f);
         all = draw_floats(&tape, (size_t)M * N, 1.0f);
         some = draw_floats(&tape, (size_t)M * N, 1.0f);
-        layer_gemm(&exec, M, N, K, x, w, all, K, false);
-        for (size_t step = 1; step <= M; step += 1 + step / 2) {
-            for (size_t m = 0; m < M; m += step)
-                layer_gemm(&exec, m + step < M ? step : M - m, N, K, x + m * K, w, some + m * N, K, false);
-            assert_memory_equal(all, some, (size_t)M * N * sizeof(*all));
+        for (int bf16 = 0; bf16 < 2; bf16++) {
+            layer_gemm(&exec, M, N, K, x, w, all, K, false, bf16, false);
+            for (size_t step = 1; step <= M; step += 1 + step / 2) {
+                for (size_t m = 0; m < M; m += step)
+                    layer_gemm(&exec, m + step < M ? step : M - m, N, K, x + m * K, w, some + m * N, K, false, bf16,
+                               false);
+                assert_memory_equal(all, some, (size_t)M * N * sizeof(*all));
+            }
         }
         ash_exec_fini(&exec);
         tape_fini(&tape);
     }
 }
 
-/* k may be cut anywhere into accumulating calls. */
+/* The chain in calls of step k each. */
+static void check_cut(struct ash_exec *exec, struct tape *tape, size_t M, bool bf16, bool cut_anywhere)
+{
+    enum { N = 45, K = 1100 };
+    float *x = draw_floats(tape, M * K, 1.0f), *w = draw_floats(tape, (size_t)N * K, 1.0f);
+    float *whole = draw_floats(tape, M * N, 1.0f), *parts = draw_floats(tape, M * N, 1.0f);
+    size_t unit = bf16 && !cut_anywhere ? 4 : 1;
+
+    layer_gemm(exec, M, N, K, x, w, whole, K, false, bf16, cut_anywhere);
+    for (size_t step = unit; step < K; step += unit + 2 * step) {
+        for (size_t k = 0; k < K; k += step)
+            layer_gemm(exec, M, N, k + step < K ? step : K - k, x + k, w + k, parts, K, k > 0, bf16, cut_anywhere);
+        assert_memory_equal(whole, parts, M * N * sizeof(*whole));
+    }
+}
+
+/* k may be cut anywhere into accumulating calls; products of bf16 say so, or are cut at multiples of 4. */
 static void test_k_cut(void **state)
 {
-    enum { M = 19, N = 45, K = 700 };
 
     (void)state;
     for (const char *const *name = ash_exec_backends(); *name != NULL; name++) {
         struct ash_exec exec;
         struct tape tape;
-        float *x, *w, *whole, *parts;
 
         tape_init(&tape, 8);
         exec_init(&exec, *name, 2);
-        x = draw_floats(&tape, (size_t)M * K, 1.0f);
-        w = draw_floats(&tape, (size_t)N * K, 1.0f);
-        whole = draw_floats(&tape, (size_t)M * N, 1.0f);
-        parts = draw_floats(&tape, (size_t)M * N, 1.0f);
-        layer_gemm(&exec, M, N, K, x, w, whole, K, false);
-        for (size_t step = 1; step < K; step += 1 + 2 * step) {
-            for (size_t k = 0; k < K; k += step)
-                layer_gemm(&exec, M, N, k + step < K ? step : K - k, x + k, w + k, parts, K, k > 0);
-            assert_memory_equal(whole, parts, (size_t)M * N * sizeof(*whole));
+        for (size_t M = 1; M < 20; M += 6) {
+            check_cut(&exec, &tape, M, false, false);
+            check_cut(&exec, &tape, M, true, false);
+            check_cut(&exec, &tape, M, true, true);
         }
         ash_exec_fini(&exec);
         tape_fini(&tape);

@@ -8,6 +8,10 @@
 extern const struct ash_ops ash_ops_portable; /* runs everywhere */
 #if defined(__aarch64__)
 extern const struct ash_ops ash_ops_neon; /* every arm64 machine */
+extern const struct ash_ops ash_ops_neon_bf16;
+bool ash_cpu_has_bf16(void); /* FEAT_BF16 */
+/* The product of args with operands rounded to bf16 and sums as BFMMLA makes them, whatever round_bf16 says. */
+void ash_gemm_bfmmla(struct ash_exec *exec, const struct ash_gemm_args *args);
 #elif defined(__x86_64__)
 extern const struct ash_ops ash_ops_avx2;
 extern const struct ash_ops ash_ops_avx512;

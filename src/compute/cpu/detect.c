@@ -2,7 +2,16 @@
  */
 #include "compute/cpu/cpu_priv.h"
 
-#if defined(__x86_64__)
+#include "infra/cpu.h"
+
+#if defined(__aarch64__)
+
+bool ash_cpu_has_bf16(void)
+{
+    return ash_cpu_get()->bf16;
+}
+
+#elif defined(__x86_64__)
 
 bool ash_cpu_has_avx2(void)
 {

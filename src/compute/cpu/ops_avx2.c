@@ -4,6 +4,6 @@
 #include "compute/cpu/vec_avx2.h"
 #include "compute/cpu/ops_body.h"
 
-const struct ash_ops ash_ops_avx2 = VEC_OPS("avx2");
+const struct ash_ops ash_ops_avx2 = VEC_OPS("avx2", &ash_ops_ref, &vec_matrix);
 
 #endif

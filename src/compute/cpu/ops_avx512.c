@@ -4,6 +4,6 @@
 #include "compute/cpu/vec_avx512.h"
 #include "compute/cpu/ops_body.h"
 
-const struct ash_ops ash_ops_avx512 = VEC_OPS("avx512");
+const struct ash_ops ash_ops_avx512 = VEC_OPS("avx512", &ash_ops_ref, &vec_matrix);
 
 #endif

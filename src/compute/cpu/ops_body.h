@@ -18,11 +18,12 @@
 #include "compute/cpu/attn_back_body.h"
 #include "compute/cpu/cpu_priv.h"
 
-#define VEC_OPS(NAME)                                                                                                  \
+/* MATRIX is &vec_matrix, or a table with other products; REFERENCE is what the backend is held to. */
+#define VEC_OPS(NAME, REFERENCE, MATRIX)                                                                               \
     {                                                                                                                  \
-        .name = NAME, .reference = &ash_ops_ref, .matrix = &vec_matrix, .embed = &vec_embed, .norm = &vec_norm, .rope = &vec_rope,                \
-        .attn = &vec_attn, .act = &vec_act, .row = &vec_row, .loss = &vec_loss, .route = &ash_ref_route,               \
-        .optim = &vec_optim                                                                                            \
+        .name = NAME, .reference = REFERENCE, .matrix = MATRIX, .embed = &vec_embed, .norm = &vec_norm,                \
+        .rope = &vec_rope, .attn = &vec_attn, .act = &vec_act, .row = &vec_row, .loss = &vec_loss,                     \
+        .route = &ash_ref_route, .optim = &vec_optim                                                                   \
     }
 
 #endif

@@ -2,4 +2,4 @@
 #include "compute/cpu/vec_portable.h"
 #include "compute/cpu/ops_body.h"
 
-const struct ash_ops ash_ops_portable = VEC_OPS("portable");
+const struct ash_ops ash_ops_portable = VEC_OPS("portable", &ash_ops_ref, &vec_matrix);

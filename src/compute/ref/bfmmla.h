@@ -1,8 +1,9 @@
 /* bfmmla - the arithmetic of arm64's BFMMLA in plain C, to the bit, so that every machine can say what it computes.
- * One output of one step adds four products to its sum as two pairs: sum = (sum + (a0 b0 + a1 b1)) + (a2 b2 + a3 b3). Every
- * product, pair and sum is a float32 rounded to odd (cut off, and the last bit set where anything was cut); what is smaller than
- * a normal float32 counts as a zero of its sign, read or written; too large is infinity; NaN is always the same one. This is the
- * instruction without FEAT_EBF16, or with FPCR.EBF = 0, which is how Linux starts every program. */
+ * One output of one step adds four products to its sum as two pairs: sum = (sum + (a0 b0 + a1 b1)) + (a2 b2 + a3 b3).
+ * Every product, pair and sum is a float32 rounded to odd (cut off, and the last bit set where anything was cut); what
+ * is smaller than a normal float32 counts as a zero of its sign, read or written; too large is infinity; NaN is always
+ * the same one. This is the instruction without FEAT_EBF16, or with FPCR.EBF = 0, which is how Linux starts every
+ * program. */
 #ifndef ASH_COMPUTE_BFMMLA_H
 #define ASH_COMPUTE_BFMMLA_H
 
@@ -43,7 +44,8 @@ static inline float bfmmla_add(float a, float b)
 
     if (!isfinite(sum) || lost == 0.0) return bfmmla_narrow(sum);
     memcpy(&bits, &sum, sizeof(bits));
-    if ((bits & 1) == 0) bits += (lost > 0.0) == (sum > 0.0) ? 1 : -1ull; /* the odd neighbour on the side of the truth */
+    if ((bits & 1) == 0)
+        bits += (lost > 0.0) == (sum > 0.0) ? 1 : -1ull; /* the odd neighbour on the side of the truth */
     memcpy(&sum, &bits, sizeof(sum));
     return bfmmla_narrow(sum);
 }
