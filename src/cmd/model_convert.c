@@ -120,6 +120,7 @@ static int check_f16(const struct ash_model *model, struct ash_err *err)
     for (size_t i = 0; i < ash_model_param_count(model); i++) {
         const struct ash_param *param = ash_model_param(model, i);
 
+        if (ash_dtype_block(param->dtype) > 1) continue; /* quantised with scales of f16, and not saved */
         for (size_t e = 0; param->dtype != ASH_F16 && e < param->count; e++)
             if (value_at(param, e) > F16_MAX || value_at(param, e) < -F16_MAX)
                 return ash_err_set(err, -ERANGE, "tensor '%s' holds %g, which f16 cannot: use --dtype bf16",

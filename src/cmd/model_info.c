@@ -171,6 +171,7 @@ static int gather(const char *dir, bool tensors, json_t **facts_out, struct ash_
 {
     struct ash_model *model = NULL;
     json_t *facts;
+    char home[4096];
     int rc = ash_model_open(dir, &model, err);
 
     if (rc < 0) return rc;
@@ -180,8 +181,10 @@ static int gather(const char *dir, bool tensors, json_t **facts_out, struct ash_
     add_weights(facts, model);
     if (tensors) add_tensors(facts, model);
     ash_model_close(model);
-    rc = add_tokenizer(facts, dir, err);
-    if (rc == 0) rc = add_files(facts, dir, err);
+    rc = ash_model_home(dir, home, sizeof(home));
+    if (rc < 0) ash_err_set(err, rc, "the path '%s' is too long", dir);
+    if (rc == 0) rc = add_tokenizer(facts, home, err);
+    if (rc == 0) rc = add_files(facts, home, err);
     if (rc < 0)
         json_decref(facts);
     else

@@ -174,6 +174,10 @@ int ash_model_save(const struct ash_model *model, const char *dir, enum ash_dtyp
     int rc;
 
     if (specs == NULL) return ash_err_set(err, -ENOMEM, "out of memory for the list of tensors");
+    if (model->gguf != NULL) {
+        free(specs);
+        return ash_err_set(err, -ENOTSUP, "a model from a GGUF file cannot be written as a folder");
+    }
     for (size_t i = 0; i < model->param_count; i++) {
         const struct ash_param *param = &model->params[i];
         specs[i] = (struct ash_tensor_spec){.name = param->name,

@@ -27,6 +27,26 @@ static struct ash_mat weight_operand(const struct ash_model *model, int32_t weig
     return out_by_in ? (struct ash_mat){w->data, w->dtype, step_out, step_in} : (struct ash_mat){w->data, w->dtype, step_in, step_out};
 }
 
+/* A quantised weight (never transposed: only GGUF files have them). */
+static void quant_forward(const struct ash_model *model, struct ash_exec *exec, int32_t weight, int32_t bias,
+                          const struct ash_linear_io *io)
+{
+    const struct ash_param *w = &model->params[weight];
+    struct ash_quant_args args = {.M = io->rows,
+                                  .N = w->dims[0],
+                                  .K = w->dims[1],
+                                  .x = io->x,
+                                  .x_stride = io->x_stride,
+                                  .w = w->data,
+                                  .dtype = w->dtype,
+                                  .y = io->y,
+                                  .y_stride = io->y_stride,
+                                  .bias = ash_model_vector(model, bias),
+                                  .accumulate = io->y_add};
+
+    exec->ops->matrix->quant_gemm(exec, &args);
+}
+
 void ash_linear_forward(const struct ash_model *model, struct ash_exec *exec, int32_t weight, int32_t bias,
                         const struct ash_linear_io *io)
 {
@@ -37,7 +57,10 @@ void ash_linear_forward(const struct ash_model *model, struct ash_exec *exec, in
                                  .c = io->y, .c_stride = io->y_stride, .bias = ash_model_vector(model, bias),
                                  .accumulate = io->y_add, .round_bf16 = model->round_bf16};
 
-    exec->ops->matrix->gemm(exec, &args);
+    if (ash_dtype_block(model->params[weight].dtype) > 1)
+        quant_forward(model, exec, weight, bias, io);
+    else
+        exec->ops->matrix->gemm(exec, &args);
 }
 
 void ash_linear_weight_grad(const struct ash_model *model, struct ash_exec *exec, int32_t weight, const struct ash_linear_io *io,

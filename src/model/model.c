@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,6 +12,9 @@
 #include "base/hash.h"
 #include "base/rng.h"
 #include "model/folder_priv.h"
+#include "model/gguf_model_priv.h"
+
+#define GGUF_SUFFIX ".gguf"
 
 /* ---- views ------------------------------------------------------------------------------------------------------- */
 
@@ -90,15 +94,58 @@ fail:
     return rc;
 }
 
-int ash_model_open(const char *dir, struct ash_model **model_out, struct ash_err *err)
+static bool is_gguf(const char *path)
+{
+    size_t length = strlen(path), suffix = strlen(GGUF_SUFFIX);
+
+    return length > suffix && strcmp(path + length - suffix, GGUF_SUFFIX) == 0;
+}
+
+int ash_model_home(const char *path, char *buf, size_t buf_bytes)
+{
+    const char *slash = is_gguf(path) ? strrchr(path, '/') : NULL;
+    int length = slash != NULL ? (int)(slash - path) : (int)strlen(path), used;
+
+    if (slash == path) length = 1; /* the root */
+    used =
+        slash == NULL && is_gguf(path) ? snprintf(buf, buf_bytes, ".") : snprintf(buf, buf_bytes, "%.*s", length, path);
+    return used >= 0 && (size_t)used < buf_bytes ? 0 : -ENAMETOOLONG;
+}
+
+static int open_gguf(const char *path, struct ash_model **model_out, struct ash_err *err)
+{
+    struct ash_model_config config;
+    struct ash_gguf *file = NULL;
+    struct ash_model *model = NULL;
+    int rc = ash_gguf_open(path, &file, err);
+
+    if (rc < 0) return rc;
+    rc = ash_gguf_model_config(file, &config, err);
+    if (rc == 0) rc = model_alloc(&config, &model, err);
+    if (rc < 0) {
+        ash_gguf_close(file);
+        return ash_err_prefix(err, rc, "%s", path);
+    }
+    rc = ash_gguf_model_map(model, file, err);
+    if (rc < 0) {
+        ash_model_close(model);
+        return ash_err_prefix(err, rc, "%s", path);
+    }
+    ash_model_refresh(model);
+    *model_out = model;
+    return 0;
+}
+
+int ash_model_open(const char *path, struct ash_model **model_out, struct ash_err *err)
 {
     struct ash_model_config config;
     struct ash_model *model = NULL;
     int rc;
 
-    if ((rc = ash_model_config_load(dir, &config, err)) < 0) return rc;
+    if (is_gguf(path)) return open_gguf(path, model_out, err);
+    if ((rc = ash_model_config_load(path, &config, err)) < 0) return rc;
     if ((rc = model_alloc(&config, &model, err)) < 0) return rc;
-    if ((rc = ash_folder_map(model, dir, err)) < 0) goto fail;
+    if ((rc = ash_folder_map(model, path, err)) < 0) goto fail;
     ash_model_refresh(model);
     *model_out = model;
     return 0;
@@ -174,6 +221,8 @@ int ash_model_own(struct ash_model *model, struct ash_err *err)
     int rc;
 
     if (model->values.data != NULL) return 0;
+    if (model->gguf != NULL)
+        return ash_err_set(err, -ENOTSUP, "a model from a GGUF file cannot be trained: use its Hugging Face folder");
     rc = ash_buffer_init(&model->values, &ash_memory_host, model->size * sizeof(float), "weights", err);
     if (rc < 0) return rc;
     for (size_t i = 0; i < model->param_count; i++) {
@@ -192,6 +241,7 @@ void ash_model_close(struct ash_model *model)
     ash_buffer_fini(&model->values);
     ash_buffer_fini(&model->vectors);
     ash_safetensors_close(model->files);
+    ash_gguf_close(model->gguf);
     json_decref(model->generation);
     ash_model_config_fini(&model->config);
     free(model->vector_offset);

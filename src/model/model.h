@@ -26,13 +26,18 @@ struct ash_param {
     enum ash_dtype dtype;
 };
 
-/* Open a Hugging Face folder; weights stay mapped and are read in place, in the file's dtype. */
-int ash_model_open(const char *dir, struct ash_model **model_out, struct ash_err *err);
+/* Open a Hugging Face folder, or a GGUF file (its name ends in .gguf; llama architecture; F32, F16, BF16, Q8_0 and
+ * Q4_0); weights stay mapped and are read in place, in the file's dtype. A model from a GGUF file computes; it cannot
+ * be owned (trained) or saved. */
+int ash_model_open(const char *path, struct ash_model **model_out, struct ash_err *err);
 /* A new model with weights drawn from (seed, parameter, element): owned float32. Takes over config's reference on
  * success. */
 int ash_model_create(const struct ash_model_config *config, uint64_t seed, struct ash_model **model_out,
                      struct ash_err *err);
 void ash_model_close(struct ash_model *model);
+/* The folder of path's tokenizer, chat template and defaults, into buf: path itself, or the folder that a GGUF file
+ * lies in. Returns 0 or -ENAMETOOLONG. */
+int ash_model_home(const char *path, char *buf, size_t buf_bytes);
 
 /* Turn mapped weights into one owned float32 buffer (for training). A no-op on an owned model. */
 int ash_model_own(struct ash_model *model, struct ash_err *err);

@@ -4,6 +4,7 @@
 
 #include "model/family.h"
 #include "model/model.h"
+#include "storage/gguf.h"
 #include "storage/safetensors.h"
 
 #define ASH_PARAM_ALIGN 16 /* elements; each parameter starts on a cache line of the flat buffers */
@@ -27,6 +28,7 @@ struct ash_model {
     struct ash_buffer vectors;     /* float32 copies of 1-D parameters whose values are narrower */
     size_t *vector_offset;         /* [param_count] element offset in vectors */
     bool round_bf16;
+    struct ash_gguf *gguf; /* the file, where the model came from one: it can compute, but not train or be saved */
 };
 
 /* params.c: fill model's parameter list from its config. */

@@ -29,6 +29,8 @@ int ash_pass_open(struct ash_model *model, struct ash_exec *exec, const struct a
     int rc = -ENOMEM;
 
     if (opts->max_rows == 0) return ash_err_set(err, -EINVAL, "a pass needs at least one row");
+    if (opts->backward && model->gguf != NULL)
+        return ash_err_set(err, -ENOTSUP, "a model from a GGUF file cannot be trained: use its Hugging Face folder");
     pass = calloc(1, sizeof(*pass));
     if (pass == NULL) return ash_err_set(err, -ENOMEM, "out of memory for a pass");
     pass->model = model;

@@ -37,6 +37,7 @@ int ash_engine_open(const char *dir, const struct ash_engine_opts *opts, struct 
 {
     struct ash_engine_opts taken;
     struct ash_engine *engine;
+    char home[4096];
     int rc = take_opts(&taken, opts, err);
 
     if (rc < 0) return rc;
@@ -47,11 +48,16 @@ int ash_engine_open(const char *dir, const struct ash_engine_opts *opts, struct 
     rc = ash_model_open(dir, &engine->model, err);
     if (rc < 0) goto fail;
     if (taken.bf16) ash_model_round_bf16(engine->model, true);
-    rc = ash_tokenizer_open(dir, &engine->tokenizer, err);
+    rc = ash_model_home(dir, home, sizeof(home));
+    if (rc < 0) {
+        ash_err_set(err, rc, "'%.200s': the path is too long", dir);
+        goto fail;
+    }
+    rc = ash_tokenizer_open(home, &engine->tokenizer, err);
     if (rc < 0) goto fail;
-    rc = ash_defaults_load(dir, ash_model_config(engine->model), &engine->defaults, err);
+    rc = ash_defaults_load(home, ash_model_config(engine->model), &engine->defaults, err);
     if (rc < 0) goto fail;
-    rc = ash_engine_load_chat(engine, dir, err);
+    rc = ash_engine_load_chat(engine, home, err);
     if (rc < 0) goto fail;
     *engine_out = engine;
     return 0;

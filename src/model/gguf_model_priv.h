@@ -1,0 +1,14 @@
+/* gguf_model - a model in a GGUF file: its metadata as a config.json, its tensors as the parameters of the list. */
+#ifndef ASH_MODEL_GGUF_MODEL_PRIV_H
+#define ASH_MODEL_GGUF_MODEL_PRIV_H
+
+#include "model/model_priv.h"
+#include "storage/gguf.h"
+
+/* The description of the model in file. Refuses architectures and options that Ashlar does not compute, by name. */
+int ash_gguf_model_config(struct ash_gguf *file, struct ash_model_config *config_out, struct ash_err *err);
+/* Bind every parameter of model to file, which model then owns (on failure too). Every tensor must have its parameter.
+ */
+int ash_gguf_model_map(struct ash_model *model, struct ash_gguf *file, struct ash_err *err);
+
+#endif

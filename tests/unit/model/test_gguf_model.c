@@ -1,0 +1,381 @@
+/* Models from GGUF files: the same bits as the folder they were made from,
+ * quantised products in their place, and a sentence for everything that cannot
+ * be. The files are made here from the golden llama models, the way llama.cpp's
+ * converter does it. */
+#include <errno.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "base/bf16.h"
+#include "base/file.h"
+#include "base/rng.h"
+#include "model/model.h"
+#include "unit/storage/gguf_maker.h"
+#include "unit/storage/scratch.h"
+
+#define ROWS 23
+
+/* A difference from the good file. */
+struct twist {
+    const char *architecture, *extra_tensor, *leave_out, *rope_scaling;
+    uint32_t experts, parts, rope_dims;
+};
+
+static const struct {
+    const char *ours, *theirs;
+} names[] = {
+    {"model.embed_tokens.weight", "token_embd.weight"},
+    {"model.norm.weight", "output_norm.weight"},
+    {"lm_head.weight", "output.weight"},
+    {"input_layernorm.weight", "attn_norm.weight"},
+    {"self_attn.q_proj.weight", "attn_q.weight"},
+    {"self_attn.k_proj.weight", "attn_k.weight"},
+    {"self_attn.v_proj.weight", "attn_v.weight"},
+    {"self_attn.o_proj.weight", "attn_output.weight"},
+    {"post_attention_layernorm.weight", "ffn_norm.weight"},
+    {"mlp.gate_proj.weight", "ffn_gate.weight"},
+    {"mlp.up_proj.weight", "ffn_up.weight"},
+    {"mlp.down_proj.weight", "ffn_down.weight"},
+};
+
+static void gguf_name(const struct ash_param *param, char *buf, size_t buf_bytes)
+{
+    const char *local = param->name;
+
+    if (param->layer >= 0) local = strchr(param->name + strlen("model.layers."), '.') + 1;
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        if (strcmp(local, names[i].ours) != 0) continue;
+        if (param->layer < 0)
+            snprintf(buf, buf_bytes, "%s", names[i].theirs);
+        else
+            snprintf(buf, buf_bytes, "blk.%d.%s", param->layer, names[i].theirs);
+        return;
+    }
+    fail_msg("no name for %s", param->name);
+}
+
+/* ---- making a file
+ * -----------------------------------------------------------------------------------------------
+ */
+
+static void put_half(uint8_t *to, float value)
+{
+    uint16_t half = ash_f32_to_f16(value);
+
+    memcpy(to, &half, sizeof(half));
+}
+
+static void quantise(const float *x, size_t count, enum ash_dtype dtype, uint8_t *out)
+{
+    for (size_t b = 0; b < count; b += 32, out += ash_dtype_bytes(dtype)) {
+        float amax = 0, d;
+
+        for (size_t i = 0; i < 32; i++)
+            amax = fmaxf(amax, fabsf(x[b + i]));
+        d = dtype == ASH_Q8_0 ? amax / 127 : amax / 7;
+        put_half(out, d);
+        for (size_t i = 0; i < 32; i++) {
+            int q = d > 0 ? (int)lrintf(x[b + i] / d) : 0;
+
+            if (dtype == ASH_Q8_0)
+                out[2 + i] = (uint8_t)(int8_t)(q > 127 ? 127 : q < -127 ? -127 : q);
+            else if (i < 16)
+                out[2 + i] = (uint8_t)(q + 8);
+            else
+                out[2 + i - 16] |= (uint8_t)((q + 8) << 4);
+        }
+    }
+}
+
+/* Row r of the file's matrix is row source(r) of the folder's: neighbours in
+ * the file are halves in the folder. */
+static size_t source_row(const struct ash_param *param, size_t head_dim, size_t row)
+{
+    size_t in_head = row % head_dim;
+
+    if (strstr(param->name, "q_proj") == NULL && strstr(param->name, "k_proj") == NULL) return row;
+    return row - in_head + in_head / 2 + in_head % 2 * (head_dim / 2);
+}
+
+static void add_tensor(struct gguf_maker *maker, const struct ash_param *param, size_t head_dim, enum ash_dtype wanted)
+{
+    size_t cols = param->dims[param->dim_count - 1], rows = param->count / cols;
+    bool quant = ash_dtype_block(wanted) > 1 && param->matrix && cols % 32 == 0;
+    enum ash_dtype dtype = quant ? wanted : param->dtype;
+    uint32_t type = dtype == ASH_Q8_0 ? 8 : dtype == ASH_Q4_0 ? 2 : dtype == ASH_BF16 ? 30 : 0;
+    size_t row_bytes = ash_dtype_size(dtype, cols);
+    char name[96];
+    uint8_t *data;
+
+    gguf_name(param, name, sizeof(name));
+    data = maker_tensor(maker, name, type, (uint32_t)param->dim_count, (uint64_t[]){cols, rows}, rows * row_bytes);
+    for (size_t r = 0; r < rows; r++) {
+        const char *from =
+            (const char *)param->data + source_row(param, head_dim, r) * ash_dtype_size(param->dtype, cols);
+
+        if (!quant) {
+            memcpy(data + r * row_bytes, from, row_bytes);
+            continue;
+        }
+        float wide[512];
+        for (size_t c = 0; c < cols; c++)
+            wide[c] = param->dtype == ASH_F32 ? ((const float *)(const void *)from)[c]
+                                              : ash_bf16_to_f32(((const uint16_t *)(const void *)from)[c]);
+        quantise(wide, cols, dtype, data + r * row_bytes);
+    }
+}
+
+static void add_metadata(struct gguf_maker *maker, const struct ash_model_config *c, const struct twist *twist)
+{
+    maker_text(maker, "general.architecture", twist->architecture != NULL ? twist->architecture : "llama");
+    maker_int(maker, "llama.context_length", (uint32_t)c->max_positions);
+    maker_int(maker, "llama.embedding_length", (uint32_t)c->hidden);
+    maker_int(maker, "llama.block_count", (uint32_t)c->layers);
+    maker_int(maker, "llama.feed_forward_length", (uint32_t)c->ffn);
+    maker_int(maker, "llama.attention.head_count", (uint32_t)c->heads);
+    maker_int(maker, "llama.attention.head_count_kv", (uint32_t)c->kv_heads);
+    maker_float(maker, "llama.attention.layer_norm_rms_epsilon", (float)c->norm_eps);
+    maker_float(maker, "llama.rope.freq_base", (float)c->rope.theta);
+    maker_int(maker, "llama.rope.dimension_count", twist->rope_dims != 0 ? twist->rope_dims : (uint32_t)c->head_dim);
+    maker_int(maker, "tokenizer.ggml.eos_token_id", 2);
+    if (twist->experts != 0) maker_int(maker, "llama.expert_count", twist->experts);
+    if (twist->parts != 0) maker_int(maker, "split.count", twist->parts);
+    if (c->rope.kind == ASH_ROPE_LINEAR) {
+        maker_text(maker, "llama.rope.scaling.type", "linear");
+        maker_float(maker, "llama.rope.scaling.factor", (float)c->rope.factor);
+    } else if (twist->rope_scaling != NULL) {
+        maker_text(maker, "llama.rope.scaling.type", twist->rope_scaling);
+    }
+}
+
+static struct ash_model *open_folder(const char *name)
+{
+    struct ash_model *model = NULL;
+    struct ash_err err = {0};
+    char dir[512];
+
+    snprintf(dir, sizeof(dir), "%s/golden/%s", TEST_DATA, name);
+    if (ash_model_open(dir, &model, &err) < 0) fail_msg("%s", err.text);
+    return model;
+}
+
+/* model as a GGUF file of matrices of dtype (those whose rows are whole blocks)
+ * at path. */
+static void write_gguf(const struct ash_model *model, enum ash_dtype dtype, const struct twist *twist, const char *path)
+{
+    static const struct twist none;
+    struct gguf_maker *maker = malloc(sizeof(*maker));
+    struct ash_err err = {0};
+
+    assert_non_null(maker);
+    if (twist == NULL) twist = &none;
+    maker_init(maker, 3);
+    add_metadata(maker, ash_model_config(model), twist);
+    for (size_t i = 0; i < ash_model_param_count(model); i++) {
+        const struct ash_param *param = ash_model_param(model, i);
+
+        if (twist->leave_out == NULL || strstr(param->name, twist->leave_out) == NULL)
+            add_tensor(maker, param, ash_model_config(model)->head_dim, dtype);
+    }
+    if (twist->extra_tensor != NULL) maker_tensor(maker, twist->extra_tensor, 0, 1, (uint64_t[]){4}, 16);
+    maker_finish(maker);
+    if (ash_file_replace(path, maker->file, maker->file_bytes, &err) < 0) fail_msg("%s", err.text);
+    maker_fini(maker);
+    free(maker);
+}
+
+/* ---- running it
+ * --------------------------------------------------------------------------------------------------
+ */
+
+/* Logits of ROWS tokens, in pieces of `piece` rows on a cache. */
+static float *infer(struct ash_model *model, const char *backend, int threads, size_t piece)
+{
+    size_t vocab = ash_model_config(model)->vocab, wanted[ROWS];
+    struct ash_pass_opts opts = {.max_rows = ROWS};
+    struct ash_pass *pass = NULL;
+    struct ash_cache *cache = NULL;
+    struct ash_exec exec;
+    struct ash_err err = {0};
+    float *logits = calloc(ROWS * vocab, sizeof(float));
+    int32_t ids[ROWS];
+
+    assert_non_null(logits);
+    for (size_t i = 0; i < ROWS; i++) {
+        wanted[i] = i;
+        ids[i] = (int32_t)ash_rng_below(3, 1, i, vocab);
+    }
+    if (ash_exec_init(&exec, backend, threads, &err) < 0) fail_msg("%s", err.text);
+    if (ash_pass_open(model, &exec, &opts, &pass, &err) < 0) fail_msg("%s", err.text);
+    if (ash_cache_open(model, 1, ROWS, &cache, &err) < 0) fail_msg("%s", err.text);
+    for (size_t done = 0; done < ROWS; done += piece) {
+        size_t count = ROWS - done < piece ? ROWS - done : piece;
+        struct ash_doc doc = {.count = count, .pos = done};
+        struct ash_batch batch = {.rows = count, .ids = ids + done, .docs = &doc, .doc_count = 1};
+
+        if (ash_pass_infer(pass, &batch, cache, wanted, count, logits + done * vocab, &err) < 0)
+            fail_msg("%s", err.text);
+    }
+    ash_cache_close(cache);
+    ash_pass_close(pass);
+    ash_exec_fini(&exec);
+    return logits;
+}
+
+static const char *gguf_path(void)
+{
+    return scratch_path("made.gguf");
+}
+
+static struct ash_model *open_made(const struct ash_model *folder, enum ash_dtype dtype)
+{
+    struct ash_model *model = NULL;
+    struct ash_err err = {0};
+
+    write_gguf(folder, dtype, NULL, gguf_path());
+    if (ash_model_open(gguf_path(), &model, &err) < 0) fail_msg("%s", err.text);
+    return model;
+}
+
+/* Reordered rows and interleaved rotation give the folder's bits. */
+static void test_same_bits(void **state)
+{
+    static const char *const models[] = {"llama-gqa", "llama-linear-rope-bf16"};
+
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        struct ash_model *folder = open_folder(models[i]), *model = open_made(folder, ASH_F32);
+        float *want = infer(folder, NULL, 1, ROWS), *got = infer(model, NULL, 1, ROWS);
+
+        assert_memory_equal(want, got, ROWS * ash_model_config(folder)->vocab * sizeof(float));
+        free(want);
+        free(got);
+        ash_model_close(model);
+        ash_model_close(folder);
+    }
+}
+
+/* Quantised: near the original, and the same bits for every backend, thread
+ * count and piece. */
+static void test_quantised(void **state)
+{
+    static const struct {
+        enum ash_dtype dtype;
+        double tolerance; /* of the difference's size, as a share of the logits' */
+    } kinds[] = {{ASH_Q8_0, 0.02}, {ASH_Q4_0, 0.3}};
+
+    (void)state;
+    for (size_t k = 0; k < 2; k++) {
+        struct ash_model *folder = open_folder("llama-gqa"), *model = open_made(folder, kinds[k].dtype);
+        size_t count = ROWS * ash_model_config(folder)->vocab;
+        float *exact = infer(folder, "ref", 1, ROWS), *want = infer(model, "ref", 1, ROWS);
+        double size = 0, error = 0;
+
+        assert_int_equal(ash_model_find(model, "model.layers.0.self_attn.q_proj.weight")->dtype, kinds[k].dtype);
+        assert_int_equal(ash_model_find(model, "model.layers.0.mlp.down_proj.weight")->dtype, ASH_F32); /* rows of 56 */
+        for (size_t i = 0; i < count; i++) {
+            size += (double)exact[i] * (double)exact[i];
+            error += pow((double)exact[i] - (double)want[i], 2);
+        }
+        if (sqrt(error / size) > kinds[k].tolerance || error == 0) fail_msg("the error is %g", sqrt(error / size));
+        for (const char *const *name = ash_exec_backends(); *name != NULL; name++) {
+            static const size_t pieces[] = {1, 2, 9, ROWS};
+
+            for (size_t p = 0; p < 4; p++) {
+                float *got = infer(model, *name, p % 2 == 0 ? 1 : 3, pieces[p]);
+
+                assert_memory_equal(want, got, count * sizeof(float));
+                free(got);
+            }
+        }
+        free(want);
+        free(exact);
+        ash_model_close(model);
+        ash_model_close(folder);
+    }
+}
+
+/* What a model from a GGUF file is not for. */
+static void test_refused(void **state)
+{
+    struct ash_model *folder = open_folder("llama-gqa"), *model = open_made(folder, ASH_Q8_0);
+    struct ash_pass_opts opts = {.max_rows = 4, .backward = true};
+    struct ash_pass *pass = NULL;
+    struct ash_exec exec;
+    struct ash_err err = {0};
+
+    (void)state;
+    assert_int_equal(ash_exec_init(&exec, NULL, 1, &err), 0);
+    assert_int_equal(ash_model_own(model, &err), -ENOTSUP);
+    assert_non_null(strstr(err.text, "cannot be trained"));
+    assert_int_equal(ash_pass_open(model, &exec, &opts, &pass, &err), -ENOTSUP);
+    assert_non_null(strstr(err.text, "cannot be trained"));
+    assert_int_equal(ash_model_save(model, "/nonexistent", ASH_F32, 0, &err), -ENOTSUP);
+    ash_exec_fini(&exec);
+    ash_model_close(model);
+    ash_model_close(folder);
+}
+
+static void test_bad_files(void **state)
+{
+    static const struct {
+        struct twist twist;
+        const char *cause;
+    } cases[] = {
+        {{.architecture = "bert"}, "architecture 'bert'"},
+        {{.leave_out = "layers.1.self_attn.v_proj"}, "lacks tensor 'blk.1.attn_v.weight'"},
+        {{.leave_out = "embed_tokens"}, "token_embd.weight"},
+        {{.extra_tensor = "blk.0.attn_q.bias"}, "'blk.0.attn_q.bias' has no place"},
+        {{.extra_tensor = "rope_freqs.weight"}, "rope_freqs.weight"},
+        {{.rope_scaling = "yarn"}, "'yarn'"},
+        {{.experts = 4}, "experts"},
+        {{.parts = 2}, "one of 2 parts"},
+        {{.rope_dims = 4}, "rope.dimension_count"},
+    };
+    struct ash_model *folder = open_folder("llama-gqa");
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct ash_model *model = NULL;
+        struct ash_err err = {0};
+
+        write_gguf(folder, ASH_F32, &cases[i].twist, gguf_path());
+        assert_true(ash_model_open(gguf_path(), &model, &err) < 0);
+        assert_null(model);
+        if (strstr(err.text, cases[i].cause) == NULL) fail_msg("'%s' does not say %s", err.text, cases[i].cause);
+    }
+    ash_model_close(folder);
+}
+
+static void test_home(void **state)
+{
+    char buf[16];
+
+    (void)state;
+    assert_int_equal(ash_model_home("a/b", buf, sizeof(buf)), 0);
+    assert_string_equal(buf, "a/b");
+    assert_int_equal(ash_model_home("a/b.gguf", buf, sizeof(buf)), 0);
+    assert_string_equal(buf, "a");
+    assert_int_equal(ash_model_home("b.gguf", buf, sizeof(buf)), 0);
+    assert_string_equal(buf, ".");
+    assert_int_equal(ash_model_home("/b.gguf", buf, sizeof(buf)), 0);
+    assert_string_equal(buf, "/");
+    assert_int_equal(ash_model_home("0123456789/0123456789", buf, sizeof(buf)), -ENAMETOOLONG);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_same_bits), cmocka_unit_test(test_quantised), cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_bad_files), cmocka_unit_test(test_home),
+    };
+
+    return cmocka_run_group_tests(tests, scratch_open, scratch_close);
+}
