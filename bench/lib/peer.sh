@@ -22,6 +22,12 @@ ASK_LIMIT_S=300
 declare -A ask_in ask_out ask_pid
 trap '' PIPE # a dead process is noticed by its missing answer
 
+# last_words NAME: what it said was wrong.
+last_words() {
+    local said=$BUILD/bench-ask/$1.err
+    grep -m 1 -iE 'error|cannot' "$said" || tail -n 1 "$said"
+}
+
 # ask_open NAME COMMAND...: start it; its first line goes to $answer.
 ask_open() {
     local name=$1 dir=$BUILD/bench-ask in out
@@ -34,7 +40,7 @@ ask_open() {
     exec {in}> "$dir/$name.in" {out}< "$dir/$name.out"
     ask_in[$name]=$in ask_out[$name]=$out
     read -r -t "$ASK_LIMIT_S" -u "$out" answer && return 0
-    note "$name did not start: $(tail -n 1 "$dir/$name.err")"
+    note "$name did not start: $(last_words "$name")"
     ask_close "$name"
     return 1
 }
@@ -42,7 +48,7 @@ ask_open() {
 # ask NAME LINE: the answer goes to $answer.
 ask() {
     echo "$2" >&"${ask_in[$1]}" 2> /dev/null && read -r -t "$ASK_LIMIT_S" -u "${ask_out[$1]}" answer && return 0
-    note "$1 gave no answer to '$2': $(tail -n 1 "$BUILD/bench-ask/$1.err")"
+    note "$1 gave no answer to '$2': $(last_words "$1")"
     return 1
 }
 
