@@ -14,8 +14,9 @@ struct quant {
     ash_quant_kernel_fn kernel;
     bool paired;
     struct ash_quant_rows x;
-    int8_t *q; /* x.q and x.scale, to write */
+    int8_t *q; /* x.q, x.scale and x.sum, to write */
     float *scale;
+    int32_t *sum;
 };
 
 /* ---- the rows of x ----------------------------------------------------------------------------------------------- */
@@ -24,6 +25,9 @@ static void store_plain(const struct quant *op, size_t place, const int8_t *q, f
 {
     memcpy(op->q + place * ASH_QUANT_BLOCK, q, ASH_QUANT_BLOCK);
     op->scale[place] = scale;
+    op->sum[place] = 0;
+    for (size_t i = 0; i < ASH_QUANT_BLOCK; i++)
+        op->sum[place] += q[i];
 }
 
 static void store_paired(const struct quant *op, size_t row, size_t block, const int8_t *q, float scale)
@@ -32,7 +36,7 @@ static void store_paired(const struct quant *op, size_t row, size_t block, const
 
     for (size_t i = 0; i < ASH_QUANT_BLOCK / 8; i++)
         memcpy(op->q + (place * 8 + 2 * i + half) * 8, q + 8 * i, 8);
-    op->scale[2 * place + half] = scale;
+    op->scale[4 * place + 2 * half] = op->scale[4 * place + 2 * half + 1] = scale;
 }
 
 /* A unit is one block of one row. */
@@ -61,10 +65,12 @@ static void quantise(struct ash_exec *exec, struct quant *op)
     size_t rows = op->paired ? (op->x.rows + 1) / 2 * 2 : op->x.rows, blocks = rows * op->x.blocks;
 
     /* the scratch of one thread, borrowed for all: no unit of this op asks for its own */
-    op->q = ash_exec_scratch(exec, 0, blocks * (ASH_QUANT_BLOCK + sizeof(float)));
+    op->q = ash_exec_scratch(exec, 0, blocks * (ASH_QUANT_BLOCK + 2 * sizeof(float)));
     op->scale = (float *)(void *)(op->q + blocks * ASH_QUANT_BLOCK);
     op->x.q = op->q;
     op->x.scale = op->scale;
+    op->sum = (int32_t *)(void *)(op->scale + blocks); /* paired: the second half of the scales instead */
+    op->x.sum = op->sum;
     ash_workers_run(exec->workers, blocks, QUANTISE_MIN_BLOCKS, quantise_units, op);
 }
 

@@ -5,6 +5,7 @@
 #include "compute/cpu/quant_priv.h"
 
 #include <arm_neon.h>
+#include <string.h>
 
 #define PAIRS_MAX 4 /* pairs of rows of x in a tile */
 #define INLINE static inline __attribute__((always_inline))
@@ -41,9 +42,17 @@ INLINE void unpack(const uint8_t *block, enum ash_dtype dtype, int8x16_t *half_o
     half_out[1] = vsubq_s8(vreinterpretq_s8_u8(vshrq_n_u8(q, 4)), vdupq_n_s8(8));
 }
 
+INLINE uint64_t half_bits(const uint8_t *block)
+{
+    uint16_t half;
+
+    memcpy(&half, block, sizeof(half));
+    return half;
+}
+
 INLINE struct pair load_pair(const uint8_t *first, const uint8_t *second, enum ash_dtype dtype)
 {
-    uint16x4_t halves = vdup_n_u16(0);
+    uint64_t halves = half_bits(first) | half_bits(second) << 16;
     int8x16_t a[2], b[2];
     struct pair pair;
 
@@ -53,50 +62,78 @@ INLINE struct pair load_pair(const uint8_t *first, const uint8_t *second, enum a
         pair.chunk[2 * i] = zip_low(a[i], b[i]);
         pair.chunk[2 * i + 1] = zip_high(a[i], b[i]);
     }
-    halves = vld1_lane_u16((const uint16_t *)(const void *)first, halves, 0);
-    halves = vld1_lane_u16((const uint16_t *)(const void *)second, halves, 1);
-    halves = vreinterpret_u16_u32(vdup_lane_u32(vreinterpret_u32_u16(halves), 0));
-    pair.scale = vcvt_f32_f16(vreinterpret_f16_u16(halves));
+    pair.scale = vcvt_f32_f16(vreinterpret_f16_u64(vcreate_u64(halves | halves << 32)));
     return pair;
 }
 
-/* acc[p] holds (row 2p of x) x (w0, w1), then (row 2p + 1) x (w0, w1). */
+/* sums[p] holds (row 2p of x) x (w0, w1), then (row 2p + 1) x (w0, w1). */
 INLINE void tile(const uint8_t *const *w, enum ash_dtype dtype, const struct ash_quant_rows *x, size_t first_pair,
-                 size_t pairs, float32x4_t acc[][2])
+                 size_t pairs, float32x4_t sums[][2])
 {
     const size_t block_bytes = dtype == ASH_Q8_0 ? 34 : 18;
     const int8_t *q = x->q + first_pair * x->blocks * 64;
-    const float *scale = x->scale + first_pair * x->blocks * 2;
+    const float *scale = x->scale + first_pair * x->blocks * 4;
+    const uint8_t *rows[ASH_QUANT_QUAD] = {w[0], w[1], w[2], w[3]};
+    float32x4_t acc[PAIRS_MAX][2];
+
+    UNROLL
+    for (size_t p = 0; p < pairs; p++) {
+        acc[p][0] = sums[p][0];
+        acc[p][1] = sums[p][1];
+    }
 
     for (size_t b = 0; b < x->blocks; b++) {
-        UNROLL
-        for (size_t side = 0; side < 2; side++) {
-            struct pair pair = load_pair(w[2 * side] + b * block_bytes, w[2 * side + 1] + b * block_bytes, dtype);
+        struct pair left = load_pair(rows[0] + b * block_bytes, rows[1] + b * block_bytes, dtype);
+        struct pair right = load_pair(rows[2] + b * block_bytes, rows[3] + b * block_bytes, dtype);
+        int32x4_t dots[PAIRS_MAX][2];
 
+        UNROLL
+        for (size_t p = 0; p < pairs; p++)
+            dots[p][0] = dots[p][1] = vdupq_n_s32(0);
+        /* breadth first: neighbours in the program do not wait for each other */
+        UNROLL
+        for (size_t i = 0; i < 4; i++) {
             UNROLL
             for (size_t p = 0; p < pairs; p++) {
-                const int8_t *at = q + (p * x->blocks + b) * 64;
-                float32x2_t d = vld1_f32(scale + (p * x->blocks + b) * 2);
-                float32x4_t dx = vcombine_f32(vdup_lane_f32(d, 0), vdup_lane_f32(d, 1));
-                int32x4_t dots = vdupq_n_s32(0);
+                int8x16_t chunk = vld1q_s8(q + (p * x->blocks + b) * 64 + 16 * i);
 
-                UNROLL
-                for (int i = 0; i < 4; i++)
-                    dots = vmmlaq_s32(dots, vld1q_s8(at + 16 * i), pair.chunk[i]);
-                acc[p][side] = vfmaq_f32(acc[p][side], vcvtq_f32_s32(dots), vmulq_f32(dx, pair.scale));
+                dots[p][0] = vmmlaq_s32(dots[p][0], chunk, left.chunk[i]);
+                dots[p][1] = vmmlaq_s32(dots[p][1], chunk, right.chunk[i]);
             }
         }
+        UNROLL
+        for (size_t p = 0; p < pairs; p++) {
+            float32x4_t dx = vld1q_f32(scale + (p * x->blocks + b) * 4);
+
+            acc[p][0] = vfmaq_f32(acc[p][0], vcvtq_f32_s32(dots[p][0]), vmulq_f32(dx, left.scale));
+            acc[p][1] = vfmaq_f32(acc[p][1], vcvtq_f32_s32(dots[p][1]), vmulq_f32(dx, right.scale));
+        }
+    }
+    UNROLL
+    for (size_t p = 0; p < pairs; p++) {
+        sums[p][0] = acc[p][0];
+        sums[p][1] = acc[p][1];
     }
 }
 
-INLINE void tile_dtype(const struct ash_quant_args *args, const uint8_t *const *w, const struct ash_quant_rows *x,
-                       size_t first_pair, size_t pairs, float32x4_t acc[][2])
-{
-    if (args->dtype == ASH_Q8_0)
-        tile(w, ASH_Q8_0, x, first_pair, pairs, acc);
-    else
-        tile(w, ASH_Q4_0, x, first_pair, pairs, acc);
-}
+#define DEFINE_TILE(NAME, PAIRS)                                                                                       \
+    static void NAME(const struct ash_quant_args *args, const uint8_t *const *w, const struct ash_quant_rows *x,       \
+                     size_t first_pair, float32x4_t acc[][2])                                                          \
+    {                                                                                                                  \
+        if (args->dtype == ASH_Q8_0)                                                                                   \
+            tile(w, ASH_Q8_0, x, first_pair, PAIRS, acc);                                                              \
+        else                                                                                                           \
+            tile(w, ASH_Q4_0, x, first_pair, PAIRS, acc);                                                              \
+    }
+
+DEFINE_TILE(tile_1, 1)
+DEFINE_TILE(tile_2, 2)
+DEFINE_TILE(tile_3, 3)
+DEFINE_TILE(tile_4, 4)
+
+static void (*const tiles[PAIRS_MAX])(const struct ash_quant_args *args, const uint8_t *const *w,
+                                      const struct ash_quant_rows *x, size_t first_pair,
+                                      float32x4_t acc[][2]) = {tile_1, tile_2, tile_3, tile_4};
 
 /* The chains of `rows` rows of x from `row` on: in from y, through the tile, and out to y. */
 static void run_tile(const struct ash_quant_args *args, const struct ash_quant_rows *x, const uint8_t *const *w,
@@ -104,18 +141,13 @@ static void run_tile(const struct ash_quant_args *args, const struct ash_quant_r
 {
     float32x4_t acc[PAIRS_MAX][2];
     float sums[2 * PAIRS_MAX][ASH_QUANT_QUAD] = {{0}};
-    size_t pairs = (rows + 1) / 2;
 
     for (size_t m = 0; m < rows; m++)
         ash_quant_begin(args, x->first + row + m, n, count, sums[m]);
     for (size_t p = 0; p < PAIRS_MAX; p++)
         for (size_t side = 0; side < 2; side++)
             acc[p][side] = vcombine_f32(vld1_f32(&sums[2 * p][2 * side]), vld1_f32(&sums[2 * p + 1][2 * side]));
-    if (pairs == PAIRS_MAX)
-        tile_dtype(args, w, x, row / 2, PAIRS_MAX, acc);
-    else
-        for (size_t p = 0; p < pairs; p++)
-            tile_dtype(args, w, x, row / 2 + p, 1, acc + p);
+    tiles[(rows + 1) / 2 - 1](args, w, x, row / 2, acc);
     for (size_t p = 0; p < PAIRS_MAX; p++)
         for (size_t side = 0; side < 2; side++) {
             vst1_f32(&sums[2 * p][2 * side], vget_low_f32(acc[p][side]));

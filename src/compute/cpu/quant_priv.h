@@ -8,13 +8,14 @@
 #define ASH_QUANT_ROWS 64 /* rows of x that are quantised together: they stay in the second cache */
 #define ASH_QUANT_QUAD 4  /* rows of w that a kernel takes together: neighbours in a vector of sums */
 
-/* Quantised rows of x, from row `first` on. Plain: q is [rows, blocks, 32], scale is [rows, blocks]. Paired, for
- * instructions that multiply 2 x 8 by 8 x 2: q is [rows / 2, blocks, 4, 2, 8] and scale is [rows / 2, blocks, 2], with
- * a row of zeros after an odd last one. */
+/* Quantised rows of x, from row `first` on. Plain: q is [rows, blocks, 32], scale and sum (of a block's q) are
+ * [rows, blocks]. Paired, for instructions that multiply 2 x 8 by 8 x 2: q is [rows / 2, blocks, 4, 2, 8] and scale is
+ * [rows / 2, blocks, 4], each row's twice, with a row of zeros after an odd last one; no sum. */
 struct ash_quant_rows {
     size_t first, rows, blocks;
     const int8_t *q;
     const float *scale;
+    const int32_t *sum;
 };
 
 /* y for all rows of x and rows [begin, end) of w; begin is a multiple of ASH_QUANT_QUAD. */
