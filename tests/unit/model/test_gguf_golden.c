@@ -1,0 +1,98 @@
+/* GGUF files against llama.cpp: the tokens it chooses greedily from three small files of random weights
+ * (tests/golden/gguf) are the tokens chosen here, on every backend. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "base/json.h"
+#include "model/model.h"
+
+#define GOLDEN TEST_DATA "/golden/gguf"
+#define TOKENS_MAX 128
+
+static size_t read_ids(const json_t *json, const char *key, int32_t *ids)
+{
+    const json_t *list = json_object_get(json, key);
+    size_t count = json_array_size(list);
+
+    assert_true(count > 0 && count <= TOKENS_MAX);
+    for (size_t i = 0; i < count; i++)
+        ids[i] = (int32_t)json_integer_value(json_array_get(list, i));
+    return count;
+}
+
+static int32_t best(const float *logits, size_t count)
+{
+    size_t top = 0;
+
+    for (size_t i = 1; i < count; i++)
+        if (logits[i] > logits[top]) top = i;
+    return (int32_t)top;
+}
+
+/* The prompt at once, then token by token. */
+static void check_model(struct ash_model *model, const char *backend, const json_t *golden, const char *name)
+{
+    struct ash_pass_opts opts = {.max_rows = TOKENS_MAX};
+    size_t vocab = ash_model_config(model)->vocab, done = 0;
+    int32_t ids[2 * TOKENS_MAX], want[TOKENS_MAX];
+    size_t count = read_ids(golden, "prompt", ids), wanted_count = read_ids(golden, name, want);
+    float *logits = malloc(vocab * sizeof(*logits));
+    struct ash_pass *pass = NULL;
+    struct ash_cache *cache = NULL;
+    struct ash_exec exec;
+    struct ash_err err = {0};
+
+    assert_non_null(logits);
+    if (ash_exec_init(&exec, backend, 2, &err) < 0) fail_msg("%s", err.text);
+    if (ash_pass_open(model, &exec, &opts, &pass, &err) < 0) fail_msg("%s", err.text);
+    if (ash_cache_open(model, 1, TOKENS_MAX, &cache, &err) < 0) fail_msg("%s", err.text);
+    for (size_t i = 0; i < wanted_count; i++) {
+        size_t last = count - done - 1;
+        struct ash_doc doc = {.count = count - done, .pos = done};
+        struct ash_batch batch = {.rows = count - done, .ids = ids + done, .docs = &doc, .doc_count = 1};
+
+        if (ash_pass_infer(pass, &batch, cache, &last, 1, logits, &err) < 0) fail_msg("%s", err.text);
+        done = count;
+        ids[count++] = best(logits, vocab);
+        if (ids[count - 1] != want[i])
+            fail_msg("%s on %s: token %zu is %d, llama.cpp's is %d", name, backend, i, ids[count - 1], want[i]);
+    }
+    ash_cache_close(cache);
+    ash_pass_close(pass);
+    ash_exec_fini(&exec);
+    free(logits);
+}
+
+static void test_greedy(void **state)
+{
+    static const char *const files[] = {"llama-f16.gguf", "llama-q8_0.gguf", "llama-q4_0.gguf"};
+    struct ash_err err = {0};
+    json_t *golden = NULL;
+
+    (void)state;
+    if (ash_json_load(GOLDEN "/tokens.json", &golden, &err) < 0) fail_msg("%s", err.text);
+    for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++) {
+        struct ash_model *model = NULL;
+        char path[512];
+
+        snprintf(path, sizeof(path), "%s/%s", GOLDEN, files[i]);
+        if (ash_model_open(path, &model, &err) < 0) fail_msg("%s", err.text);
+        for (const char *const *name = ash_exec_backends(); *name != NULL; name++)
+            check_model(model, *name, golden, files[i]);
+        ash_model_close(model);
+    }
+    json_decref(golden);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_greedy)};
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
