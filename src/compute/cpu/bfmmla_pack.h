@@ -31,14 +31,31 @@ INLINE const void *pack_at(const void *data, enum ash_dtype dtype, size_t index)
                             : (const void *)((const uint16_t *)data + index);
 }
 
+/* Rounded to nearest even. Not an intrinsic: clang 14 fails on vectors of bf16 that are turned over later. */
+INLINE uint16x8_t pack_round8(float32x4_t low, float32x4_t high)
+{
+    uint16x8_t out;
+
+    __asm__("bfcvtn %0.4h, %1.4s\n\tbfcvtn2 %0.8h, %2.4s" : "=&w"(out) : "w"(low), "w"(high));
+    return out;
+}
+
+INLINE uint16x4_t pack_round4(float32x4_t x)
+{
+    uint16x4_t out;
+
+    __asm__("bfcvtn %0.4h, %1.4s" : "=w"(out) : "w"(x));
+    return out;
+}
+
 /* Four adjacent elements as bf16. */
 INLINE uint16x4_t pack_load4(const void *data, enum ash_dtype dtype, size_t index)
 {
     const void *p = pack_at(data, dtype, index);
 
     if (dtype == ASH_BF16) return vld1_u16(p);
-    if (dtype == ASH_F16) return vreinterpret_u16_bf16(vcvt_bf16_f32(vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p)))));
-    return vreinterpret_u16_bf16(vcvt_bf16_f32(vld1q_f32(p)));
+    if (dtype == ASH_F16) return pack_round4(vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p))));
+    return pack_round4(vld1q_f32(p));
 }
 
 /* Eight. */
@@ -48,7 +65,7 @@ INLINE uint16x8_t pack_load8(const void *data, enum ash_dtype dtype, size_t inde
 
     if (dtype == ASH_BF16) return vld1q_u16((const uint16_t *)data + index);
     if (dtype == ASH_F16) return vcombine_u16(pack_load4(data, dtype, index), pack_load4(data, dtype, index + 4));
-    return vreinterpretq_u16_bf16(vcvtq_high_bf16_f32(vcvtq_low_bf16_f32(vld1q_f32(p)), vld1q_f32(p + 4)));
+    return pack_round8(vld1q_f32(p), vld1q_f32(p + 4));
 }
 
 /* One element as bf16. */

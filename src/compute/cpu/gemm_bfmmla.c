@@ -1,7 +1,7 @@
-/* Products of bf16 matrices with BFMMLA, to the bit as ref/bfmmla.c computes them. A unit is a block of c. It packs the
- * right operand's block (L2) and some strips of the left one (L1) and runs a register tile over them; k is cut into
- * blocks of whole groups between which the sums wait in c, so every chain stays in order. Compiled for machines with
- * the instruction. No bf16 vector here is a constant: gcc 12 builds those as half floats. */
+/* Products of bf16 matrices with BFMMLA, to the bit as ref/bfmmla.c computes them. A unit is a block of c. It packs its
+ * rows of the left operand and, some at a time (L2), its columns of the right one, and runs a register tile over them;
+ * k is cut into blocks of whole groups between which the sums wait in c, so every chain stays in order. Compiled for
+ * machines with the instruction. No bf16 vector here is a constant: gcc 12 builds those as half floats. */
 #if defined(__aarch64__)
 
 #include "compute/cpu/cpu_priv.h"
@@ -14,11 +14,11 @@
 #define TILE_COLS 12
 #define PAIRS_A (TILE_ROWS / 2)
 #define PAIRS_B (TILE_COLS / 2)
-#define K_BLOCK 512     /* a multiple of GROUP */
+#define K_BLOCK 1024    /* a multiple of GROUP */
 #define BLOCK_ROWS 1024 /* at most; of a unit */
-#define BLOCK_COLS 576
-#define STRIPS                                                                                                         \
-    4 /* tiles below each other that are packed together: with one panel of the right operand, they fill L1 */
+#define BLOCK_COLS 1152
+#define PANEL_COLS 288 /* columns that are packed at once: they fill L2 */
+#define STRIPS 2       /* tiles below each other that stay in L1 */
 #define UNITS_PER_THREAD 3
 
 /* c[TILE_ROWS, TILE_COLS] = a b, or += where add. An accumulator holds a 2 x 2 block of c. */
@@ -37,7 +37,8 @@ static void tile(size_t groups, const uint16_t *a, const uint16_t *b, bool add, 
             acc[i][j] = vtrn1q_f64(top, bottom);
             acc[i][j + 1] = vtrn2q_f64(top, bottom);
         }
-    for (size_t g = 0; g < groups; g++, a += TILE_ROWS * GROUP, b += TILE_COLS * GROUP) {
+    _Pragma("GCC unroll 4") for (size_t g = 0; g < groups; g++, a += TILE_ROWS * GROUP, b += TILE_COLS * GROUP)
+    {
         uint16x8_t left[PAIRS_A];
 
         UNROLL
@@ -132,50 +133,68 @@ static void edge_tile(size_t groups, const uint16_t *a, const uint16_t *b, bool 
     copy_block(whole, TILE_COLS, c, c_stride, rows, cols);
 }
 
-/* The packed strips from row on, against every panel of the packed right operand: a panel stays in L1 for all of them.
+/* Have a tile of c near when its turn comes: c is larger than the caches, and a chain cannot begin without its value.
  */
-static void gemm_strips(const struct gemm *op, const struct gemm_block *block, size_t row, size_t rows,
+static void fetch_tile(const float *c, size_t c_stride)
+{
+    for (size_t r = 0; r < TILE_ROWS; r++) {
+        __builtin_prefetch(c + r * c_stride, 1);
+        __builtin_prefetch(c + r * c_stride + TILE_COLS - 1, 1);
+    }
+}
+
+/* Packed rows against the packed columns from col on. Some strips stay in L1 while the panels pass by. */
+static void gemm_panels(const struct gemm *op, const struct gemm_block *block, size_t col, size_t cols,
                         const uint16_t *left, const uint16_t *right)
 {
     const struct ash_gemm_args *args = op->args;
+    size_t stride = args->c_stride, k_padded = block->groups * GROUP;
     bool add = args->accumulate || block->k > 0;
 
-    for (size_t n = 0; n < block->cols; n += TILE_COLS)
-        for (size_t r = 0; r < rows; r += TILE_ROWS) {
-            const uint16_t *a = left + r * block->groups * GROUP, *b = right + n * block->groups * GROUP;
-            float *c = args->c + (row + r) * args->c_stride + block->col + n;
+    for (size_t first = 0; first < block->rows; first += STRIPS * TILE_ROWS) {
+        size_t last = min_size(first + STRIPS * TILE_ROWS, block->rows);
 
-            if (r + TILE_ROWS <= rows && n + TILE_COLS <= block->cols)
-                tile(block->groups, a, b, add, c, args->c_stride);
-            else
-                edge_tile(block->groups, a, b, add, c, args->c_stride, min_size(TILE_ROWS, rows - r),
-                          min_size(TILE_COLS, block->cols - n));
-        }
+        for (size_t n = 0; n < cols; n += TILE_COLS)
+            for (size_t r = first; r < last; r += TILE_ROWS) {
+                const uint16_t *a = left + r * k_padded, *b = right + n * k_padded;
+                float *c = args->c + (block->row + r) * stride + col + n;
+
+                if (r + 2 * TILE_ROWS <= last)
+                    fetch_tile(c + TILE_ROWS * stride, stride);
+                else if (n + 2 * TILE_COLS <= cols && first + TILE_ROWS <= last)
+                    fetch_tile(c + TILE_COLS - (r - first) * stride, stride);
+                if (r + TILE_ROWS <= last && n + TILE_COLS <= cols)
+                    tile(block->groups, a, b, add, c, stride);
+                else
+                    edge_tile(block->groups, a, b, add, c, stride, min_size(TILE_ROWS, last - r),
+                              min_size(TILE_COLS, cols - n));
+            }
+    }
 }
 
 /* Add the products over the block's k to its part of c. */
 static void gemm_k_block(const struct gemm *op, const struct gemm_block *block, uint16_t *left, uint16_t *right)
 {
     const struct ash_mat *a = &op->args->a, *b = &op->args->b;
-    struct pack cols = {.data = pack_at(b->data, b->dtype, block->k * b->row_stride + block->col * b->col_stride),
-                        .dtype = b->dtype,
-                        .line_stride = b->col_stride,
-                        .k_stride = b->row_stride,
-                        .count = block->cols,
+    struct pack rows = {.data = pack_at(a->data, a->dtype, block->row * a->row_stride + block->k * a->col_stride),
+                        .dtype = a->dtype,
+                        .line_stride = a->row_stride,
+                        .k_stride = a->col_stride,
+                        .count = block->rows,
                         .k_count = block->k_count};
 
-    pack_block(&cols, right, TILE_COLS);
-    for (size_t r = 0; r < block->rows; r += STRIPS * TILE_ROWS) {
-        size_t row = block->row + r, count = min_size(STRIPS * TILE_ROWS, block->rows - r);
-        struct pack rows = {.data = pack_at(a->data, a->dtype, row * a->row_stride + block->k * a->col_stride),
-                            .dtype = a->dtype,
-                            .line_stride = a->row_stride,
-                            .k_stride = a->col_stride,
-                            .count = count,
+    pack_block(&rows, left, TILE_ROWS);
+    for (size_t n = 0; n < block->cols; n += PANEL_COLS) {
+        size_t col = block->col + n;
+        struct pack cols = {.data = pack_at(b->data, b->dtype, block->k * b->row_stride + col * b->col_stride),
+                            .dtype = b->dtype,
+                            .line_stride = b->col_stride,
+                            .k_stride = b->row_stride,
+                            .count = min_size(PANEL_COLS, block->cols - n),
                             .k_count = block->k_count};
 
-        pack_block(&rows, left, TILE_ROWS);
-        gemm_strips(op, block, row, count, left, right);
+        pack_block(&cols, right, TILE_COLS);
+        gemm_panels(op, block, col, cols.count, left, right);
     }
 }
 
@@ -193,9 +212,9 @@ static void gemm_units(void *ctx, size_t begin, size_t end, int worker)
 {
     const struct gemm *op = ctx;
     const struct ash_gemm_args *args = op->args;
-    uint16_t *right =
-        ash_exec_scratch(op->exec, worker, (op->block_cols + STRIPS * TILE_ROWS) * op->block_k * sizeof(*right));
-    uint16_t *left = right + op->block_cols * op->block_k;
+    size_t panel_cols = min_size(op->block_cols, PANEL_COLS);
+    uint16_t *right = ash_exec_scratch(op->exec, worker, (op->block_rows + panel_cols) * op->block_k * sizeof(*right));
+    uint16_t *left = right + panel_cols * op->block_k;
 
     for (size_t unit = begin; unit < end; unit++) {
         struct gemm_block block = {.row = unit / op->grid_cols * op->block_rows,
