@@ -29,6 +29,7 @@
 
 struct convert {
     int dtype; /* index into dtypes */
+    int quant; /* index into quants, or -1: not quantised */
     int64_t max_shard_size;
     const char *source, *target;
     struct ash_commit *commit; /* the folder that is written */
@@ -36,11 +37,15 @@ struct convert {
 
 static const char *const dtype_names[] = {"f32", "bf16", "f16", NULL};
 static const enum ash_dtype dtypes[] = {ASH_F32, ASH_BF16, ASH_F16};
+static const char *const quant_names[] = {"q8", "q4", NULL};
+static const enum ash_dtype quants[] = {ASH_Q8_0, ASH_Q4_0};
 
 #define FIELD(name) offsetof(struct convert, name)
 
 static const struct ash_opt convert_opts[] = {
     {"dtype", ASH_OPT_CHOICE, FIELD(dtype), NULL, "precision of the new weights", 0, 0, dtype_names},
+    {"quant", ASH_OPT_CHOICE, FIELD(quant), NULL, "quantise instead, into DST/model.gguf (llama models)", 0, 0,
+     quant_names},
     {"max_shard_size", ASH_OPT_INT, FIELD(max_shard_size), "5g", "bytes of one file at most (500m, 5g); 0: one file", 0,
      INFINITY, NULL},
 };
@@ -49,10 +54,11 @@ static const struct ash_opt_table convert_table = {
     .section = "", .help = "flags", .opts = convert_opts, .count = ASH_COUNT(convert_opts)};
 
 static const struct ash_cmd_usage usage = {
-    .synopsis = "ashlar model convert SRC DST --dtype f32|bf16|f16 [flags]",
+    .synopsis = "ashlar model convert SRC DST --dtype f32|bf16|f16 | --quant q8|q4 [flags]",
     .about = "Writes the model folder SRC as the new folder DST, with its tokenizer and other small files. DST\n"
              "appears complete or not at all: a failure or Ctrl-C leaves nothing behind.",
-    .examples = "  ashlar model convert stories stories-bf16 --dtype bf16",
+    .examples = "  ashlar model convert stories stories-bf16 --dtype bf16\n"
+                "  ashlar model convert stories stories-q8 --quant q8 && ashlar generate --model stories-q8/model.gguf",
 };
 
 /* ---- the child: writes the folder -------------------------------------------------------------------------------- */
@@ -129,16 +135,26 @@ static int check_f16(const struct ash_model *model, struct ash_err *err)
     return 0;
 }
 
+static int save_gguf(const struct ash_model *model, const char *dir, enum ash_dtype dtype, struct ash_err *err)
+{
+    char path[PATH_BYTES];
+
+    if (ash_path_join(path, sizeof(path), dir, "model.gguf") < 0)
+        return ash_err_set(err, -ENAMETOOLONG, "the path '%s' is too long", dir);
+    return ash_model_save_gguf(model, path, dtype, err);
+}
+
 static int write_folder(const struct convert *convert, struct ash_err *err)
 {
     const char *dir = ash_commit_dir(convert->commit);
-    enum ash_dtype dtype = dtypes[convert->dtype];
+    enum ash_dtype dtype = convert->quant >= 0 ? quants[convert->quant] : dtypes[convert->dtype];
     struct ash_model *model = NULL;
     char count[UNITS_BYTES];
     int rc = ash_model_open(convert->source, &model, err);
 
     if (rc == 0 && dtype == ASH_F16) rc = check_f16(model, err);
-    if (rc == 0) rc = ash_model_save(model, dir, dtype, (size_t)convert->max_shard_size, err);
+    if (rc == 0 && convert->quant >= 0) rc = save_gguf(model, dir, dtype, err);
+    if (rc == 0 && convert->quant < 0) rc = ash_model_save(model, dir, dtype, (size_t)convert->max_shard_size, err);
     if (rc == 0) rc = copy_companions(convert->source, dir, err);
     if (rc == 0)
         printf("%s: %s parameters as %s\n", convert->target,
@@ -250,9 +266,10 @@ int ash_model_convert(int argc, char **argv)
     if (ash_opts_open(&binding, 1, &opts, &err) < 0) return ash_cmd_fail(&err);
     code = ash_cmd_parse(&usage, opts, argc, argv, dirs, 2, &count);
     if (code == ASH_CMD_GO && count != 2) code = ash_cmd_misuse("model convert", "it takes two folders, SRC and DST");
-    if (code == ASH_CMD_GO && !ash_opts_is_set(opts, "dtype"))
-        code = ash_cmd_misuse("model convert", "--dtype is missing");
+    if (code == ASH_CMD_GO && ash_opts_is_set(opts, "dtype") == ash_opts_is_set(opts, "quant"))
+        code = ash_cmd_misuse("model convert", "it takes --dtype or --quant");
     if (code == ASH_CMD_GO) {
+        if (!ash_opts_is_set(opts, "quant")) convert.quant = -1;
         convert.source = dirs[0];
         convert.target = dirs[1];
         code = convert_folder(&convert);

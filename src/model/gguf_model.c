@@ -189,24 +189,20 @@ static int bind_tensor(struct ash_param *param, const struct ash_gguf *file, con
     return 0;
 }
 
-static int bind_layer(struct ash_model *model, const struct ash_layer *layer, int number, const struct ash_gguf *file,
-                      struct ash_err *err)
+int ash_gguf_model_name(const struct ash_model *model, size_t index, char *buf, size_t buf_bytes, struct ash_err *err)
 {
-    for (int role = 0; role < ASH_ROLE_COUNT; role++) {
-        char name[96];
-        int rc;
+    const struct ash_param *param = &model->params[index];
+    const struct ash_layer *layer = param->layer >= 0 ? &model->layers[param->layer] : &model->top;
 
-        if (layer->param[role] == ASH_NO_PARAM) continue;
-        if (tensor_names[role] == NULL)
-            return ash_err_set(err, -ENOTSUP, "'%s' cannot be read from a GGUF file",
-                               model->params[layer->param[role]].name);
-        if (number < 0)
-            snprintf(name, sizeof(name), "%s", tensor_names[role]);
+    for (int role = 0; role < ASH_ROLE_COUNT; role++) {
+        if (layer->param[role] != (int32_t)index || tensor_names[role] == NULL) continue;
+        if (param->layer < 0)
+            snprintf(buf, buf_bytes, "%s", tensor_names[role]);
         else
-            snprintf(name, sizeof(name), "blk.%d.%s", number, tensor_names[role]);
-        if ((rc = bind_tensor(&model->params[layer->param[role]], file, name, err)) < 0) return rc;
+            snprintf(buf, buf_bytes, "blk.%d.%s", param->layer, tensor_names[role]);
+        return 0;
     }
-    return 0;
+    return ash_err_set(err, -ENOTSUP, "'%s' has no place in a GGUF file", param->name);
 }
 
 /* The first tensor that is no parameter: leaving a bias out in silence would change what the model says. */
@@ -225,11 +221,13 @@ static int refuse_extra(const struct ash_model *model, const struct ash_gguf *fi
 
 int ash_gguf_model_map(struct ash_model *model, struct ash_gguf *file, struct ash_err *err)
 {
-    int rc;
-
     model->gguf = file;
-    if ((rc = bind_layer(model, &model->top, -1, file, err)) < 0) return rc;
-    for (size_t i = 0; i < model->config.layers; i++)
-        if ((rc = bind_layer(model, &model->layers[i], (int)i, file, err)) < 0) return rc;
+    for (size_t i = 0; i < model->param_count; i++) {
+        char name[96];
+        int rc = ash_gguf_model_name(model, i, name, sizeof(name), err);
+
+        if (rc == 0) rc = bind_tensor(&model->params[i], file, name, err);
+        if (rc < 0) return rc;
+    }
     return ash_gguf_size(file) == model->param_count ? 0 : refuse_extra(model, file, err);
 }

@@ -11,4 +11,7 @@ int ash_gguf_model_config(struct ash_gguf *file, struct ash_model_config *config
  */
 int ash_gguf_model_map(struct ash_model *model, struct ash_gguf *file, struct ash_err *err);
 
+/* The name of parameter `index` in a GGUF file, into buf. -ENOTSUP for a role that has none. */
+int ash_gguf_model_name(const struct ash_model *model, size_t index, char *buf, size_t buf_bytes, struct ash_err *err);
+
 #endif

@@ -65,6 +65,10 @@ size_t ash_model_weight_count(const struct ash_model *model); /* elements withou
 int ash_model_save(const struct ash_model *model, const char *dir, enum ash_dtype dtype, size_t max_shard_bytes,
                    struct ash_err *err);
 
+/* Write a llama model as a new GGUF file: matrices as dtype (Q8_0 or Q4_0; F32 where rows are not whole blocks), the rest F32. The
+ * vocabulary is not in it: put tokenizer.json beside it. -ENOTSUP for what such a file cannot say. */
+int ash_model_save_gguf(const struct ash_model *model, const char *path, enum ash_dtype dtype, struct ash_err *err);
+
 /* ---- one pass over rows of tokens -------------------------------------------------------------------------------- */
 
 /* The rows of one document in a batch: count rows from row on, the first at position pos of the document. slot is its

@@ -11,7 +11,6 @@
 #define MAGIC 0x46554747u /* "GGUF", little endian */
 #define VERSION_MIN 2
 #define VERSION_MAX 3
-#define ALIGNMENT_DEFAULT 32
 #define ALIGNMENT_MIN 8
 #define ALIGNMENT_MAX 65536
 #define COUNT_MAX ((uint64_t)1 << 20) /* tensors, or values: far beyond any model */
@@ -39,6 +38,13 @@ static int read_type(uint64_t number, enum ash_dtype *dtype_out, struct ash_err 
                        "its type (GGML type %" PRIu64 ") is not supported; F32, F16, BF16, Q8_0 and Q4_0 are: "
                        "quantise the model to one of these",
                        number);
+}
+
+int ash_gguf_tensor_type(enum ash_dtype dtype)
+{
+    for (size_t i = 0; i < ASH_COUNT(tensor_types); i++)
+        if (tensor_types[i].dtype == dtype) return (int)tensor_types[i].number;
+    return -1;
 }
 
 /* Dimensions, turned round: the file has the fastest first. */
@@ -170,7 +176,7 @@ static int read_header(const struct ash_gguf *file, struct ash_gguf_cursor *curs
 
 static int read_alignment(const struct ash_gguf *file, size_t *alignment_out, struct ash_err *err)
 {
-    int64_t alignment = ALIGNMENT_DEFAULT;
+    int64_t alignment = ASH_GGUF_ALIGNMENT;
     int rc = ash_gguf_int(file, "general.alignment", ALIGNMENT_MIN, ALIGNMENT_MAX, &alignment, err);
 
     if (rc < 0) return rc;

@@ -70,4 +70,21 @@ int ash_gguf_double(const struct ash_gguf *file, const char *key, double min, do
                     struct ash_err *err);
 int ash_gguf_string(struct ash_gguf *file, const char *key, const char **value_out, struct ash_err *err);
 
+#define ASH_GGUF_ALIGNMENT 32 /* of tensors, unless the file says otherwise */
+
+/* A metadata value to write: STRING, F32 or U32. */
+struct ash_gguf_entry {
+    const char *key;
+    enum ash_gguf_type type;
+    const char *text;
+    float real;
+    uint32_t number;
+};
+
+/* Write a new file. dims of specs are row-major; fill makes the bytes, in pieces of whole rows. On error nothing is
+ * left, and the sentence says why; a file of that name is -EEXIST and stays. */
+int ash_gguf_write(const char *path, const struct ash_gguf_entry *entries, size_t entry_count,
+                   const struct ash_tensor_spec *specs, size_t count, ash_tensor_fill_fn fill, void *ctx,
+                   struct ash_err *err);
+
 #endif

@@ -32,4 +32,7 @@ int ash_gguf_take_name(struct ash_gguf *file, struct ash_gguf_cursor *cursor, si
 /* count keys and values into file->values. */
 int ash_gguf_read_values(struct ash_gguf *file, struct ash_gguf_cursor *cursor, size_t count, struct ash_err *err);
 
+/* The format's number of a tensor's dtype (one that it can have), or -1. */
+int ash_gguf_tensor_type(enum ash_dtype dtype);
+
 #endif

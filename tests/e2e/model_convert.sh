@@ -116,3 +116,19 @@ expect_error 2 "no dtype" "--dtype"
 try "$ASHLAR" model convert "$SCRATCH/src" "$SCRATCH/new" --dtype int4
 expect_error 2 "unknown dtype" "bf16"
 finish
+
+# ---- quantised: a GGUF file beside the tokenizer, which tells the same story
+leak_free "$ASHLAR" model convert "$SCRATCH/src" "$SCRATCH/q8" --quant q8
+expect 0 "to q8"
+for file in model.gguf tokenizer.json special_tokens_map.json; do
+    [ -f "$SCRATCH/q8/$file" ] || fail "convert --quant: no $file"
+done
+"$ASHLAR" generate --model "$SCRATCH/src" --prompt "Once upon a time" --temperature 0 --max-tokens 16 > "$SCRATCH/story" || fail "generate"
+"$ASHLAR" generate --model "$SCRATCH/q8/model.gguf" --prompt "Once upon a time" --temperature 0 --max-tokens 16 > "$SCRATCH/story8" ||
+    fail "generate from model.gguf"
+cmp "$SCRATCH/story" "$SCRATCH/story8" || fail "the story changed: $(cat "$SCRATCH/story8")"
+try "$ASHLAR" model convert "$SCRATCH/src" "$SCRATCH/both" --quant q4 --dtype f16
+expect 2 "--quant and --dtype"
+try "$ASHLAR" model convert "$SOURCE/tests/golden/gpt2-default" "$SCRATCH/gpt2-q4" --quant q4
+expect 1 "a model that GGUF files are not for"
+[ ! -e "$SCRATCH/gpt2-q4" ] || fail "a refused conversion left something behind"

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include <cmocka.h>
 
 #include "base/bf16.h"
@@ -302,6 +303,57 @@ static void test_quantised(void **state)
     }
 }
 
+/* The writer: unquantised it keeps the bits of the folder, quantised it is near; and what it cannot write, it says. */
+static void test_saved(void **state)
+{
+    static const struct {
+        enum ash_dtype dtype;
+        double tolerance;
+    } kinds[] = {{ASH_F32, 0}, {ASH_Q8_0, 0.02}, {ASH_Q4_0, 0.3}};
+
+    (void)state;
+    for (size_t k = 0; k < 3; k++) {
+        struct ash_model *folder = open_folder("llama-gqa"), *model = NULL;
+        size_t count = ROWS * ash_model_config(folder)->vocab;
+        const char *path = scratch_path("saved.gguf");
+        double size = 0, error = 0;
+        struct ash_err err = {0};
+
+        unlink(path);
+        if (ash_model_save_gguf(folder, path, kinds[k].dtype, &err) < 0) fail_msg("%s", err.text);
+        assert_int_equal(ash_model_save_gguf(folder, path, kinds[k].dtype, &err), -EEXIST);
+        if (ash_model_open(path, &model, &err) < 0) fail_msg("%s", err.text);
+        assert_int_equal(ash_model_save_gguf(model, path, kinds[k].dtype, &err), -ENOTSUP);
+        float *want = infer(folder, NULL, 1, ROWS), *got = infer(model, NULL, 1, ROWS);
+        for (size_t i = 0; i < count; i++) {
+            size += (double)want[i] * (double)want[i];
+            error += pow((double)want[i] - (double)got[i], 2);
+        }
+        if (kinds[k].tolerance == 0) assert_memory_equal(want, got, count * sizeof(float));
+        if (sqrt(error / size) > kinds[k].tolerance) fail_msg("the error is %g", sqrt(error / size));
+        free(want);
+        free(got);
+        ash_model_close(model);
+        ash_model_close(folder);
+    }
+}
+
+static void test_not_saved(void **state)
+{
+    static const char *const models[] = {"qwen2-window", "llama3-rope", "llama-bias-tied"};
+
+    (void)state;
+    for (size_t i = 0; i < 3; i++) {
+        struct ash_model *folder = open_folder(models[i]);
+        const char *path = scratch_path("never.gguf");
+        struct ash_err err = {0};
+
+        assert_int_equal(ash_model_save_gguf(folder, path, ASH_Q8_0, &err), -ENOTSUP);
+        assert_true(err.text[0] != '\0' && !ash_path_exists(path));
+        ash_model_close(folder);
+    }
+}
+
 /* What a model from a GGUF file is not for. */
 static void test_refused(void **state)
 {
@@ -374,7 +426,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_same_bits), cmocka_unit_test(test_quantised), cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_bad_files), cmocka_unit_test(test_home),
+        cmocka_unit_test(test_saved),     cmocka_unit_test(test_not_saved), cmocka_unit_test(test_bad_files),
+        cmocka_unit_test(test_home),
     };
 
     return cmocka_run_group_tests(tests, scratch_open, scratch_close);
