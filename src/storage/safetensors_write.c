@@ -36,8 +36,8 @@ static int check_spec(const struct ash_tensor_spec *spec, bool filled, size_t *b
     if (strcmp(spec->name, ASH_SAFETENSORS_METADATA) == 0 ||
         ash_utf8_valid_prefix(spec->name, strlen(spec->name)) != strlen(spec->name))
         return ash_err_set(err, -EINVAL, "a tensor cannot be named '%s'", label);
-    if ((int)spec->dtype < 0 || spec->dtype >= ASH_DTYPE_COUNT || spec->dim_count < 0 ||
-        spec->dim_count > ASH_TENSOR_DIMS_MAX)
+    if ((int)spec->dtype < 0 || spec->dtype >= ASH_DTYPE_COUNT || ash_dtype_block(spec->dtype) != 1 ||
+        spec->dim_count < 0 || spec->dim_count > ASH_TENSOR_DIMS_MAX)
         return ash_err_set(err, -EINVAL, "tensor '%s': a dtype of %d or %d dimensions cannot be written", label,
                            (int)spec->dtype, spec->dim_count);
     if (ash_tensor_bytes(spec->dtype, spec->dims, spec->dim_count, bytes_out) < 0)
