@@ -1,5 +1,6 @@
 /* Writes a llama model as a GGUF file, quantised on the way. The rows of q and k are put into llama.cpp's order, as its
- * own converter does (gguf_model.c says why); the vocabulary stays in tokenizer.json. */
+ * own converter does (gguf_model.c says why); the vocabulary stays in tokenizer.json, so programs that
+ * look for one in the file (llama.cpp's) do not take it. */
 #include "model/gguf_model_priv.h"
 
 #include <errno.h>
