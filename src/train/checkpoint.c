@@ -88,9 +88,9 @@ static json_t *encode_state(const struct ash_state *state, const struct ash_chec
 
     snprintf(state_hash, sizeof(state_hash), "%016" PRIx64, save->state_hash);
     snprintf(data_hash, sizeof(data_hash), "%016" PRIx64, save->data_hash);
-    return json_pack("{s:I, s:I, s:s, s:s, s:o, s:s}", "step", (json_int_t)state->step, "updates",
+    return json_pack("{s:I, s:I, s:s, s:s, s:o, s:s, s:s}", "step", (json_int_t)state->step, "updates",
                      (json_int_t)state->updates, "state_hash", state_hash, "data_hash", data_hash, "guard",
-                     ash_guard_encode(&state->guard), "job", save->job_yaml);
+                     ash_guard_encode(&state->guard), "arithmetic", save->arithmetic, "job", save->job_yaml);
 }
 
 int ash_checkpoint_save(const struct ash_state *state, const struct ash_checkpoint_save *save, struct ash_err *err)
@@ -150,6 +150,7 @@ int ash_checkpoint_export(const struct ash_state *state, const char *tokenizer_d
 void ash_checkpoint_fini(struct ash_checkpoint *checkpoint)
 {
     free(checkpoint->job_yaml);
+    free(checkpoint->arithmetic);
     free(checkpoint->skipped);
     memset(checkpoint, 0, sizeof(*checkpoint));
 }
@@ -181,7 +182,7 @@ static int decode_hash(const json_t *json, const char *key, uint64_t *hash_out, 
 static int decode_state(const json_t *manifest, struct ash_checkpoint *checkpoint, struct ash_err *err)
 {
     const json_t *state = NULL, *guard = NULL;
-    const char *job = NULL;
+    const char *job = NULL, *arithmetic = NULL;
     int64_t step = -1, updates = -1;
     int rc;
 
@@ -191,16 +192,22 @@ static int decode_state(const json_t *manifest, struct ash_checkpoint *checkpoin
         (rc = ash_json_int(state, "updates", 0, INT64_MAX, &updates, err)) < 0 ||
         (rc = decode_hash(state, "state_hash", &checkpoint->state_hash, err)) < 0 ||
         (rc = decode_hash(state, "data_hash", &checkpoint->data_hash, err)) < 0 ||
-        (rc = ash_json_object(state, "guard", &guard, err)) < 0 || (rc = ash_json_string(state, "job", &job, err)) < 0)
+        (rc = ash_json_object(state, "guard", &guard, err)) < 0 ||
+        (rc = ash_json_string(state, "arithmetic", &arithmetic, err)) < 0 ||
+        (rc = ash_json_string(state, "job", &job, err)) < 0)
         return rc;
-    if (step < 0 || updates < 0 || guard == NULL || job == NULL)
+    if (step < 0 || updates < 0 || guard == NULL || arithmetic == NULL || job == NULL)
         return ash_err_set(err, -EBADMSG,
-                           "the manifest's state lacks step, updates, guard or job: is this a training checkpoint?");
+                           "the manifest's state lacks step, updates, guard, arithmetic or job: is this "
+                           "a training checkpoint?");
     if ((rc = ash_guard_decode(guard, &checkpoint->guard, err)) < 0) return rc;
     checkpoint->step = (uint64_t)step;
     checkpoint->updates = (uint64_t)updates;
     checkpoint->job_yaml = strdup(job);
-    return checkpoint->job_yaml != NULL ? 0 : ash_err_set(err, -ENOMEM, "out of memory");
+    checkpoint->arithmetic = strdup(arithmetic);
+    if (checkpoint->job_yaml == NULL || checkpoint->arithmetic == NULL)
+        return ash_err_set(err, -ENOMEM, "out of memory");
+    return 0;
 }
 
 int ash_checkpoint_find(const char *root, struct ash_checkpoint *checkpoint_out, struct ash_err *err)

@@ -17,8 +17,9 @@ struct ash_checkpoint {
     char dir[PATH_MAX];
     uint64_t step, updates, state_hash, data_hash;
     struct ash_guard_stats guard;
-    char *job_yaml; /* the effective job that made it */
-    char *skipped;  /* a sentence a line for each newer one that is damaged; NULL: none */
+    char *job_yaml;   /* the effective job that made it */
+    char *arithmetic; /* as in struct ash_trainer_facts */
+    char *skipped;    /* a sentence a line for each newer one that is damaged; NULL: none */
 };
 void ash_checkpoint_fini(struct ash_checkpoint *checkpoint);
 
@@ -26,6 +27,7 @@ struct ash_checkpoint_save {
     const char *root;          /* DIR/checkpoints, made when missing */
     const char *tokenizer_dir; /* its tokenizer files are copied; NULL: none */
     const char *job_yaml;
+    const char *arithmetic; /* as in struct ash_trainer_facts */
     uint64_t data_hash, state_hash;
 };
 

@@ -65,6 +65,16 @@ static int check_same_data(const struct run *run, const struct ash_checkpoint *c
         run->job->data.train);
 }
 
+/* Machines that multiply bf16 in another arithmetic continue a float32 run to the bit, but not a bf16 one. */
+static int check_same_arithmetic(const struct run *run, const struct ash_checkpoint *checkpoint, struct ash_err *err)
+{
+    if (run->opts->allow_change || strcmp(checkpoint->arithmetic, run->facts.arithmetic) == 0) return 0;
+    return ash_err_set(err, -EINVAL,
+                       "cannot resume as the same run (--allow-change goes on all the same): its bf16 products follow "
+                       "'%s', and %s here follows '%s'; runtime.backend=%s gives the same bits anywhere",
+                       checkpoint->arithmetic, run->facts.backend, run->facts.arithmetic, checkpoint->arithmetic);
+}
+
 static int open_trainer(struct run *run, const char *weights_dir, struct ash_err *err)
 {
     int rc = ash_trainer_open(run->job, weights_dir, &run->trainer, err);
@@ -80,6 +90,7 @@ static int resume_from(struct run *run, const struct ash_checkpoint *checkpoint,
     if ((rc = check_same_run(run, checkpoint, err)) < 0) return rc;
     if ((rc = open_trainer(run, checkpoint->dir, err)) < 0) return ash_err_prefix(err, rc, "%s", checkpoint->dir);
     if ((rc = check_same_data(run, checkpoint, err)) < 0) return rc;
+    if ((rc = check_same_arithmetic(run, checkpoint, err)) < 0) return rc;
     if ((rc = ash_checkpoint_load(checkpoint, ash_trainer_state(run->trainer), err)) < 0) return rc;
     run->saved_step = checkpoint->step;
     run->state_hash = checkpoint->state_hash;

@@ -352,5 +352,7 @@ struct ash_trainer_facts ash_trainer_facts(const struct ash_trainer *trainer)
         .gradient_bytes = ash_grains_bytes(&trainer->grains),
         .activation_bytes = ash_pass_bytes(trainer->pass),
         .data_hash = ash_dataset_hash(trainer->train),
+        .arithmetic =
+            trainer->job->train.precision == ASH_PRECISION_BF16 ? trainer->exec.ops->reference->name : ash_ops_ref.name,
     };
 }

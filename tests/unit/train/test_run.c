@@ -300,6 +300,31 @@ static void test_other_data_are_noticed(void **state)
     assert_whole(&result, "data");
 }
 
+/* A float32 run may change backends; a bf16 run only among those that share its reference. */
+static void test_another_arithmetic_is_noticed(void **state)
+{
+    struct ash_run_result result = {0};
+
+    (void)state;
+    run_well(&(struct run_setup){.dir = "other32", .stop_after = 4, .settings = SETTINGS("runtime.backend=ref")},
+             &result);
+    run_well(&(struct run_setup){.dir = "other32", .resume = true, .settings = SETTINGS("runtime.backend=ref-bfmmla")},
+             &result);
+    assert_whole(&result, "other32");
+    run_well(&(struct run_setup){.dir = "other16",
+                                 .stop_after = 4,
+                                 .settings = SETTINGS("train.precision=bf16", "runtime.backend=ref")},
+             &result);
+    expect_refusal(&(struct run_setup){.dir = "other16",
+                                       .resume = true,
+                                       .settings = SETTINGS("train.precision=bf16", "runtime.backend=ref-bfmmla")},
+                   -EINVAL, "runtime.backend=ref gives the same bits");
+    run_well(&(struct run_setup){.dir = "other16",
+                                 .resume = true,
+                                 .settings = SETTINGS("train.precision=bf16", "runtime.backend=portable")},
+             &result);
+}
+
 static void test_a_damaged_checkpoint_gives_way_to_the_one_before(void **state)
 {
     static const char *const files[] = {"step-000010/model.safetensors", "step-000010/optimizer.safetensors",
@@ -465,6 +490,7 @@ int main(void)
         cmocka_unit_test(test_a_second_start_needs_a_decision),
         cmocka_unit_test(test_changes_that_would_change_bits_are_named),
         cmocka_unit_test(test_other_data_are_noticed),
+        cmocka_unit_test(test_another_arithmetic_is_noticed),
         cmocka_unit_test(test_a_damaged_checkpoint_gives_way_to_the_one_before),
         cmocka_unit_test(test_nothing_but_damage_is_an_error),
         cmocka_unit_test(test_old_checkpoints_are_removed),
