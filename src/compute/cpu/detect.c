@@ -1,5 +1,4 @@
-/* What the processor can do, asked once per question at run time: one build runs on every machine of its architecture.
- */
+/* Which kernels this processor can run, asked at run time: one build runs on every machine of its architecture. */
 #include "compute/cpu/cpu_priv.h"
 
 #include "infra/cpu.h"
@@ -15,13 +14,16 @@ bool ash_cpu_has_bf16(void)
 
 bool ash_cpu_has_avx2(void)
 {
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+    const struct ash_cpu *cpu = ash_cpu_get();
+
+    return cpu->avx2 && cpu->fma && cpu->f16c;
 }
 
 bool ash_cpu_has_avx512(void)
 {
-    return ash_cpu_has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-           __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
+    const struct ash_cpu *cpu = ash_cpu_get();
+
+    return ash_cpu_has_avx2() && cpu->avx512f && cpu->avx512bw && cpu->avx512vl && cpu->avx512dq;
 }
 
 #endif
