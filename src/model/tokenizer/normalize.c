@@ -88,9 +88,10 @@ int ash_tok_replace(const struct ash_tok_pattern *pattern, struct ash_tok_scratc
 {
     struct ash_tok_finder finder = ash_tok_finder(pattern, scratch, text);
     size_t done = 0, start, end;
-    int rc = text.size_bytes > 0 ? 1 : 0; /* nothing matches in an empty text, not even the empty match */
+    int rc;
 
-    while (rc > 0 && (rc = ash_tok_finder_next(&finder, &start, &end, err)) > 0) {
+    if (text.size_bytes == 0) return 0; /* nothing matches in an empty text, not even the empty match */
+    while ((rc = ash_tok_finder_next(&finder, &start, &end, err)) > 0) {
         if (ash_str_add(out, text.data + done, start - done) < 0 ||
             ash_str_add(out, content->data, content->size_bytes) < 0)
             return -ENOMEM;
