@@ -31,6 +31,7 @@
 
 #define ASH_LANES 16
 #define ASH_QUANT_BLOCK 32
+#define ASH_PACK_ROWS 16 /* rows of a weight that are packed together, or a divisor of that */
 #define ASH_ATTN_BLOCK 64
 #define ASH_ATTN_HEAD_MAX 512 /* largest head dimension */
 #define ASH_ROUTE_EXPERTS_MAX 1024
@@ -72,9 +73,47 @@ struct ash_quant_args {
     bool accumulate;   /* the chain starts from y instead of 0 */
 };
 
+/* A weight as products of inference read it: w[N, K] with y = x w^T. */
+struct ash_weight {
+    size_t N;
+    struct ash_mat mat; /* [K, N] as in ash_gemm_args.b; a quantised one (ASH_Q8_0, ASH_Q4_0) has rows of K and strides 0 */
+    bool packed;        /* mat.data was written by pack() of the table that reads it; strides mean nothing */
+};
+
+#define ASH_PROJECT_OUTS_MAX 3
+
+struct ash_project_out {
+    struct ash_weight w;
+    const float *bias; /* [N] or NULL */
+    float *y;
+    size_t y_stride; /* between rows */
+};
+
+/* Several products that share their input, as a layer of inference needs them, with what stands before and behind them:
+ * x is normed (RMS) if asked; for each out, sum = x w^T + bias; y = sum, or y + sum with residual, or with swiglu, whose two
+ * outs are gate and up and give one y (outs[0]'s), silu(gate) * up. To the bit what the separate ops give: norm->rms_forward,
+ * gemm or quant_gemm, act->swiglu_forward, row->add. Forward only. No y overlaps x, unless it is x and residual. */
+struct ash_project_args {
+    size_t M, K;
+    const float *x;
+    size_t x_stride;
+    const float *norm; /* [K] weights of an RMS norm, or NULL */
+    float norm_eps;
+    bool round_bf16; /* as in ash_gemm_args; quantised weights do not care */
+    bool residual, swiglu;
+    size_t out_count;
+    struct ash_project_out outs[ASH_PROJECT_OUTS_MAX]; /* weights all of one dtype, all packed or none */
+};
+
 struct ash_matrix_ops {
     void (*gemm)(struct ash_exec *exec, const struct ash_gemm_args *args);
     void (*quant_gemm)(struct ash_exec *exec, const struct ash_quant_args *args);
+    void (*project)(struct ash_exec *exec, const struct ash_project_args *args);
+    /* A weight laid out anew so that project() reads memory in order. packed_bytes: how much memory that takes (64-byte aligned), or 0
+     * where the plain layout serves as well. pack: write rows first ... first + count - 1 of w (plain, [N, K] of dtype); first is
+     * a multiple of ASH_PACK_ROWS, so is count unless the rows end there: a load packs piece by piece. NULL: this table packs nothing. */
+    size_t (*packed_bytes)(enum ash_dtype dtype, size_t N, size_t K);
+    void (*pack)(struct ash_exec *exec, const struct ash_weight *w, size_t K, size_t first, size_t count, void *packed);
     /* sum[c] += sum over rows r of x[r * stride + c], rows ascending: the gradient of a bias. */
     void (*column_sum)(struct ash_exec *exec, const float *x, size_t stride, size_t rows, size_t cols, float *sum);
 };

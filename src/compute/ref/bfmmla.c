@@ -46,7 +46,7 @@ static void gemm(struct ash_exec *exec, const struct ash_gemm_args *args)
 }
 
 static const struct ash_matrix_ops bfmmla_matrix = {
-    .gemm = gemm, .quant_gemm = ash_ref_quant_gemm, .column_sum = ash_ref_column_sum};
+    .gemm = gemm, .quant_gemm = ash_ref_quant_gemm, .project = ash_ref_project, .column_sum = ash_ref_column_sum};
 
 const struct ash_ops ash_ops_ref_bfmmla = {
     .name = "ref-bfmmla",

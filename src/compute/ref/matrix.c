@@ -61,4 +61,4 @@ void ash_ref_column_sum(struct ash_exec *exec, const float *x, size_t stride, si
 }
 
 const struct ash_matrix_ops ash_ref_matrix = {
-    .gemm = ash_ref_gemm, .quant_gemm = ash_ref_quant_gemm, .column_sum = ash_ref_column_sum};
+    .gemm = ash_ref_gemm, .quant_gemm = ash_ref_quant_gemm, .project = ash_ref_project, .column_sum = ash_ref_column_sum};

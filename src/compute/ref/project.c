@@ -1,0 +1,107 @@
+/* Products that share their input, composed of the separate ops a few rows at a time: the specification of the fused
+ * ones. */
+#include "compute/ref/ref_priv.h"
+
+#include <string.h>
+
+#include "base/assert.h"
+
+#define PROJECT_ROWS 32 /* at a time: bounds the memory for what a fused kernel keeps in registers */
+
+/* One out of the product for `rows` rows of x. */
+static void product(struct ash_exec *exec, const struct ash_project_args *args, const struct ash_project_out *out,
+                    const float *x, size_t x_stride, size_t rows, float *y, size_t y_stride)
+{
+    const struct ash_mat *w = &out->w.mat;
+    struct ash_quant_args quant = {.M = rows,
+                                   .N = out->w.N,
+                                   .K = args->K,
+                                   .x = x,
+                                   .x_stride = x_stride,
+                                   .w = w->data,
+                                   .dtype = w->dtype,
+                                   .y = y,
+                                   .y_stride = y_stride,
+                                   .bias = out->bias};
+    struct ash_gemm_args plain = {.M = rows,
+                                  .N = out->w.N,
+                                  .K = args->K,
+                                  .a = {x, ASH_F32, x_stride, 1},
+                                  .b = *w,
+                                  .c = y,
+                                  .c_stride = y_stride,
+                                  .bias = out->bias,
+                                  .round_bf16 = args->round_bf16};
+
+    ash_assert(!out->w.packed);
+    if (ash_dtype_block(w->dtype) > 1)
+        exec->ops->matrix->quant_gemm(exec, &quant);
+    else
+        exec->ops->matrix->gemm(exec, &plain);
+}
+
+/* All outs for the rows from first on; x is normed already. sums has room for two outs of these rows. */
+static void project_rows(struct ash_exec *exec, const struct ash_project_args *args, const float *x, size_t x_stride,
+                         size_t first, size_t rows, float *sums)
+{
+    const struct ash_project_out *outs = args->outs;
+    size_t wide = outs[0].w.N;
+
+    if (args->swiglu) {
+        float *y = outs[0].y + first * outs[0].y_stride;
+
+        product(exec, args, &outs[0], x, x_stride, rows, sums, wide);
+        product(exec, args, &outs[1], x, x_stride, rows, sums + rows * wide, wide);
+        for (size_t r = 0; r < rows; r++)
+            exec->ops->act->swiglu_forward(exec, sums + r * wide, sums + (rows + r) * wide, wide,
+                                           y + r * outs[0].y_stride);
+        return;
+    }
+    for (size_t i = 0; i < args->out_count; i++) {
+        float *y = outs[i].y + first * outs[i].y_stride;
+
+        if (!args->residual) {
+            product(exec, args, &outs[i], x, x_stride, rows, y, outs[i].y_stride);
+            continue;
+        }
+        product(exec, args, &outs[i], x, x_stride, rows, sums, outs[i].w.N);
+        for (size_t r = 0; r < rows; r++)
+            exec->ops->row->add(exec, y + r * outs[i].y_stride, sums + r * outs[i].w.N, outs[i].w.N,
+                                y + r * outs[i].y_stride);
+    }
+}
+
+void ash_ref_project(struct ash_exec *exec, const struct ash_project_args *args)
+{
+    size_t wide = 0, rows_max = args->M < PROJECT_ROWS ? args->M : PROJECT_ROWS;
+    struct ash_buffer buffer = {0};
+    float *normed, *sums;
+
+    ash_assert(args->out_count >= 1 && args->out_count <= ASH_PROJECT_OUTS_MAX);
+    ash_assert(!args->swiglu || (args->out_count == 2 && !args->residual && args->outs[0].w.N == args->outs[1].w.N));
+    if (args->M == 0) return;
+    for (size_t i = 0; i < args->out_count; i++)
+        if (args->outs[i].w.N > wide) wide = args->outs[i].w.N;
+    ash_assert(ash_buffer_init(&buffer, exec->memory, rows_max * (args->K + 2 * wide) * sizeof(float) + 1, "project",
+                               NULL) == 0);
+    normed = buffer.data;
+    sums = normed + rows_max * args->K;
+    for (size_t first = 0; first < args->M; first += rows_max) {
+        size_t rows = args->M - first < rows_max ? args->M - first : rows_max;
+        const float *x = args->x + first * args->x_stride;
+        struct ash_norm_args norm = {.rows = rows,
+                                     .groups = 1,
+                                     .cols = args->K,
+                                     .x_stride = args->x_stride,
+                                     .y_stride = args->K,
+                                     .x = x,
+                                     .weight = args->norm,
+                                     .eps = args->norm_eps,
+                                     .y = normed};
+
+        if (args->norm != NULL) exec->ops->norm->rms_forward(exec, &norm);
+        project_rows(exec, args, args->norm != NULL ? normed : x, args->norm != NULL ? args->K : args->x_stride, first,
+                     rows, sums);
+    }
+    ash_buffer_fini(&buffer);
+}
