@@ -103,7 +103,8 @@ static void bench_close(struct bench *bench)
 static int run_step(struct bench *bench, bool bf16, struct ash_err *err)
 {
     struct ash_batch batch = {
-        .rows = ROWS, .ids = bench->ids, .targets = bench->targets, .docs = bench->docs, .doc_count = SEQUENCES};
+        .rows = ROWS, .ids = bench->ids, .targets = bench->targets, .docs = bench->docs, .doc_count = SEQUENCES,
+        .seq_rows = TOKENS};
     struct ash_model *model = bench->state.model;
     float *grads = bench->grads.data;
     int rc;

@@ -8,6 +8,7 @@
  *     another table as its reference. There is one, ref-bfmmla: k in groups of 4 ascending, the last one filled up with zeros,
  *     one chain per output element, each group added as ref/bfmmla.h says. Again nothing depends on M, N, tiles and threads,
  *     but k may be cut only at multiples of 4; a product whose k is cut elsewhere says cut_anywhere and keeps the fma chain.
+ *     Whoever sums over tokens (weight gradients) cuts k at the ends of sequences and inside one at multiples of 4.
  *   - A product with a quantised matrix (blocks of ASH_QUANT_BLOCK inputs) quantises each row of x block by block: amax is the
  *     largest |x|, d = amax / 127, q = x * (1 / d) rounded to nearest even. Where 1 / d is not finite (zeros, all but
  *     zeros), q and d are 0; where x has an infinity or NaN, q is 0 and d is NaN. Then, blocks ascending, one chain per output
@@ -30,6 +31,7 @@
 #include "infra/memory.h"
 
 #define ASH_LANES 16
+#define ASH_K_GROUP 4 /* k that an instruction for bf16 adds in one step: where products may be cut */
 #define ASH_QUANT_BLOCK 32
 #define ASH_PACK_ROWS 16 /* rows of a weight that are packed together, or a divisor of that */
 #define ASH_ATTN_BLOCK 64
@@ -57,7 +59,7 @@ struct ash_gemm_args {
     const float *bias; /* [N], added once after the last k; or NULL. Not together with accumulate. */
     bool accumulate;   /* the chain starts from c instead of 0 */
     bool round_bf16;   /* a and b are rounded to bf16 as they are read; the sum stays float32 */
-    bool cut_anywhere; /* other calls continue this chain, whatever this call's K is (tokens of a micro-batch): always fma */
+    bool cut_anywhere; /* other calls continue this chain, whatever this call's K is (tokens that chose an expert): always fma */
 };
 
 /* y[M,N] = x[M,K] w[N,K]^T (+ y) (+ bias), w quantised. Forward only: a quantised matrix is not trained. */

@@ -164,7 +164,8 @@ void ash_attn_block_backward(struct ash_pass *pass, size_t layer, float *grads)
                                                 .dy = s->dx,
                                                 .dy_stride = c->hidden,
                                                 .dx = s->dattn,
-                                                .dx_stride = width},
+                                                .dx_stride = width,
+                                                .seq_rows = pass->seq_rows},
                         grads);
     struct ash_attn_args args = attention_args(pass, layer);
     point_at_batch(pass, layer);

@@ -97,7 +97,8 @@ void ash_attn_grouped_backward(struct ash_pass *pass, size_t layer, float *grads
                                                     .dy_stride = raw ? raw_stride : pass->q_stride,
                                                     .dx = s->dnorm,
                                                     .dx_stride = c->hidden,
-                                                    .dx_add = i > 0},
+                                                    .dx_add = i > 0,
+                                                    .seq_rows = pass->seq_rows},
                             grads);
     }
 }

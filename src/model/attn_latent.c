@@ -37,7 +37,8 @@ static void linear_back(struct ash_pass *pass, int32_t weight, int32_t bias, con
                                                 .dy_stride = out,
                                                 .dx = dx,
                                                 .dx_stride = in,
-                                                .dx_add = add},
+                                                .dx_add = add,
+                                                .seq_rows = pass->seq_rows},
                         grads);
 }
 

@@ -39,7 +39,7 @@ void ash_ffn_backward(struct ash_pass *pass, const struct ash_ffn_params *params
                       float *dx, bool dx_add, float *grads)
 {
     const struct ash_act_ops *act = pass->exec->ops->act;
-    size_t hidden = pass->model->config.hidden;
+    size_t hidden = pass->model->config.hidden, seq_rows = params->expert ? 0 : pass->seq_rows;
 
     ash_linear_backward(pass->model, pass->exec, params->down, params->down_bias,
                         &(struct ash_linear_io){.rows = rows,
@@ -48,7 +48,8 @@ void ash_ffn_backward(struct ash_pass *pass, const struct ash_ffn_params *params
                                                 .dy = dy,
                                                 .dy_stride = hidden,
                                                 .dx = dacts->hidden,
-                                                .dx_stride = width},
+                                                .dx_stride = width,
+                                                .seq_rows = seq_rows},
                         grads);
     if (acts->gate != NULL) {
         act->swiglu_backward(pass->exec, acts->gate, acts->up, dacts->hidden, rows * width, dacts->gate, dacts->up);
@@ -60,7 +61,8 @@ void ash_ffn_backward(struct ash_pass *pass, const struct ash_ffn_params *params
                                                     .dy_stride = width,
                                                     .dx = dx,
                                                     .dx_stride = hidden,
-                                                    .dx_add = dx_add},
+                                                    .dx_add = dx_add,
+                                                    .seq_rows = seq_rows},
                             grads);
     } else {
         act->gelu_backward(pass->exec, gelu_kind(pass), acts->up, dacts->hidden, rows * width, dacts->up);
@@ -73,7 +75,8 @@ void ash_ffn_backward(struct ash_pass *pass, const struct ash_ffn_params *params
                                                 .dy_stride = width,
                                                 .dx = dx,
                                                 .dx_stride = hidden,
-                                                .dx_add = dx_add || acts->gate != NULL},
+                                                .dx_add = dx_add || acts->gate != NULL,
+                                                .seq_rows = seq_rows},
                         grads);
 }
 
@@ -83,7 +86,7 @@ static struct ash_ffn_params dense_params(const struct ash_layer *layer)
 {
     return (struct ash_ffn_params){layer->param[ASH_ROLE_GATE], layer->param[ASH_ROLE_GATE_BIAS],
                                    layer->param[ASH_ROLE_UP],   layer->param[ASH_ROLE_UP_BIAS],
-                                   layer->param[ASH_ROLE_DOWN], layer->param[ASH_ROLE_DOWN_BIAS]};
+                                   layer->param[ASH_ROLE_DOWN], layer->param[ASH_ROLE_DOWN_BIAS], false};
 }
 
 static void norm_forward(struct ash_pass *pass, size_t layer, const float *mid)

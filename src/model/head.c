@@ -1,5 +1,6 @@
 /* The output matrix and the loss, a few rows at a time: logits of all tokens never exist at once.
- * A weight gradient is one chain over tokens, so the size of the pieces changes no bit. */
+ * A weight gradient is one chain over tokens that may be cut at the ends of sequences and, inside one, at whole groups of
+ * k; pieces end there, so their size changes no bit. */
 #include "model/pass_priv.h"
 
 static int32_t head_param(const struct ash_model *model)
@@ -40,15 +41,32 @@ static void loss_rows(struct ash_pass *pass, size_t first, size_t count, float s
                                .dy = s->logits,
                                .dy_stride = c->vocab,
                                .dx = s->dnorm + first * c->hidden,
-                               .dx_stride = c->hidden};
+                               .dx_stride = c->hidden,
+                               .seq_rows = count < pass->seq_rows ? count : pass->seq_rows};
     ash_linear_weight_grad(pass->model, pass->exec, head, &io, head_grad(pass->model, grads));
     ash_linear_backward(pass->model, pass->exec, head, ASH_NO_PARAM, &io, NULL);
 }
 
+/* Rows of the piece that starts at row first: as many as fit, of whole groups where sequences are that; else whole
+ * sequences; else a part of one. */
+static size_t piece_rows(const struct ash_pass *pass, size_t first)
+{
+    size_t in_sequence = pass->seq_rows - first % pass->seq_rows, left = pass->rows - first;
+    size_t most = pass->head_rows;
+
+    if (pass->seq_rows % ASH_K_GROUP != 0) {
+        if (pass->seq_rows <= most)
+            most = most / pass->seq_rows * pass->seq_rows;
+        else
+            left = in_sequence;
+    }
+    return left < most ? left : most;
+}
+
 void ash_head_loss(struct ash_pass *pass, float scale, float *grads)
 {
-    for (size_t first = 0; first < pass->rows; first += pass->head_rows) {
-        size_t left = pass->rows - first;
-        loss_rows(pass, first, left < pass->head_rows ? left : pass->head_rows, scale, grads);
+    for (size_t first = 0, count; first < pass->rows; first += count) {
+        count = piece_rows(pass, first);
+        loss_rows(pass, first, count, scale, grads);
     }
 }

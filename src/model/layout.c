@@ -7,8 +7,12 @@
 #include <stdlib.h>
 
 #define ALIGN_BYTES ((size_t)64)
-#define HEAD_LOGITS_BYTES ((size_t)16 << 20) /* aim for the logits of a few rows */
 #define HEAD_ROWS_MIN 16
+
+/* Aim for the logits of a few rows. Each piece of a backward pass reads and writes the whole output matrix's gradient, so
+ * there pieces are larger. */
+#define HEAD_LOGITS_BYTES ((size_t)16 << 20)
+#define HEAD_LOGITS_BACKWARD_BYTES ((size_t)64 << 20)
 
 /* Places things one behind the other. With base NULL it only measures. */
 struct placer {
@@ -153,6 +157,11 @@ static size_t max_size(size_t a, size_t b)
     return a > b ? a : b;
 }
 
+static size_t round_up(size_t count, size_t multiple)
+{
+    return (count + multiple - 1) / multiple * multiple;
+}
+
 static void lay_backward_scratch(struct layout *l)
 {
     struct ash_pass *pass = l->pass;
@@ -214,10 +223,20 @@ static void lay_all(struct layout *l)
     if (pass->opts.backward) lay_backward_scratch(l);
 }
 
+/* The largest batch in pieces of equal size, rounded up to a multiple of HEAD_ROWS_MIN. */
+static size_t head_rows(const struct ash_pass *pass)
+{
+    size_t bytes = pass->opts.backward ? HEAD_LOGITS_BACKWARD_BYTES : HEAD_LOGITS_BYTES;
+    size_t most = max_size(bytes / (pass->model->config.vocab * sizeof(float)), HEAD_ROWS_MIN);
+    size_t pieces = (pass->opts.max_rows + most - 1) / most, rows = (pass->opts.max_rows + pieces - 1) / pieces;
+
+    if (pass->opts.head_rows != 0) return round_up(pass->opts.head_rows, ASH_K_GROUP);
+    return round_up(rows, HEAD_ROWS_MIN);
+}
+
 static void set_strides(struct ash_pass *pass)
 {
     const struct ash_model_config *c = &pass->model->config;
-    size_t rows = HEAD_LOGITS_BYTES / (c->vocab * sizeof(float));
 
     if (c->attn == ASH_ATTN_GROUPED) {
         pass->v_dim = c->head_dim;
@@ -227,8 +246,7 @@ static void set_strides(struct ash_pass *pass)
         pass->q_stride = pass->k_stride = c->heads * c->head_dim;
         pass->v_stride = c->heads * c->v_dim;
     }
-    pass->head_rows = rows < HEAD_ROWS_MIN ? HEAD_ROWS_MIN : rows;
-    if (pass->head_rows > pass->opts.max_rows) pass->head_rows = pass->opts.max_rows;
+    pass->head_rows = head_rows(pass);
 }
 
 int ash_pass_layout(struct ash_pass *pass, struct ash_err *err)

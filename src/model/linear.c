@@ -63,18 +63,32 @@ void ash_linear_forward(const struct ash_model *model, struct ash_exec *exec, in
         exec->ops->matrix->gemm(exec, &args);
 }
 
+/* The gradient over count rows from first on, as one product. */
+static void weight_grad_rows(const struct ash_model *model, struct ash_exec *exec, int32_t weight, const struct ash_linear_io *io,
+                             size_t first, size_t count, float *dweight)
+{
+    struct shape shape = shape_of(model, weight);
+    const float *from_dy = io->dy + first * io->dy_stride, *from_x = io->x + first * io->x_stride;
+    struct ash_mat dy_t = {from_dy, ASH_F32, 1, io->dy_stride}, x_t = {from_x, ASH_F32, 1, io->x_stride};
+    struct ash_mat dy = {from_dy, ASH_F32, io->dy_stride, 1}, x = {from_x, ASH_F32, io->x_stride, 1};
+    struct ash_gemm_args args = {.M = shape.transposed ? shape.in : shape.out, .N = shape.transposed ? shape.out : shape.in,
+                                 .K = count, .a = shape.transposed ? x_t : dy_t, .b = shape.transposed ? dy : x,
+                                 .c = dweight, .c_stride = shape.transposed ? shape.out : shape.in,
+                                 .accumulate = true, .round_bf16 = model->round_bf16, .cut_anywhere = io->seq_rows == 0};
+
+    exec->ops->matrix->gemm(exec, &args);
+}
+
+/* Each sequence starts a group of four k of its own. One product over all rows is the same thing where sequences are whole
+ * groups, and where there are no groups: float32. */
 void ash_linear_weight_grad(const struct ash_model *model, struct ash_exec *exec, int32_t weight, const struct ash_linear_io *io,
                             float *dweight)
 {
-    struct shape shape = shape_of(model, weight);
-    struct ash_mat dy_t = {io->dy, ASH_F32, 1, io->dy_stride}, x_t = {io->x, ASH_F32, 1, io->x_stride};
-    struct ash_mat dy = {io->dy, ASH_F32, io->dy_stride, 1}, x = {io->x, ASH_F32, io->x_stride, 1};
-    struct ash_gemm_args args = {.M = shape.transposed ? shape.in : shape.out, .N = shape.transposed ? shape.out : shape.in,
-                                 .K = io->rows, .a = shape.transposed ? x_t : dy_t, .b = shape.transposed ? dy : x,
-                                 .c = dweight, .c_stride = shape.transposed ? shape.out : shape.in,
-                                 .accumulate = true, .round_bf16 = model->round_bf16, .cut_anywhere = true};
+    bool one = !model->round_bf16 || io->seq_rows % ASH_K_GROUP == 0;
+    size_t step = one ? io->rows : io->seq_rows;
 
-    exec->ops->matrix->gemm(exec, &args);
+    for (size_t first = 0; first < io->rows; first += step)
+        weight_grad_rows(model, exec, weight, io, first, step, dweight);
 }
 
 void ash_linear_backward(const struct ash_model *model, struct ash_exec *exec, int32_t weight, int32_t bias,

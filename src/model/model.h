@@ -83,6 +83,8 @@ struct ash_batch {
     const int32_t *targets;     /* [rows], the id that should follow, or -1 for none; training and evaluation only */
     const struct ash_doc *docs; /* they cover all rows, in order */
     size_t doc_count;
+    size_t seq_rows; /* rows of one sequence: the batch is whole ones, one behind the other; 0: it is one sequence. Weight gradients
+                        sum sequence by sequence, so this (and nothing else of the batch's shape) is part of their order. */
 };
 
 enum ash_recompute { ASH_RECOMPUTE_NONE, ASH_RECOMPUTE_SELECTIVE, ASH_RECOMPUTE_FULL };
@@ -93,6 +95,7 @@ struct ash_pass_opts {
     size_t max_rows; /* of a batch */
     bool backward;   /* will ash_pass_train be called? */
     enum ash_recompute recompute;
+    size_t head_rows; /* rows whose logits exist at once, at most (rounded up to a multiple of 4); 0: as seems best */
 };
 
 /* Borrows model and exec until close. */
@@ -104,9 +107,9 @@ size_t ash_pass_bytes(const struct ash_pass *pass);
 
 /* Forward and loss, no gradients: losses[r] is the cross-entropy of row r (0 where its target is -1). */
 int ash_pass_eval(struct ash_pass *pass, const struct ash_batch *batch, float *losses, struct ash_err *err);
-/* Forward, loss and backward. Adds the gradient of scale * sum(losses) to grads (ash_pass_grad_size elements, same
- * offsets as the parameters), token by token in ascending order: calling it for two halves of a batch gives the bits of
- * one call. */
+/* Forward, loss and backward. Adds the gradient of scale * sum(losses) to grads (ash_model_grad_size elements, same
+ * offsets as the parameters), sequence by sequence, tokens ascending: calling it for some of a batch's sequences and
+ * then for the others gives the bits of one call. */
 int ash_pass_train(struct ash_pass *pass, const struct ash_batch *batch, float scale, float *grads, float *losses,
                    struct ash_err *err);
 /* Elements that a gradient buffer needs: ash_model_size, plus a second sum for a tied output matrix (kept apart so that

@@ -28,14 +28,14 @@ static struct ash_ffn_params expert_params(const struct ash_layer *layer, size_t
 {
     return (struct ash_ffn_params){ash_layer_expert(layer, ASH_ROLE_EXPERT_GATE, expert), ASH_NO_PARAM,
                                    ash_layer_expert(layer, ASH_ROLE_EXPERT_UP, expert),   ASH_NO_PARAM,
-                                   ash_layer_expert(layer, ASH_ROLE_EXPERT_DOWN, expert), ASH_NO_PARAM};
+                                   ash_layer_expert(layer, ASH_ROLE_EXPERT_DOWN, expert), ASH_NO_PARAM, true};
 }
 
 static struct ash_ffn_params shared_params(const struct ash_layer *layer)
 {
     return (struct ash_ffn_params){layer->param[ASH_ROLE_SHARED_GATE], ASH_NO_PARAM,
                                    layer->param[ASH_ROLE_SHARED_UP],   ASH_NO_PARAM,
-                                   layer->param[ASH_ROLE_SHARED_DOWN], ASH_NO_PARAM};
+                                   layer->param[ASH_ROLE_SHARED_DOWN], ASH_NO_PARAM, false};
 }
 
 /* The part of acts that belongs to pairs from first on. */
@@ -146,6 +146,7 @@ void ash_moe_backward(struct ash_pass *pass, size_t layer, const float *x, const
                                                 .dy_stride = c->expert.experts,
                                                 .dx = dx,
                                                 .dx_stride = c->hidden,
-                                                .dx_add = true},
+                                                .dx_add = true,
+                                                .seq_rows = pass->seq_rows},
                         grads);
 }

@@ -103,6 +103,9 @@ static int check_batch(const struct ash_pass *pass, const struct ash_batch *batc
     if (batch->rows == 0 || batch->rows > pass->opts.max_rows)
         return ash_err_set(err, -EINVAL, "a batch of %zu rows does not fit a pass of %zu", batch->rows,
                            pass->opts.max_rows);
+    if (batch->seq_rows != 0 && batch->rows % batch->seq_rows != 0)
+        return ash_err_set(err, -EINVAL, "a batch of %zu rows is not whole sequences of %zu", batch->rows,
+                           batch->seq_rows);
     for (size_t i = 0; i < batch->rows; i++) {
         if (batch->ids[i] < 0 || batch->ids[i] >= vocab)
             return ash_err_set(err, -EINVAL, "token %d is outside the vocabulary of %d", batch->ids[i], vocab);
@@ -123,6 +126,7 @@ static int begin(struct ash_pass *pass, const struct ash_batch *batch, struct as
     if ((rc = ash_pass_rope_reserve(pass, positions, err)) < 0) return rc;
     pass->batch = batch;
     pass->rows = batch->rows;
+    pass->seq_rows = batch->seq_rows != 0 ? batch->seq_rows : batch->rows;
     pass->cache = cache;
     for (size_t i = 0; i < batch->doc_count; i++)
         for (size_t j = 0; j < batch->docs[i].count; j++)

@@ -87,13 +87,13 @@ struct ash_pass {
     int32_t *ids, *targets, *positions;         /* [max_rows], device copies */
     float *losses;                              /* [max_rows], device */
     int32_t *host_positions;                    /* [max_rows] */
-    size_t head_rows;                           /* rows of logits at a time */
+    size_t head_rows;                           /* rows of logits at a time, at most; whole groups of k */
     size_t q_stride, k_stride, v_stride, v_dim; /* of attention */
     struct ash_buffer rope;                     /* cos, then sin: [rope_positions, dims / 2] each */
     size_t rope_positions, rope_dims;
     /* the batch at hand */
     const struct ash_batch *batch;
-    size_t rows;
+    size_t rows, seq_rows;   /* seq_rows: of one sequence, never 0 */
     struct ash_cache *cache; /* NULL: keys and values of the batch alone */
 };
 
@@ -131,6 +131,7 @@ void ash_ffn_block_backward(struct ash_pass *pass, size_t layer, float *grads);
 /* One feed-forward of given matrices over rows of x: forward writes y, backward reads dy and gives dx (add: dx +=). */
 struct ash_ffn_params {
     int32_t gate, gate_bias, up, up_bias, down, down_bias;
+    bool expert; /* rows are the tokens that chose it: they end anywhere */
 };
 void ash_ffn_forward(struct ash_pass *pass, const struct ash_ffn_params *params, size_t rows, const float *x,
                      const struct ash_ffn_acts *acts, size_t width, float *y);

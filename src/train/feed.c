@@ -58,7 +58,8 @@ int ash_feed_read(struct ash_feed *feed, const struct ash_feed_slice *slice, str
                                      .ids = feed->ids,
                                      .targets = feed->targets,
                                      .docs = feed->docs,
-                                     .doc_count = doc_count};
+                                     .doc_count = doc_count,
+                                     .seq_rows = feed->seq_tokens};
     return 0;
 }
 

@@ -65,14 +65,23 @@ static int check_same_data(const struct run *run, const struct ash_checkpoint *c
         run->job->data.train);
 }
 
-/* Machines that multiply bf16 in another arithmetic continue a float32 run to the bit, but not a bf16 one. */
+/* Machines that multiply bf16 in another arithmetic continue a float32 run to the bit, but not a bf16 one; nor do programs
+ * that sum over tokens in another order. An arithmetic is "backend", or "backend/order". */
 static int check_same_arithmetic(const struct run *run, const struct ash_checkpoint *checkpoint, struct ash_err *err)
 {
-    if (run->opts->allow_change || strcmp(checkpoint->arithmetic, run->facts.arithmetic) == 0) return 0;
+    const char *was = checkpoint->arithmetic, *is = run->facts.arithmetic;
+    int was_name = (int)strcspn(was, "/"), is_name = (int)strcspn(is, "/");
+
+    if (run->opts->allow_change || strcmp(was, is) == 0) return 0;
+    if (was_name == is_name && strncmp(was, is, (size_t)was_name) == 0)
+        return ash_err_set(err, -EINVAL,
+                           "cannot resume as the same run (--allow-change goes on all the same): another version of ashlar "
+                           "wrote the checkpoint, whose bf16 gradients add up tokens in another order ('%s', here '%s')",
+                           was, is);
     return ash_err_set(err, -EINVAL,
                        "cannot resume as the same run (--allow-change goes on all the same): its bf16 products follow "
-                       "'%s', and %s here follows '%s'; runtime.backend=%s gives the same bits anywhere",
-                       checkpoint->arithmetic, run->facts.backend, run->facts.arithmetic, checkpoint->arithmetic);
+                       "'%s', and %s here follows '%s'; runtime.backend=%.*s gives the same bits anywhere",
+                       was, run->facts.backend, is, was_name, was);
 }
 
 static int open_trainer(struct run *run, const char *weights_dir, struct ash_err *err)

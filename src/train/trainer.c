@@ -14,6 +14,11 @@
 #include "train/grains.h"
 #include "train/optimizer.h"
 
+/* Version of the order in which bf16 weight gradients sum over tokens, where it is not that of "ref". 2: in groups of four
+ * that start anew with each sequence; before that, one chain of fused multiply-adds. */
+#define TOKEN_ORDER "/2"
+#define ARITHMETIC_BYTES 64
+
 struct ash_trainer {
     const struct ash_job *job;
     struct ash_schedule schedule;
@@ -28,6 +33,7 @@ struct ash_trainer {
     struct ash_feed feed;
     struct ash_grains grains;
     struct ash_optimizer optimizer;
+    char arithmetic[ARITHMETIC_BYTES];
 };
 
 /* ---- opening ----------------------------------------------------------------------------------------------------- */
@@ -195,6 +201,16 @@ static int open_step(struct ash_trainer *trainer, struct ash_err *err)
     return ash_optimizer_init(&trainer->optimizer, &job->optimizer, &trainer->state, err);
 }
 
+/* What a resume must share to go on with the same bits. */
+static void name_arithmetic(struct ash_trainer *trainer)
+{
+    const struct ash_ops *reference = trainer->exec.ops->reference;
+    bool plain = trainer->job->train.precision != ASH_PRECISION_BF16 || reference == &ash_ops_ref;
+
+    snprintf(trainer->arithmetic, sizeof(trainer->arithmetic), "%s%s", plain ? ash_ops_ref.name : reference->name,
+             plain ? "" : TOKEN_ORDER);
+}
+
 int ash_trainer_open(const struct ash_job *job, const char *weights_dir, struct ash_trainer **trainer_out,
                      struct ash_err *err)
 {
@@ -206,6 +222,7 @@ int ash_trainer_open(const struct ash_job *job, const char *weights_dir, struct 
     trainer->schedule = ash_job_schedule(job);
     trainer->guard = ash_job_guard(job);
     if ((rc = ash_exec_init(&trainer->exec, job->runtime.backend, (int)job->runtime.threads, err)) < 0) goto fail;
+    name_arithmetic(trainer);
     if ((rc = open_data(trainer, err)) < 0) goto fail;
     if ((rc = find_tokenizer(trainer, weights_dir, err)) < 0) goto fail;
     if ((rc = check_tokenizer(trainer, err)) < 0) goto fail;
@@ -352,7 +369,6 @@ struct ash_trainer_facts ash_trainer_facts(const struct ash_trainer *trainer)
         .gradient_bytes = ash_grains_bytes(&trainer->grains),
         .activation_bytes = ash_pass_bytes(trainer->pass),
         .data_hash = ash_dataset_hash(trainer->train),
-        .arithmetic =
-            trainer->job->train.precision == ASH_PRECISION_BF16 ? trainer->exec.ops->reference->name : ash_ops_ref.name,
+        .arithmetic = trainer->arithmetic,
     };
 }

@@ -31,7 +31,7 @@ struct ash_trainer_facts {
     size_t train_tokens, train_windows, valid_tokens, valid_sequences; /* valid_sequences 0: no validation */
     size_t state_bytes, gradient_bytes, activation_bytes;
     uint64_t data_hash;
-    const char *arithmetic; /* name of the reference whose bits the run has; float32 runs all have "ref" */
+    const char *arithmetic; /* reference whose bits the run has ("ref" for all float32 runs), "/N" where its order changed */
 };
 
 /* Build everything that a resolved job needs. weights_dir: a Hugging Face folder whose weights to take (a

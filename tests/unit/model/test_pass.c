@@ -18,6 +18,8 @@
 #define DOC_A 37
 #define DOC_B 21
 #define ROWS (DOC_A + DOC_B)
+#define SEQ (ROWS / 2) /* rows of a sequence in training: not whole groups of k */
+#define SEQ_DOC 18     /* of which the first sequence's first document has these */
 
 struct fixture {
     struct ash_exec exec;
@@ -113,20 +115,22 @@ static void test_batch_and_pieces(void **state)
             check_batch_and_pieces(golden_models[i], bf16);
 }
 
-/* Gradients of both documents, in one call or in one call each. */
-static float *train(struct fixture *f, enum ash_recompute recompute, bool split, float *losses)
+/* Gradients of both sequences, in one call or in one call each. */
+static float *train(struct fixture *f, enum ash_recompute recompute, bool split, size_t head_rows, float *losses)
 {
-    struct ash_pass_opts opts = {.max_rows = ROWS, .backward = true, .recompute = recompute};
+    struct ash_pass_opts opts = {.max_rows = ROWS, .backward = true, .recompute = recompute, .head_rows = head_rows};
     struct ash_pass *pass = NULL;
     struct ash_err err = {0};
-    struct ash_doc docs[2] = {{.row = 0, .count = DOC_A}, {.row = split ? 0 : DOC_A, .count = DOC_B}};
+    struct ash_doc docs[3] = {{.row = 0, .count = SEQ_DOC},
+                              {.row = SEQ_DOC, .count = SEQ - SEQ_DOC},
+                              {.row = split ? 0 : SEQ, .count = SEQ}};
     float *grads = calloc(ash_model_grad_size(f->model), sizeof(float));
 
     if (ash_pass_open(f->model, &f->exec, &opts, &pass, &err) < 0) fail_msg("%s", err.text);
     for (size_t i = 0; i < (split ? 2 : 1); i++) {
-        size_t first = i == 0 ? 0 : DOC_A;
-        struct ash_batch batch = {.rows = split ? docs[i].count : ROWS, .ids = f->ids + first, .targets = f->targets + first,
-                                  .docs = docs + i, .doc_count = split ? 1 : 2};
+        size_t first = i == 0 ? 0 : SEQ;
+        struct ash_batch batch = {.rows = split ? SEQ : ROWS, .ids = f->ids + first, .targets = f->targets + first,
+                                  .docs = docs + 2 * i, .doc_count = !split ? 3 : i == 0 ? 2 : 1, .seq_rows = SEQ};
         if (ash_pass_train(pass, &batch, 0.02f, grads, losses + first, &err) < 0) fail_msg("%s", err.text);
     }
     ash_model_grad_fold(f->model, &f->exec, grads);
@@ -139,6 +143,7 @@ struct variant {
     int threads;
     enum ash_recompute recompute;
     bool split;
+    size_t head_rows; /* 0: as the pass likes; 8: parts of a sequence; 32: one sequence */
 };
 
 /* What the default backend is held to. */
@@ -157,20 +162,20 @@ static void check_gradients(const char *name, bool bf16)
 {
     const char *reference = reference_name();
     const struct variant variants[] = {
-        {NULL, 1, ASH_RECOMPUTE_NONE, true},      {NULL, 2, ASH_RECOMPUTE_SELECTIVE, false}, {NULL, 3, ASH_RECOMPUTE_FULL, false},
-        {NULL, 5, ASH_RECOMPUTE_SELECTIVE, true}, {reference, 2, ASH_RECOMPUTE_FULL, true},
+        {NULL, 1, ASH_RECOMPUTE_NONE, true, 0},       {NULL, 2, ASH_RECOMPUTE_SELECTIVE, false, 0}, {NULL, 3, ASH_RECOMPUTE_FULL, false, 8},
+        {NULL, 5, ASH_RECOMPUTE_SELECTIVE, true, 32}, {reference, 2, ASH_RECOMPUTE_FULL, true, 7},
     };
     struct fixture f = {0};
     float losses[ROWS], other_losses[ROWS];
 
     fixture_open(&f, name, reference, 1, bf16);
-    float *grads = train(&f, ASH_RECOMPUTE_NONE, false, losses);
+    float *grads = train(&f, ASH_RECOMPUTE_NONE, false, 0, losses);
     size_t bytes = ash_model_size(f.model) * sizeof(float);
     fixture_close(&f);
     for (size_t i = 0; i < sizeof(variants) / sizeof(variants[0]); i++) {
         const struct variant *v = &variants[i];
         fixture_open(&f, name, v->backend, v->threads, bf16);
-        float *other = train(&f, v->recompute, v->split, other_losses);
+        float *other = train(&f, v->recompute, v->split, v->head_rows, other_losses);
         assert_memory_equal(losses, other_losses, sizeof(losses));
         assert_memory_equal(grads, other, bytes);
         free(other);
@@ -244,6 +249,11 @@ static void test_refusals(void **state)
     ids[2] = 3;
     doc.count = 3;
     assert_int_equal(ash_pass_infer(pass, &batch, NULL, &last, 1, logits, &err), -EINVAL); /* a row of no document */
+    doc.count = 4;
+    batch.seq_rows = 3;
+    assert_int_equal(ash_pass_infer(pass, &batch, NULL, &last, 1, logits, &err), -EINVAL); /* a part of a sequence */
+    assert_non_null(strstr(err.text, "not whole sequences of 3"));
+    batch.seq_rows = 0;
     batch.rows = 9;
     assert_int_equal(ash_pass_infer(pass, &batch, NULL, &last, 1, logits, &err), -EINVAL);
     assert_int_equal(ash_cache_open(f.model, 1, 100000, &cache, &err), -EINVAL);

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/json.h"
+#include "storage/commit.h"
 #include "train/run.h"
 
 #define STEPS 20
@@ -154,6 +155,30 @@ static void damage(const char *dir, const char *file)
     byte ^= 0x10;
     assert_int_equal(pwrite(fd, &byte, 1, middle), 1);
     close(fd);
+}
+
+/* Put a checkpoint in place of itself that differs in the name of its arithmetic alone. */
+static void rename_arithmetic(const char *dir, const char *step, const char *arithmetic)
+{
+    char path[PATH_MAX], from[PATH_MAX + 256], to[PATH_MAX + 256];
+    struct ash_commit *commit = NULL;
+    json_t *manifest = NULL, *file;
+    size_t i;
+
+    snprintf(path, sizeof(path), "%s/checkpoints/%s", scratch_path(dir), step);
+    assert_int_equal(ash_commit_verify(path, true, &manifest, NULL), 0);
+    assert_int_equal(ash_commit_begin(path, &commit, NULL), 0);
+    json_array_foreach(json_object_get(manifest, "files"), i, file)
+    {
+        const char *name = json_string_value(json_object_get(file, "name"));
+        snprintf(from, sizeof(from), "%s/%s", path, name);
+        snprintf(to, sizeof(to), "%s/%s", ash_commit_dir(commit), name);
+        assert_int_equal(link(from, to), 0);
+    }
+    json_t *state = json_object_get(manifest, "state");
+    assert_int_equal(json_object_set_new(state, "arithmetic", json_string(arithmetic)), 0);
+    assert_int_equal(ash_commit_finish(commit, state, NULL), 0);
+    json_decref(manifest);
 }
 
 /* The run that nothing happens to: every test compares with it. */
@@ -325,6 +350,21 @@ static void test_another_arithmetic_is_noticed(void **state)
              &result);
 }
 
+/* A bf16 run of a version that summed over tokens in another order is not continued as if nothing had changed. */
+static void test_another_order_is_noticed(void **state)
+{
+    const char *const *settings = SETTINGS("train.precision=bf16", "runtime.backend=ref-bfmmla");
+    struct ash_run_result result = {0};
+
+    (void)state;
+    run_well(&(struct run_setup){.dir = "order", .settings = settings, .stop_after = 4}, &result);
+    rename_arithmetic("order", "step-000004", "ref-bfmmla");
+    expect_refusal(&(struct run_setup){.dir = "order", .resume = true, .settings = settings}, -EINVAL,
+                   "another version of ashlar");
+    rename_arithmetic("order", "step-000004", "ref-bfmmla/2");
+    run_well(&(struct run_setup){.dir = "order", .resume = true, .settings = settings}, &result);
+}
+
 static void test_a_damaged_checkpoint_gives_way_to_the_one_before(void **state)
 {
     static const char *const files[] = {"step-000010/model.safetensors", "step-000010/optimizer.safetensors",
@@ -491,6 +531,7 @@ int main(void)
         cmocka_unit_test(test_changes_that_would_change_bits_are_named),
         cmocka_unit_test(test_other_data_are_noticed),
         cmocka_unit_test(test_another_arithmetic_is_noticed),
+        cmocka_unit_test(test_another_order_is_noticed),
         cmocka_unit_test(test_a_damaged_checkpoint_gives_way_to_the_one_before),
         cmocka_unit_test(test_nothing_but_damage_is_an_error),
         cmocka_unit_test(test_old_checkpoints_are_removed),

@@ -72,6 +72,23 @@ static void test_micro_batches_leave_every_bit_alone(void **state)
     }
 }
 
+/* Sequences that are not whole groups of k, and experts, whose tokens end anywhere. */
+static void test_odd_sequences_leave_every_bit_alone(void **state)
+{
+    static const char *const lengths[] = {"data.seq=13", "data.seq=3", "data.seq=22"};
+
+    (void)state;
+    for (size_t p = 0; p < 2; p++)
+        for (size_t i = 0; i < 3; i++) {
+            const char *type = i == 1 ? "model.type=mixtral" : "model.type=llama";
+            struct outcome whole =
+                train(SETTINGS(precisions[p], lengths[i], type, "model.experts=4", "train.micro_batch=4"));
+            struct outcome single = train(SETTINGS(precisions[p], lengths[i], type, "model.experts=4",
+                                                   "train.micro_batch=1", "runtime.threads=3", "train.recompute=full"));
+            assert_same(&whole, &single);
+        }
+}
+
 static void test_recomputation_leaves_every_bit_alone(void **state)
 {
     (void)state;
@@ -250,6 +267,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_threads_leave_every_bit_alone),
         cmocka_unit_test(test_micro_batches_leave_every_bit_alone),
+        cmocka_unit_test(test_odd_sequences_leave_every_bit_alone),
         cmocka_unit_test(test_recomputation_leaves_every_bit_alone),
         cmocka_unit_test(test_every_family_trains_to_the_same_bits),
         cmocka_unit_test(test_what_counts_changes_the_hash),
