@@ -23,6 +23,7 @@ static const struct backend {
     {&ash_ops_portable, NULL},
     {&ash_ops_ref, NULL},
     {&ash_ops_ref_bfmmla, NULL},
+    {&ash_ops_ref_tdpbf16, NULL},
 };
 
 #define BACKEND_TEXT_BYTES 128

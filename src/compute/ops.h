@@ -5,10 +5,11 @@
  *     from 0 or from the value already in c. So the result depends neither on M, N, tiles and threads nor on how a
  *     longer k is cut into several accumulating calls.
  *   - Products of bf16 (round_bf16) may instead follow the arithmetic of an instruction made for them. Such a backend names
- *     another table as its reference. There is one, ref-bfmmla: k in groups of 4 ascending, the last one filled up with zeros,
- *     one chain per output element, each group added as ref/bfmmla.h says. Again nothing depends on M, N, tiles and threads,
- *     but k may be cut only at multiples of 4; a product whose k is cut elsewhere says cut_anywhere and keeps the fma chain.
- *     Whoever sums over tokens (weight gradients) cuts k at the ends of sequences and inside one at multiples of 4.
+ *     another table as its reference: ref-bfmmla (steps of 4 k) or ref-tdpbf16 (steps of 32 k). Steps ascend, the last one is
+ *     filled up with zeros, one chain per output element, each step added as ref/bfmmla.h or ref/tdpbf16.h says. Again nothing
+ *     depends on M, N, tiles and threads, but k may be cut only at multiples of the step, and so of ASH_K_GROUP on every
+ *     backend; a product whose k is cut elsewhere says cut_anywhere and keeps the fma chain. Whoever sums over tokens
+ *     (weight gradients) cuts k at the ends of sequences and inside one at multiples of ASH_K_GROUP.
  *   - A product with a quantised matrix (blocks of ASH_QUANT_BLOCK inputs) quantises each row of x block by block: amax is the
  *     largest |x|, d = amax / 127, q = x * (1 / d) rounded to nearest even. Where 1 / d is not finite (zeros, all but
  *     zeros), q and d are 0; where x has an infinity or NaN, q is 0 and d is NaN. Then, blocks ascending, one chain per output
@@ -31,7 +32,7 @@
 #include "infra/memory.h"
 
 #define ASH_LANES 16
-#define ASH_K_GROUP 4 /* k that an instruction for bf16 adds in one step: where products may be cut */
+#define ASH_K_GROUP 32 /* where k of products may be cut: a multiple of what any instruction for bf16 adds in one step */
 #define ASH_QUANT_BLOCK 32
 #define ASH_PACK_ROWS 16 /* rows of a weight that are packed together, or a divisor of that */
 #define ASH_ATTN_BLOCK 64
@@ -323,7 +324,8 @@ struct ash_ops {
 };
 
 extern const struct ash_ops ash_ops_ref;
-extern const struct ash_ops ash_ops_ref_bfmmla; /* bf16 products as BFMMLA computes them */
+extern const struct ash_ops ash_ops_ref_bfmmla;  /* bf16 products as BFMMLA computes them */
+extern const struct ash_ops ash_ops_ref_tdpbf16; /* as TDPBF16PS does */
 
 /* What an op runs on. One owner thread. */
 struct ash_exec {

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 
 #define ALIGN_BYTES ((size_t)64)
-#define HEAD_ROWS_MIN 16
+#define HEAD_ROWS_MIN ASH_K_GROUP
 
 /* Aim for the logits of a few rows. Each piece of a backward pass reads and writes the whole output matrix's gradient, so
  * there pieces are larger. */

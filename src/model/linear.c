@@ -79,7 +79,7 @@ static void weight_grad_rows(const struct ash_model *model, struct ash_exec *exe
     exec->ops->matrix->gemm(exec, &args);
 }
 
-/* Each sequence starts a group of four k of its own. One product over all rows is the same thing where sequences are whole
+/* Each sequence starts a group of k of its own. One product over all rows is the same thing where sequences are whole
  * groups, and where there are no groups: float32. */
 void ash_linear_weight_grad(const struct ash_model *model, struct ash_exec *exec, int32_t weight, const struct ash_linear_io *io,
                             float *dweight)

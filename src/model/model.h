@@ -95,7 +95,7 @@ struct ash_pass_opts {
     size_t max_rows; /* of a batch */
     bool backward;   /* will ash_pass_train be called? */
     enum ash_recompute recompute;
-    size_t head_rows; /* rows whose logits exist at once, at most (rounded up to a multiple of 4); 0: as seems best */
+    size_t head_rows; /* rows whose logits exist at once, at most (rounded up to a multiple of 32); 0: as seems best */
 };
 
 /* Borrows model and exec until close. */

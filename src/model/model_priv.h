@@ -64,8 +64,8 @@ struct ash_linear_io {
     float *dx; /* NULL: not wanted */
     size_t dx_stride;
     bool dx_add;
-    size_t seq_rows; /* rows are whole sequences of this many, or one that starts at a multiple of 4 of its sequence and ends at one
-                        or at its end (then seq_rows = rows); 0: rows of many sequences, of which other calls have more */
+    size_t seq_rows; /* rows are whole sequences of this many, or one that starts at a multiple of ASH_K_GROUP of its sequence and
+                        ends at one or at its end (then seq_rows = rows); 0: rows of many sequences, of which other calls have more */
 };
 
 /* weight and bias are parameter indices (bias may be ASH_NO_PARAM). */

@@ -183,7 +183,7 @@ static void check_cut(struct ash_exec *exec, struct tape *tape, size_t M, bool b
     enum { N = 45, K = 1100 };
     float *x = draw_floats(tape, M * K, 1.0f), *w = draw_floats(tape, (size_t)N * K, 1.0f);
     float *whole = draw_floats(tape, M * N, 1.0f), *parts = draw_floats(tape, M * N, 1.0f);
-    size_t unit = bf16 && !cut_anywhere ? 4 : 1;
+    size_t unit = bf16 && !cut_anywhere ? ASH_K_GROUP : 1;
 
     layer_gemm(exec, M, N, K, x, w, whole, K, false, bf16, cut_anywhere);
     for (size_t step = unit; step < K; step += unit + 2 * step) {
@@ -193,7 +193,7 @@ static void check_cut(struct ash_exec *exec, struct tape *tape, size_t M, bool b
     }
 }
 
-/* k may be cut anywhere into accumulating calls; products of bf16 say so, or are cut at multiples of 4. */
+/* k may be cut anywhere into accumulating calls; products of bf16 say so, or are cut at multiples of ASH_K_GROUP. */
 static void test_k_cut(void **state)
 {
 

@@ -10,6 +10,7 @@
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
+#include "compute/ref/odd.h"
 
 #define BFMMLA_GROUP 4 /* k of one step */
 
@@ -38,16 +39,7 @@ static inline float bfmmla_narrow(double x)
 
 static inline float bfmmla_add(float a, float b)
 {
-    double x = bfmmla_flush(a), y = bfmmla_flush(b), sum = x + y, part = sum - x;
-    double lost = (x - (sum - part)) + (y - part); /* sum + lost is the exact sum */
-    uint64_t bits;
-
-    if (!isfinite(sum) || lost == 0.0) return bfmmla_narrow(sum);
-    memcpy(&bits, &sum, sizeof(bits));
-    if ((bits & 1) == 0)
-        bits += (lost > 0.0) == (sum > 0.0) ? 1 : -1ull; /* the odd neighbour on the side of the truth */
-    memcpy(&sum, &bits, sizeof(sum));
-    return bfmmla_narrow(sum);
+    return bfmmla_narrow(odd_add(bfmmla_flush(a), bfmmla_flush(b)));
 }
 
 /* a and b are bf16 values, so their product is exact but for its range. */

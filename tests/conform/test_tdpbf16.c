@@ -1,0 +1,172 @@
+/* The arithmetic of TDPBF16PS in plain C against answers of the instruction: a few that were written down, for machines
+ * without it, and many drawn ones where a backend has it. */
+#include "compute/ref/tdpbf16.h"
+
+#include "conform/ops_harness.h"
+
+#define PAIRS 4 /* of k, that an answer gives; the others are zeros */
+
+struct answer {
+    uint32_t sum;
+    uint16_t a[PAIRS], b[PAIRS];
+    uint32_t result;
+};
+
+static const struct answer answers[] = {
+    {0x3f800000, {0x3f80, 0x3f80, 0x3f80, 0x3f80}, {0x3f80, 0x3f80, 0x3f80, 0x3f80}, 0x40a00000}, /* 1 + 4 */
+    {0x3f800000,
+     {0x3381, 0x0000, 0x0000, 0x0000},
+     {0x3f81, 0x0000, 0x0000, 0x0000},
+     0x3f800001}, /* more than half of the last place rounds up */
+    {0x3f800000,
+     {0x3380, 0x0000, 0x0000, 0x0000},
+     {0x3f80, 0x0000, 0x0000, 0x0000},
+     0x3f800000}, /* half of it to even */
+    {0x3f800001,
+     {0x3380, 0x0000, 0x0000, 0x0000},
+     {0x3f80, 0x0000, 0x0000, 0x0000},
+     0x3f800002}, /* which is above here */
+    {0x3f800000,
+     {0x3300, 0x3300, 0x0000, 0x0000},
+     {0x3f80, 0x3f80, 0x0000, 0x0000},
+     0x3f800000}, /* even and odd k are added before the sum */
+    {0x00000000,
+     {0x3f80, 0x3300, 0x3f80, 0x3300},
+     {0x3f80, 0x3f80, 0xbf80, 0x3f80},
+     0x33800000}, /* and are chains of their own */
+    {0xbf820000,
+     {0x3f81, 0x0000, 0x2f83, 0x0000},
+     {0x3f81, 0x0000, 0x2f83, 0x0000},
+     0x38800000}, /* a product is not rounded, its sum is */
+    {0x00000000,
+     {0x3f80, 0x0000, 0x3f81, 0x0000},
+     {0xbf82, 0x0000, 0x3f81, 0x0000},
+     0x38800000}, /* a product is exact */
+    {0x00000001,
+     {0x0000, 0x0000, 0x0000, 0x0000},
+     {0x0000, 0x0000, 0x0000, 0x0000},
+     0x00000000}, /* a denormal sum is 0 */
+    {0x80000001, {0x0000, 0x0000, 0x0000, 0x0000}, {0x0000, 0x0000, 0x0000, 0x0000}, 0x00000000}, /* of either sign */
+    {0x80000000, {0x0000, 0x0000, 0x0000, 0x0000}, {0x0000, 0x0000, 0x0000, 0x0000}, 0x00000000}, /* -0 + 0 */
+    {0x80000000,
+     {0x8000, 0x8000, 0x8000, 0x8000},
+     {0x3f80, 0x3f80, 0x3f80, 0x3f80},
+     0x00000000}, /* chains start from 0 */
+    {0x3f800000,
+     {0x0040, 0x4000, 0x0000, 0x0000},
+     {0x7f00, 0x3f80, 0x0000, 0x0000},
+     0x40400000}, /* so is a denormal operand */
+    {0x00800000,
+     {0x8081, 0x0000, 0x0000, 0x0000},
+     {0x3f80, 0x0000, 0x0000, 0x0000},
+     0x80000000}, /* a denormal result is -0 */
+    {0x00000000,
+     {0x2000, 0x0000, 0x0000, 0x0000},
+     {0x2000, 0x0000, 0x0000, 0x0000},
+     0x00800000}, /* the least that is not */
+    {0x00000000, {0x1fff, 0x0000, 0x8c80, 0x0000}, {0x2000, 0x0000, 0x2680, 0x0000}, 0x00000000}, /* just below it */
+    {0x7f7fffff, {0x7f7f, 0x0000, 0x0000, 0x0000}, {0x3f80, 0x0000, 0x0000, 0x0000}, 0x7f800000}, /* too large */
+    {0xff7fffff,
+     {0x7f7f, 0x0000, 0x7f7f, 0x0000},
+     {0x7f7f, 0x0000, 0xff7f, 0x0000},
+     0x7f800000}, /* inside a chain too */
+    {0x7f800000, {0x3f80, 0x0000, 0x0000, 0x0000}, {0x3f80, 0x0000, 0x0000, 0x0000}, 0x7f800000}, /* infinity stays */
+    {0x3f800000, {0x7f80, 0x0000, 0x0000, 0x0000}, {0x0001, 0x0000, 0x0000, 0x0000}, 0x7fc00000}, /* times a denormal */
+    {0x41b8a3d7, {0x4049, 0xc02e, 0x3fb5, 0x3e9a}, {0x3f1d, 0x40a7, 0xbe77, 0x4189}, 0x417a09d6}, /* ordinary numbers */
+    {0xc2f6e979, {0x3e11, 0x4293, 0xbf3c, 0xc0d8}, {0xc1ea, 0x3d02, 0x4166, 0x3f95}, 0xc30faddc}, /* ordinary numbers */
+};
+
+/* One step on a table: the reference, or the instruction. */
+static uint32_t run_step(const char *backend, const struct answer *answer)
+{
+    uint16_t a[TDPBF16_GROUP] = {0}, b[TDPBF16_GROUP] = {0};
+    uint32_t sum = answer->sum;
+    struct ash_gemm_args args = {.M = 1,
+                                 .N = 1,
+                                 .K = TDPBF16_GROUP,
+                                 .a = {a, ASH_BF16, TDPBF16_GROUP, 1},
+                                 .b = {b, ASH_BF16, 1, TDPBF16_GROUP},
+                                 .c = (float *)&sum,
+                                 .c_stride = 1,
+                                 .accumulate = true,
+                                 .round_bf16 = true};
+    struct ash_exec exec;
+
+    memcpy(a, answer->a, sizeof(answer->a));
+    memcpy(b, answer->b, sizeof(answer->b));
+    exec_init(&exec, backend, 1);
+    exec.ops->matrix->gemm(&exec, &args);
+    ash_exec_fini(&exec);
+    return sum;
+}
+
+static void test_answers(void **state)
+{
+    (void)state;
+    for (const char *const *name = ash_exec_backends(); *name != NULL; name++) {
+        struct ash_exec exec;
+
+        exec_init(&exec, *name, 1);
+        for (size_t i = 0; i < ASH_COUNT(answers) && exec.ops->reference == &ash_ops_ref_tdpbf16; i++) {
+            uint32_t got = run_step(*name, &answers[i]), want = answers[i].result;
+
+            if (got != want && !(is_nan_word(got) && is_nan_word(want)))
+                fail_msg("%s: answer %zu is %08x, the instruction's is %08x", *name, i, got, want);
+        }
+        ash_exec_fini(&exec);
+    }
+}
+
+/* Any bits, bits near 1, or one of the values at which rules change. */
+static uint32_t draw_word(struct tape *tape, size_t kind)
+{
+    static const uint32_t special[] = {0x00000000, 0x00010000, 0x007f0000, 0x007fffff, 0x00800000, 0x00810000,
+                                       0x1f800000, 0x20000000, 0x3f800000, 0x3f800001, 0x3f810000, 0x5f800000,
+                                       0x5fff0000, 0x7f7f0000, 0x7f7fffff, 0x7f800000, 0x7f810000, 0x7fc00000};
+    uint32_t word = (uint32_t)draw_below(tape, 1ull << 32);
+
+    if (kind == 0) return word;
+    if (kind == 1) return (word & 0x807fffffu) | (uint32_t)((110 + draw_below(tape, 34)) << 23);
+    return special[word % ASH_COUNT(special)] | (word & 0x80000000u);
+}
+
+static void scenario_steps(struct ash_exec *exec, struct tape *tape)
+{
+    enum { SIDE = 32 };
+    uint16_t *a = tape_alloc(tape, SIDE * TDPBF16_GROUP * sizeof(*a)),
+             *b = tape_alloc(tape, SIDE * TDPBF16_GROUP * sizeof(*b));
+    uint32_t *sums = tape_alloc(tape, SIDE * SIDE * sizeof(*sums));
+    struct ash_gemm_args args = {.M = SIDE,
+                                 .N = SIDE,
+                                 .K = TDPBF16_GROUP,
+                                 .a = {a, ASH_BF16, TDPBF16_GROUP, 1},
+                                 .b = {b, ASH_BF16, 1, TDPBF16_GROUP},
+                                 .c = (float *)sums,
+                                 .c_stride = SIDE,
+                                 .accumulate = true,
+                                 .round_bf16 = true};
+    size_t kind = draw_below(tape, 3),
+           live = (size_t)1 << draw_below(tape, 6); /* k that are not 0: few keep infinities rare */
+
+    for (size_t i = 0; i < SIDE * TDPBF16_GROUP; i++) {
+        a[i] = i % TDPBF16_GROUP < live ? (uint16_t)(draw_word(tape, kind) >> 16) : 0;
+        b[i] = i % TDPBF16_GROUP < live ? (uint16_t)(draw_word(tape, kind) >> 16) : 0;
+    }
+    for (size_t i = 0; i < SIDE * SIDE; i++)
+        sums[i] = draw_word(tape, draw_below(tape, 8) == 0 ? 2 : kind);
+    exec->ops->matrix->gemm(exec, &args);
+    tape_words(tape, sums, SIDE * SIDE);
+}
+
+static void test_instruction(void **state)
+{
+    (void)state;
+    check_scenario(scenario_steps, 400);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_answers), cmocka_unit_test(test_instruction)};
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
