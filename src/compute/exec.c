@@ -97,13 +97,13 @@ void ash_exec_fini(struct ash_exec *exec)
         for (int w = 0; w < ash_workers_count(exec->workers); w++)
             ash_buffer_fini(&exec->scratch[w]);
     free(exec->scratch);
+    ash_buffer_fini(&exec->shared);
     ash_workers_close(exec->workers);
     memset(exec, 0, sizeof(*exec));
 }
 
-void *ash_exec_scratch(struct ash_exec *exec, int worker, size_t size_bytes)
+static void *grown(struct ash_exec *exec, struct ash_buffer *buffer, size_t size_bytes)
 {
-    struct ash_buffer *buffer = &exec->scratch[worker];
     int rc;
 
     if (buffer->size_bytes >= size_bytes && buffer->data != NULL) return buffer->data;
@@ -111,4 +111,14 @@ void *ash_exec_scratch(struct ash_exec *exec, int worker, size_t size_bytes)
     rc = ash_buffer_init(buffer, exec->memory, size_bytes > 0 ? size_bytes : 1, "compute scratch", NULL);
     ash_assert(rc == 0);
     return buffer->data;
+}
+
+void *ash_exec_scratch(struct ash_exec *exec, int worker, size_t size_bytes)
+{
+    return grown(exec, &exec->scratch[worker], size_bytes);
+}
+
+void *ash_exec_shared(struct ash_exec *exec, size_t size_bytes)
+{
+    return grown(exec, &exec->shared, size_bytes);
 }

@@ -333,6 +333,7 @@ struct ash_exec {
     const struct ash_memory_ops *memory;
     struct ash_workers *workers;
     struct ash_buffer *scratch; /* one per worker, grown on demand; see ash_exec_scratch */
+    struct ash_buffer shared;   /* grown on demand; see ash_exec_shared */
 };
 
 /* backend: "ref", "cpu" (the best path this machine can run), a path by name ("neon-bf16", "neon", "avx2", ...), or NULL for the best.
@@ -342,6 +343,9 @@ void ash_exec_fini(struct ash_exec *exec);
 /* Memory of at least size_bytes that only this worker uses, valid until its next call; contents undefined. Aborts when the system
  * is out of memory: sizes are bounded by tile sizes, not by input. */
 void *ash_exec_scratch(struct ash_exec *exec, int worker, size_t size_bytes);
+/* Memory of at least size_bytes that all workers of an op composed of others use; the ops it is composed of do not ask for it.
+ * Valid until the next call; contents undefined. Aborts like ash_exec_scratch. */
+void *ash_exec_shared(struct ash_exec *exec, size_t size_bytes);
 /* Names of the backends this machine can run, best first, NULL-terminated. */
 const char *const *ash_exec_backends(void);
 

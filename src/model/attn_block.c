@@ -28,6 +28,23 @@ void ash_norm_block_forward(struct ash_pass *pass, int32_t weight, int32_t bias,
         pass->exec->ops->norm->layer_forward(pass->exec, &args);
 }
 
+bool ash_pass_fuses_norm(const struct ash_pass *pass)
+{
+    return !pass->opts.backward && pass->model->config.norm == ASH_NORM_RMS;
+}
+
+void ash_stream_add(struct ash_pass *pass, struct ash_linear_group *group, const float *before, float *behind)
+{
+    size_t hidden = pass->model->config.hidden;
+
+    group->residual = before == behind;
+    group->outs[0].y = group->residual ? behind : pass->scratch.residual;
+    group->outs[0].y_stride = hidden;
+    ash_linear_project(pass->model, pass->exec, group);
+    if (!group->residual)
+        pass->exec->ops->row->add(pass->exec, before, pass->scratch.residual, pass->rows * hidden, behind);
+}
+
 static float *grad_of(const struct ash_pass *pass, int32_t param, float *grads)
 {
     return grads == NULL || param == ASH_NO_PARAM ? NULL : grads + pass->model->params[param].offset;
@@ -133,19 +150,24 @@ void ash_attn_block_forward(struct ash_pass *pass, size_t layer, const float *in
     const struct ash_model_config *c = &pass->model->config;
     const struct ash_layer *params = &pass->model->layers[layer];
     struct ash_attn_acts *acts = &pass->layers[layer].attn;
-    size_t width = c->heads * pass->v_dim;
+    bool fused = ash_pass_fuses_norm(pass) && c->attn == ASH_ATTN_GROUPED;
 
-    norm_forward(pass, layer, in);
+    if (!fused) norm_forward(pass, layer, in);
     if (c->attn == ASH_ATTN_LATENT)
         ash_attn_latent_forward(pass, layer);
     else
-        ash_attn_grouped_forward(pass, layer);
+        ash_attn_grouped_forward(pass, layer, fused ? in : acts->norm.out,
+                                 fused ? params->param[ASH_ROLE_NORM1] : ASH_NO_PARAM);
     attend(pass, layer);
-    ash_linear_forward(
-        pass->model, pass->exec, params->param[ASH_ROLE_OUT], params->param[ASH_ROLE_OUT_BIAS],
-        &(struct ash_linear_io){
-            .rows = pass->rows, .x = acts->out, .x_stride = width, .y = pass->scratch.residual, .y_stride = c->hidden});
-    pass->exec->ops->row->add(pass->exec, in, pass->scratch.residual, pass->rows * c->hidden, mid);
+    ash_stream_add(
+        pass,
+        &(struct ash_linear_group){.rows = pass->rows,
+                                   .x = acts->out,
+                                   .x_stride = c->heads * pass->v_dim,
+                                   .norm = ASH_NO_PARAM,
+                                   .out_count = 1,
+                                   .outs[0] = {params->param[ASH_ROLE_OUT], params->param[ASH_ROLE_OUT_BIAS]}},
+        in, mid);
 }
 
 void ash_attn_block_backward(struct ash_pass *pass, size_t layer, float *grads)

@@ -43,22 +43,22 @@ static struct ash_norm_args head_norm_args(struct ash_pass *pass, size_t layer, 
                                   .rstd = key ? acts->k_rstd : acts->q_rstd};
 }
 
-void ash_attn_grouped_forward(struct ash_pass *pass, size_t layer)
+void ash_attn_grouped_forward(struct ash_pass *pass, size_t layer, const float *x, int32_t norm)
 {
     const struct ash_model_config *c = &pass->model->config;
     struct ash_attn_acts *acts = &pass->layers[layer].attn;
+    struct ash_linear_group group = {.rows = pass->rows, .x = x, .x_stride = c->hidden, .norm = norm};
     struct projection projections[3];
-    size_t count = list_projections(pass, layer, projections), raw_stride = (c->heads + c->kv_heads) * c->head_dim;
+    size_t raw_stride = (c->heads + c->kv_heads) * c->head_dim;
 
-    for (size_t i = 0; i < count; i++) {
+    group.out_count = list_projections(pass, layer, projections);
+    for (size_t i = 0; i < group.out_count; i++) {
         bool raw = c->qk_norm && i < 2;
-        ash_linear_forward(pass->model, pass->exec, projections[i].weight, projections[i].bias,
-                           &(struct ash_linear_io){.rows = pass->rows,
-                                                   .x = acts->norm.out,
-                                                   .x_stride = c->hidden,
-                                                   .y = (raw ? acts->qk_raw : acts->q) + projections[i].column,
-                                                   .y_stride = raw ? raw_stride : pass->q_stride});
+        group.outs[i] = (struct ash_linear_out){projections[i].weight, projections[i].bias,
+                                                (raw ? acts->qk_raw : acts->q) + projections[i].column,
+                                                raw ? raw_stride : pass->q_stride};
     }
+    ash_linear_project(pass->model, pass->exec, &group);
     for (int key = 0; c->qk_norm && key < 2; key++) {
         struct ash_norm_args args = head_norm_args(pass, layer, key);
         pass->exec->ops->norm->rms_forward(pass->exec, &args);

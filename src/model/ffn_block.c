@@ -16,22 +16,33 @@ void ash_ffn_activate(struct ash_pass *pass, const struct ash_ffn_acts *acts, si
         act->gelu_forward(pass->exec, gelu_kind(pass), acts->up, count, acts->hidden);
 }
 
+/* From the rows of x (normed first, if norm is a parameter) to acts->hidden. */
+static void ffn_inner(struct ash_pass *pass, const struct ash_ffn_params *params, size_t rows, const float *x,
+                      int32_t norm, const struct ash_ffn_acts *acts, size_t width)
+{
+    struct ash_linear_group group = {.rows = rows,
+                                     .x = x,
+                                     .x_stride = pass->model->config.hidden,
+                                     .norm = norm,
+                                     .out_count = acts->gate != NULL ? 2 : 1};
+
+    group.outs[0] = (struct ash_linear_out){params->gate, params->gate_bias, acts->gate, width};
+    group.outs[group.out_count - 1] = (struct ash_linear_out){params->up, params->up_bias, acts->up, width};
+    group.swiglu = acts->gate != NULL && !pass->opts.backward &&
+                   ash_linear_alike(pass->model, pass->exec, params->gate, params->up);
+    if (group.swiglu) group.outs[0].y = acts->hidden; /* nobody reads gate and up */
+    ash_linear_project(pass->model, pass->exec, &group);
+    if (!group.swiglu) ash_ffn_activate(pass, acts, rows * width);
+}
+
 void ash_ffn_forward(struct ash_pass *pass, const struct ash_ffn_params *params, size_t rows, const float *x,
                      const struct ash_ffn_acts *acts, size_t width, float *y)
 {
-    size_t hidden = pass->model->config.hidden;
-
-    if (acts->gate != NULL)
-        ash_linear_forward(
-            pass->model, pass->exec, params->gate, params->gate_bias,
-            &(struct ash_linear_io){.rows = rows, .x = x, .x_stride = hidden, .y = acts->gate, .y_stride = width});
-    ash_linear_forward(
-        pass->model, pass->exec, params->up, params->up_bias,
-        &(struct ash_linear_io){.rows = rows, .x = x, .x_stride = hidden, .y = acts->up, .y_stride = width});
-    ash_ffn_activate(pass, acts, rows * width);
+    ffn_inner(pass, params, rows, x, ASH_NO_PARAM, acts, width);
     ash_linear_forward(
         pass->model, pass->exec, params->down, params->down_bias,
-        &(struct ash_linear_io){.rows = rows, .x = acts->hidden, .x_stride = width, .y = y, .y_stride = hidden});
+        &(struct ash_linear_io){
+            .rows = rows, .x = acts->hidden, .x_stride = width, .y = y, .y_stride = pass->model->config.hidden});
 }
 
 void ash_ffn_backward(struct ash_pass *pass, const struct ash_ffn_params *params, size_t rows, const float *x,
@@ -84,9 +95,13 @@ void ash_ffn_backward(struct ash_pass *pass, const struct ash_ffn_params *params
 
 static struct ash_ffn_params dense_params(const struct ash_layer *layer)
 {
-    return (struct ash_ffn_params){layer->param[ASH_ROLE_GATE], layer->param[ASH_ROLE_GATE_BIAS],
-                                   layer->param[ASH_ROLE_UP],   layer->param[ASH_ROLE_UP_BIAS],
-                                   layer->param[ASH_ROLE_DOWN], layer->param[ASH_ROLE_DOWN_BIAS], false};
+    return (struct ash_ffn_params){layer->param[ASH_ROLE_GATE],
+                                   layer->param[ASH_ROLE_GATE_BIAS],
+                                   layer->param[ASH_ROLE_UP],
+                                   layer->param[ASH_ROLE_UP_BIAS],
+                                   layer->param[ASH_ROLE_DOWN],
+                                   layer->param[ASH_ROLE_DOWN_BIAS],
+                                   false};
 }
 
 static void norm_forward(struct ash_pass *pass, size_t layer, const float *mid)
@@ -97,20 +112,38 @@ static void norm_forward(struct ash_pass *pass, size_t layer, const float *mid)
                            &pass->layers[layer].ffn_norm);
 }
 
-void ash_ffn_block_forward(struct ash_pass *pass, size_t layer, const float *mid, float *out)
+static void experts_forward(struct ash_pass *pass, size_t layer, const float *mid, float *out)
 {
-    const struct ash_model_config *c = &pass->model->config;
-    struct ash_layer_acts *acts = &pass->layers[layer];
     float *residual = pass->scratch.residual;
 
     norm_forward(pass, layer, mid);
+    ash_moe_forward(pass, layer, pass->layers[layer].ffn_norm.out, residual);
+    pass->exec->ops->row->add(pass->exec, mid, residual, pass->rows * pass->model->config.hidden, out);
+}
+
+void ash_ffn_block_forward(struct ash_pass *pass, size_t layer, const float *mid, float *out)
+{
+    const struct ash_model_config *c = &pass->model->config;
+    const struct ash_layer *layer_params = &pass->model->layers[layer];
+    struct ash_layer_acts *acts = &pass->layers[layer];
+    struct ash_ffn_params params = dense_params(layer_params);
+    bool fused = ash_pass_fuses_norm(pass);
+
     if (c->sparse[layer]) {
-        ash_moe_forward(pass, layer, acts->ffn_norm.out, residual);
-    } else {
-        struct ash_ffn_params params = dense_params(&pass->model->layers[layer]);
-        ash_ffn_forward(pass, &params, pass->rows, acts->ffn_norm.out, &acts->ffn, c->ffn, residual);
+        experts_forward(pass, layer, mid, out);
+        return;
     }
-    pass->exec->ops->row->add(pass->exec, mid, residual, pass->rows * c->hidden, out);
+    if (!fused) norm_forward(pass, layer, mid);
+    ffn_inner(pass, &params, pass->rows, fused ? mid : acts->ffn_norm.out,
+              fused ? layer_params->param[ASH_ROLE_NORM2] : ASH_NO_PARAM, &acts->ffn, c->ffn);
+    ash_stream_add(pass,
+                   &(struct ash_linear_group){.rows = pass->rows,
+                                              .x = acts->ffn.hidden,
+                                              .x_stride = c->ffn,
+                                              .norm = ASH_NO_PARAM,
+                                              .out_count = 1,
+                                              .outs[0] = {params.down, params.down_bias}},
+                   mid, out);
 }
 
 void ash_ffn_block_backward(struct ash_pass *pass, size_t layer, float *grads)

@@ -1,6 +1,6 @@
 /* The output matrix and the loss, a few rows at a time: logits of all tokens never exist at once.
- * A weight gradient is one chain over tokens that may be cut at the ends of sequences and, inside one, at whole groups of
- * k; pieces end there, so their size changes no bit. */
+ * A weight gradient is one chain over tokens that may be cut at the ends of sequences and, inside one, at whole groups
+ * of k; pieces end there, so their size changes no bit. */
 #include "model/pass_priv.h"
 
 static int32_t head_param(const struct ash_model *model)
@@ -15,13 +15,18 @@ static float *head_grad(const struct ash_model *model, float *grads)
     return model->config.tied ? grads + model->size : grads + model->params[model->top.param[ASH_ROLE_HEAD]].offset;
 }
 
-void ash_head_logits(struct ash_pass *pass, const float *x, size_t count, float *logits_out)
+void ash_head_logits(struct ash_pass *pass, const float *x, int32_t norm, size_t count, float *logits_out)
 {
     const struct ash_model_config *c = &pass->model->config;
 
-    ash_linear_forward(
-        pass->model, pass->exec, head_param(pass->model), ASH_NO_PARAM,
-        &(struct ash_linear_io){.rows = count, .x = x, .x_stride = c->hidden, .y = logits_out, .y_stride = c->vocab});
+    ash_linear_project(
+        pass->model, pass->exec,
+        &(struct ash_linear_group){.rows = count,
+                                   .x = x,
+                                   .x_stride = c->hidden,
+                                   .norm = norm,
+                                   .out_count = 1,
+                                   .outs[0] = {head_param(pass->model), ASH_NO_PARAM, logits_out, c->vocab}});
 }
 
 static void loss_rows(struct ash_pass *pass, size_t first, size_t count, float scale, float *grads)
@@ -31,7 +36,7 @@ static void loss_rows(struct ash_pass *pass, size_t first, size_t count, float s
     const float *x = pass->final_norm.out + first * c->hidden;
     int32_t head = head_param(pass->model);
 
-    ash_head_logits(pass, x, count, s->logits);
+    ash_head_logits(pass, x, ASH_NO_PARAM, count, s->logits);
     pass->exec->ops->loss->cross_entropy(pass->exec, s->logits, count, c->vocab, pass->targets + first,
                                          grads != NULL ? scale : 0, pass->losses + first);
     if (grads == NULL) return;

@@ -1,7 +1,6 @@
-/* Linear layers as matrix products: the three products of training, for matrices stored [out, in] or [in, out]. */
+/* Linear layers as matrix products: forward, and the two products of the way back, for matrices stored [out, in] or
+ * [in, out]. */
 #include "model/model_priv.h"
-
-#include "base/assert.h"
 
 /* Sizes of a stored matrix as the product y = x W^T sees it. */
 struct shape {
@@ -27,41 +26,61 @@ static struct ash_mat weight_operand(const struct ash_model *model, int32_t weig
     return out_by_in ? (struct ash_mat){w->data, w->dtype, step_out, step_in} : (struct ash_mat){w->data, w->dtype, step_in, step_out};
 }
 
-/* A quantised weight (never transposed: only GGUF files have them). */
-static void quant_forward(const struct ash_model *model, struct ash_exec *exec, int32_t weight, int32_t bias,
-                          const struct ash_linear_io *io)
-{
-    const struct ash_param *w = &model->params[weight];
-    struct ash_quant_args args = {.M = io->rows,
-                                  .N = w->dims[0],
-                                  .K = w->dims[1],
-                                  .x = io->x,
-                                  .x_stride = io->x_stride,
-                                  .w = w->data,
-                                  .dtype = w->dtype,
-                                  .y = io->y,
-                                  .y_stride = io->y_stride,
-                                  .bias = ash_model_vector(model, bias),
-                                  .accumulate = io->y_add};
+/* ---- forward ----------------------------------------------------------------------------------------------------- */
 
-    exec->ops->matrix->quant_gemm(exec, &args);
+/* A weight as products of inference read it. Only GGUF files hold quantised ones, and never transposed. */
+static struct ash_weight weight_of(const struct ash_model *model, int32_t weight)
+{
+    struct shape shape = shape_of(model, weight);
+    struct ash_weight w = {.N = shape.out, .mat = weight_operand(model, weight, shape, false)};
+
+    if (ash_dtype_block(w.mat.dtype) > 1) w.mat.row_stride = w.mat.col_stride = 0;
+    return w;
+}
+
+bool ash_linear_alike(const struct ash_model *model, const struct ash_exec *exec, int32_t a, int32_t b)
+{
+    (void)exec;
+    return model->params[a].dtype == model->params[b].dtype;
+}
+
+void ash_linear_project(const struct ash_model *model, struct ash_exec *exec, const struct ash_linear_group *group)
+{
+    struct ash_project_args args = {.M = group->rows,
+                                    .K = shape_of(model, group->outs[0].weight).in,
+                                    .x = group->x,
+                                    .x_stride = group->x_stride,
+                                    .norm = ash_model_vector(model, group->norm),
+                                    .norm_eps = (float)model->config.norm_eps,
+                                    .round_bf16 = model->round_bf16,
+                                    .residual = group->residual,
+                                    .swiglu = group->swiglu};
+
+    for (size_t i = 0; i < group->out_count; i++) {
+        const struct ash_linear_out *out = &group->outs[i];
+
+        args.outs[args.out_count++] =
+            (struct ash_project_out){weight_of(model, out->weight), ash_model_vector(model, out->bias), out->y, out->y_stride};
+        if (i + 1 < group->out_count && ash_linear_alike(model, exec, out->weight, out[1].weight)) continue;
+        exec->ops->matrix->project(exec, &args);
+        args.out_count = 0;
+    }
 }
 
 void ash_linear_forward(const struct ash_model *model, struct ash_exec *exec, int32_t weight, int32_t bias,
                         const struct ash_linear_io *io)
 {
-    struct shape shape = shape_of(model, weight);
-    struct ash_gemm_args args = {.M = io->rows, .N = shape.out, .K = shape.in,
-                                 .a = {io->x, ASH_F32, io->x_stride, 1},
-                                 .b = weight_operand(model, weight, shape, false),
-                                 .c = io->y, .c_stride = io->y_stride, .bias = ash_model_vector(model, bias),
-                                 .accumulate = io->y_add, .round_bf16 = model->round_bf16};
+    struct ash_linear_group group = {.rows = io->rows,
+                                     .x = io->x,
+                                     .x_stride = io->x_stride,
+                                     .norm = ASH_NO_PARAM,
+                                     .out_count = 1,
+                                     .outs[0] = {weight, bias, io->y, io->y_stride}};
 
-    if (ash_dtype_block(model->params[weight].dtype) > 1)
-        quant_forward(model, exec, weight, bias, io);
-    else
-        exec->ops->matrix->gemm(exec, &args);
+    ash_linear_project(model, exec, &group);
 }
+
+/* ---- backward ---------------------------------------------------------------------------------------------------- */
 
 /* The gradient over count rows from first on, as one product. */
 static void weight_grad_rows(const struct ash_model *model, struct ash_exec *exec, int32_t weight, const struct ash_linear_io *io,

@@ -57,7 +57,6 @@ struct ash_linear_io {
     size_t x_stride;
     float *y; /* forward: out; backward: not used */
     size_t y_stride;
-    bool y_add; /* y += (only without bias) */
     /* backward: */
     const float *dy;
     size_t dy_stride;
@@ -71,6 +70,29 @@ struct ash_linear_io {
 /* weight and bias are parameter indices (bias may be ASH_NO_PARAM). */
 void ash_linear_forward(const struct ash_model *model, struct ash_exec *exec, int32_t weight, int32_t bias,
                         const struct ash_linear_io *io);
+
+/* One of several products that share their input. */
+struct ash_linear_out {
+    int32_t weight, bias;
+    float *y;
+    size_t y_stride;
+};
+
+/* The products of one step of a layer, as ash_project_args describes them, in as few calls as their weights allow. */
+struct ash_linear_group {
+    size_t rows;
+    const float *x;
+    size_t x_stride;
+    int32_t norm; /* weight of the RMS norm that x goes through first, or ASH_NO_PARAM */
+    bool residual, swiglu;
+    size_t out_count;
+    struct ash_linear_out outs[ASH_PROJECT_OUTS_MAX];
+};
+
+void ash_linear_project(const struct ash_model *model, struct ash_exec *exec, const struct ash_linear_group *group);
+/* Can one call read both, as swiglu demands? */
+bool ash_linear_alike(const struct ash_model *model, const struct ash_exec *exec, int32_t a, int32_t b);
+
 /* dx from dy; grads (NULL: none wanted) gets the weight's and bias's gradients added at their offsets. */
 void ash_linear_backward(const struct ash_model *model, struct ash_exec *exec, int32_t weight, int32_t bias,
                          const struct ash_linear_io *io, float *grads);

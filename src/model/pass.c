@@ -263,7 +263,12 @@ int ash_pass_infer(struct ash_pass *pass, const struct ash_batch *batch, struct 
     }
     if (wanted_count == 0) return 0;
     pass->rows = wanted_count;
+    if (ash_pass_fuses_norm(pass)) {
+        ash_head_logits(pass, pass->scratch.residual, pass->model->top.param[ASH_ROLE_FINAL_NORM], wanted_count,
+                        logits_out);
+        return 0;
+    }
     final_norm(pass, pass->scratch.residual);
-    ash_head_logits(pass, pass->final_norm.out, wanted_count, logits_out);
+    ash_head_logits(pass, pass->final_norm.out, ASH_NO_PARAM, wanted_count, logits_out);
     return 0;
 }

@@ -117,10 +117,16 @@ void ash_norm_block_forward(struct ash_pass *pass, int32_t weight, int32_t bias,
 void ash_norm_block_backward(struct ash_pass *pass, int32_t weight, int32_t bias, const float *x,
                              const struct ash_norm_acts *acts, const float *dnorm, bool add, float *dx, float *grads);
 
+/* Does the product behind a norm do the norm too? Then the normed rows exist nowhere. */
+bool ash_pass_fuses_norm(const struct ash_pass *pass);
+/* behind = before + the group's one product (its place is set here). Training keeps both, so the sum goes a longer way;
+ * without a backward pass they are the same rows. */
+void ash_stream_add(struct ash_pass *pass, struct ash_linear_group *group, const float *before, float *behind);
+
 void ash_attn_block_forward(struct ash_pass *pass, size_t layer, const float *in, float *mid);
 void ash_attn_block_backward(struct ash_pass *pass, size_t layer, float *grads);
 /* The two kinds of attention: from the normed stream to q, k, v and back. */
-void ash_attn_grouped_forward(struct ash_pass *pass, size_t layer);
+void ash_attn_grouped_forward(struct ash_pass *pass, size_t layer, const float *x, int32_t norm); /* norm: as in a group */
 void ash_attn_grouped_backward(struct ash_pass *pass, size_t layer, float *grads);
 void ash_attn_latent_forward(struct ash_pass *pass, size_t layer);
 void ash_attn_latent_backward(struct ash_pass *pass, size_t layer, float *grads);
@@ -148,8 +154,8 @@ void ash_moe_backward(struct ash_pass *pass, size_t layer, const float *x, const
 
 /* Losses of all rows; with grads, the gradient of scale * sum goes to scratch.dnorm and the head's weights. */
 void ash_head_loss(struct ash_pass *pass, float scale, float *grads);
-/* logits_out [count, vocab] of normed rows x. */
-void ash_head_logits(struct ash_pass *pass, const float *x, size_t count, float *logits_out);
+/* logits_out [count, vocab] of rows x, which are normed already or go through norm first (as in a group). */
+void ash_head_logits(struct ash_pass *pass, const float *x, int32_t norm, size_t count, float *logits_out);
 
 /* ---- cache.c ----------------------------------------------------------------------------------------------------- */
 

@@ -274,6 +274,4 @@ static void column_sum(struct ash_exec *exec, const float *x, size_t stride, siz
     ash_workers_run(exec->workers, (cols + SUM_COLS - 1) / SUM_COLS, 1, column_sum_units, &op);
 }
 
-static const struct ash_matrix_ops vec_matrix = {.gemm = gemm, .quant_gemm = VEC_QUANT_GEMM, .project = ash_ref_project, .column_sum = column_sum};
-
 #endif

@@ -74,7 +74,6 @@ static void project_rows(struct ash_exec *exec, const struct ash_project_args *a
 void ash_ref_project(struct ash_exec *exec, const struct ash_project_args *args)
 {
     size_t wide = 0, rows_max = args->M < PROJECT_ROWS ? args->M : PROJECT_ROWS;
-    struct ash_buffer buffer = {0};
     float *normed, *sums;
 
     ash_assert(args->out_count >= 1 && args->out_count <= ASH_PROJECT_OUTS_MAX);
@@ -82,9 +81,7 @@ void ash_ref_project(struct ash_exec *exec, const struct ash_project_args *args)
     if (args->M == 0) return;
     for (size_t i = 0; i < args->out_count; i++)
         if (args->outs[i].w.N > wide) wide = args->outs[i].w.N;
-    ash_assert(ash_buffer_init(&buffer, exec->memory, rows_max * (args->K + 2 * wide) * sizeof(float) + 1, "project",
-                               NULL) == 0);
-    normed = buffer.data;
+    normed = ash_exec_shared(exec, rows_max * (args->K + 2 * wide) * sizeof(float));
     sums = normed + rows_max * args->K;
     for (size_t first = 0; first < args->M; first += rows_max) {
         size_t rows = args->M - first < rows_max ? args->M - first : rows_max;
@@ -103,5 +100,4 @@ void ash_ref_project(struct ash_exec *exec, const struct ash_project_args *args)
         project_rows(exec, args, args->norm != NULL ? normed : x, args->norm != NULL ? args->K : args->x_stride, first,
                      rows, sums);
     }
-    ash_buffer_fini(&buffer);
 }

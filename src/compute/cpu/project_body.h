@@ -1,0 +1,145 @@
+/* project_body - products that share their input, with what stands before and behind them. Include after matrix_body.h,
+ * norm_body.h and point_body.h. Many rows: the table's own product, over columns enough to keep the sums near, and one
+ * pass over the sums. */
+#ifndef ASH_COMPUTE_PROJECT_BODY_H
+#define ASH_COMPUTE_PROJECT_BODY_H
+
+#define PROJECT_SUMS ((size_t)2 << 20) /* sums at once, which wait for what stands behind a product */
+#define PROJECT_COLS 96                /* columns of such a block are a multiple of this: whole tiles of any product */
+#define PROJECT_MIN_ROWS 1
+
+/* What stands behind a product: y = y + sums, or y = silu(y) * sums. */
+struct project_end {
+    bool swiglu;
+    float *y;
+    const float *sums;
+    size_t y_stride, cols;
+};
+
+static void project_end_rows(void *ctx, size_t begin, size_t end, int worker)
+{
+    const struct project_end *op = ctx;
+
+    for (size_t r = begin; r < end; r++) {
+        float *y = op->y + r * op->y_stride;
+        const float *sums = op->sums + r * op->cols;
+        struct act act = {.x = y, .up = sums, .out = y};
+
+        if (op->swiglu)
+            swiglu_forward_range(&act, 0, op->cols, worker);
+        else
+            add_row(y, sums, op->cols, y);
+    }
+}
+
+/* Columns [first, first + cols) of one product. */
+static void project_product(struct ash_exec *exec, const struct ash_project_args *args,
+                            const struct ash_project_out *out, const float *x, size_t x_stride, size_t first,
+                            size_t cols, float *y, size_t y_stride)
+{
+    struct ash_gemm_args gemm_args = {.M = args->M,
+                                      .N = cols,
+                                      .K = args->K,
+                                      .a = {x, ASH_F32, x_stride, 1},
+                                      .b = out->w.mat,
+                                      .c = y,
+                                      .c_stride = y_stride,
+                                      .bias = out->bias != NULL ? out->bias + first : NULL,
+                                      .round_bf16 = args->round_bf16};
+
+    gemm_args.b.data = pack_at(out->w.mat.data, out->w.mat.dtype, first * out->w.mat.col_stride);
+    exec->ops->matrix->gemm(exec, &gemm_args);
+}
+
+/* One product that something stands behind. */
+static void project_with_end(struct ash_exec *exec, const struct ash_project_args *args,
+                             const struct ash_project_out *out, const float *x, size_t x_stride, float *to,
+                             size_t to_stride, size_t block, float *sums)
+{
+    for (size_t first = 0; first < out->w.N; first += block) {
+        struct project_end end = {.swiglu = args->swiglu,
+                                  .y = to + first,
+                                  .sums = sums,
+                                  .y_stride = to_stride,
+                                  .cols = min_size(block, out->w.N - first)};
+
+        project_product(exec, args, out, x, x_stride, first, end.cols, sums, end.cols);
+        ash_workers_run(exec->workers, args->M, PROJECT_MIN_ROWS, project_end_rows, &end);
+    }
+}
+
+/* Columns whose sums fit. */
+static size_t project_block(const struct ash_project_args *args)
+{
+    size_t wide = 0, most = PROJECT_SUMS / args->M;
+
+    if (!args->residual && !args->swiglu) return 0;
+    for (size_t i = 0; i < args->out_count; i++)
+        if (args->outs[i].w.N > wide) wide = args->outs[i].w.N;
+    return wide == 0 ? 0 : block_size(wide, most > PROJECT_COLS ? most : PROJECT_COLS, PROJECT_COLS);
+}
+
+/* Is x written while other products still read it? */
+static bool project_in_place(const struct ash_project_args *args)
+{
+    for (size_t i = 0; i < args->out_count; i++)
+        if (args->residual && args->outs[i].y == args->x) return true;
+    return false;
+}
+
+/* x as the products read it, in copy. */
+static void project_input(struct ash_exec *exec, const struct ash_project_args *args, float *copy)
+{
+    struct ash_norm_args norm = {.rows = args->M,
+                                 .groups = 1,
+                                 .cols = args->K,
+                                 .x_stride = args->x_stride,
+                                 .y_stride = args->K,
+                                 .x = args->x,
+                                 .weight = args->norm,
+                                 .eps = args->norm_eps,
+                                 .y = copy};
+
+    if (args->norm != NULL)
+        rms_forward(exec, &norm);
+    else
+        copy_block(args->x, args->x_stride, copy, args->K, args->M, args->K);
+}
+
+static void project_many(struct ash_exec *exec, const struct ash_project_args *args)
+{
+    const struct ash_project_out *outs = args->outs;
+    bool copied = args->norm != NULL || project_in_place(args);
+    size_t block = project_block(args), room = copied ? args->M * args->K : 0;
+    float *copy = ash_exec_shared(exec, (room + args->M * block) * sizeof(float)), *sums = copy + room;
+    const float *x = copied ? copy : args->x;
+    size_t x_stride = copied ? args->K : args->x_stride;
+
+    if (copied) project_input(exec, args, copy);
+    if (args->swiglu) {
+        project_product(exec, args, &outs[0], x, x_stride, 0, outs[0].w.N, outs[0].y, outs[0].y_stride);
+        project_with_end(exec, args, &outs[1], x, x_stride, outs[0].y, outs[0].y_stride, block, sums);
+        return;
+    }
+    for (size_t i = 0; i < args->out_count; i++)
+        if (args->residual)
+            project_with_end(exec, args, &outs[i], x, x_stride, outs[i].y, outs[i].y_stride, block, sums);
+        else
+            project_product(exec, args, &outs[i], x, x_stride, 0, outs[i].w.N, outs[i].y, outs[i].y_stride);
+}
+
+static void project(struct ash_exec *exec, const struct ash_project_args *args)
+{
+    ash_assert(args->out_count >= 1 && args->out_count <= ASH_PROJECT_OUTS_MAX);
+    ash_assert(!args->swiglu || (args->out_count == 2 && !args->residual && args->outs[0].w.N == args->outs[1].w.N));
+    if (args->M == 0) return;
+    if (ash_dtype_block(args->outs[0].w.mat.dtype) > 1)
+        ash_ref_project(exec, args);
+    else
+        project_many(exec, args);
+}
+
+static const struct ash_matrix_ops vec_matrix = {
+    .gemm = gemm, .quant_gemm = VEC_QUANT_GEMM, .project = project, .column_sum = column_sum};
+
+#endif

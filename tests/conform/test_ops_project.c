@@ -1,0 +1,112 @@
+/* Products that share their input, with what stands before and behind them, on every backend: the bits of the separate
+ * ops, whatever is fused. */
+#include "conform/ops_harness.h"
+
+/* A weight [N, K] of dtype; stored the other way round too, as one family has them. */
+static struct ash_weight draw_weight(struct tape *tape, enum ash_dtype dtype, size_t N, size_t K, bool turned)
+{
+    struct ash_mat mat = {.dtype = dtype, .row_stride = turned ? N : 1, .col_stride = turned ? 1 : K};
+
+    mat.data = draw_dtype(tape, dtype, N * K, 0.3f);
+    return (struct ash_weight){.N = N, .mat = mat};
+}
+
+static void run_project(struct ash_exec *exec, struct tape *tape, size_t M, size_t N, size_t K)
+{
+    static const enum ash_dtype dtypes[] = {ASH_BF16, ASH_F32, ASH_F16};
+    struct ash_project_args args = {.M = M, .K = K, .x_stride = K + draw_below(tape, 5), .norm_eps = 1e-5f};
+    enum ash_dtype dtype = dtypes[draw_below(tape, ASH_COUNT(dtypes))];
+    bool turned = draw_below(tape, 4) == 0;
+    size_t kind = draw_below(tape, 3);
+
+    args.x = draw_floats(tape, M * args.x_stride + 1, 2.0f);
+    if (draw_bool(tape)) args.norm = draw_floats(tape, K, 1.0f);
+    args.round_bf16 = draw_bool(tape);
+    args.residual = kind == 0;
+    args.swiglu = kind == 1;
+    args.out_count = args.swiglu ? 2 : 1 + draw_below(tape, ASH_PROJECT_OUTS_MAX);
+    for (size_t i = 0; i < args.out_count; i++) {
+        size_t width = args.swiglu || i == 0 ? N : draw_size(tape, N);
+        struct ash_project_out *out = &args.outs[i];
+
+        out->w = draw_weight(tape, dtype, width, K, turned);
+        out->bias = draw_bool(tape) ? draw_floats(tape, width, 1.0f) : NULL;
+        out->y_stride = width + draw_below(tape, 5);
+        out->y = draw_floats(tape, M * out->y_stride, 1.0f);
+    }
+    exec->ops->matrix->project(exec, &args);
+    for (size_t i = 0; i < args.out_count; i++)
+        tape_words(tape, args.outs[i].y, M * args.outs[i].y_stride); /* the gaps too: nobody may write there */
+}
+
+static void scenario_few_rows(struct ash_exec *exec, struct tape *tape)
+{
+    run_project(exec, tape, draw_size(tape, 9), draw_size(tape, 129), draw_size(tape, 400));
+}
+
+static void scenario_one_row(struct ash_exec *exec, struct tape *tape)
+{
+    run_project(exec, tape, 1, draw_size(tape, 400), draw_size(tape, 400));
+}
+
+static void scenario_many_rows(struct ash_exec *exec, struct tape *tape)
+{
+    run_project(exec, tape, draw_size(tape, 129), draw_size(tape, 65), draw_size(tape, 65));
+}
+
+/* A residual on top of the rows that the products read. */
+static void scenario_in_place(struct ash_exec *exec, struct tape *tape)
+{
+    size_t M = draw_size(tape, 17), K = draw_size(tape, 65);
+    float *x = draw_floats(tape, M * K, 2.0f);
+    struct ash_project_args args = {.M = M,
+                                    .K = K,
+                                    .x = x,
+                                    .x_stride = K,
+                                    .norm_eps = 1e-5f,
+                                    .round_bf16 = draw_bool(tape),
+                                    .residual = true,
+                                    .out_count = 1};
+
+    if (draw_bool(tape)) args.norm = draw_floats(tape, K, 1.0f);
+    args.outs[0] = (struct ash_project_out){
+        .w = draw_weight(tape, draw_bool(tape) ? ASH_BF16 : ASH_F32, K, K, false), .y = x, .y_stride = K};
+    exec->ops->matrix->project(exec, &args);
+    tape_words(tape, x, M * K);
+}
+
+static void test_few_rows(void **state)
+{
+    (void)state;
+    check_scenario(scenario_few_rows, 120);
+}
+
+static void test_one_row(void **state)
+{
+    (void)state;
+    check_scenario(scenario_one_row, 80);
+}
+
+static void test_many_rows(void **state)
+{
+    (void)state;
+    check_scenario(scenario_many_rows, 40);
+}
+
+static void test_in_place(void **state)
+{
+    (void)state;
+    check_scenario(scenario_in_place, 40);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_few_rows),
+        cmocka_unit_test(test_one_row),
+        cmocka_unit_test(test_many_rows),
+        cmocka_unit_test(test_in_place),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
