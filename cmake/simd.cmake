@@ -18,6 +18,9 @@ foreach(isa portable neon avx2 avx512)
   set_source_files_properties(${CMAKE_SOURCE_DIR}/src/compute/cpu/ops_${isa}.c PROPERTIES COMPILE_OPTIONS "${ISA_ALL};${ISA_${isa}}")
 endforeach()
 
+# How every instruction set's products are cut.
+set_source_files_properties(${CMAKE_SOURCE_DIR}/src/compute/cpu/gemm_blocks.c PROPERTIES COMPILE_OPTIONS "${ISA_ALL}")
+
 # Products with quantised matrices: a kernel per instruction, src/compute/cpu/quant_<isa>.c, and their driver.
 set(QUANT_dot -march=armv8.2-a+dotprod)
 set(QUANT_i8mm -march=armv8.2-a+dotprod+i8mm)
@@ -37,9 +40,6 @@ endforeach()
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64|ARM64")
   # Every extension spelt out: compilers differ in what a version implies.
   set(ISA_bfmmla -march=armv8.4-a+bf16+i8mm+fp16+dotprod)
-  if(CMAKE_C_COMPILER_ID STREQUAL "GNU")
-    list(APPEND ISA_bfmmla -falign-loops=64) # the loop of a tile is slower by a tenth where it straddles cache lines
-  endif()
   set_source_files_properties(${CMAKE_SOURCE_DIR}/src/compute/cpu/gemm_bfmmla.c
     PROPERTIES COMPILE_OPTIONS "${ISA_ALL};${ISA_bfmmla}")
 endif()

@@ -11,19 +11,12 @@
 #include <string.h>
 #include "base/bf16.h"
 #include "base/dtype.h"
+#include "compute/cpu/gemm_blocks.h"
 
 #define GROUP 4          /* k of one instruction */
 #define PACK_TOGETHER 64 /* adjacent lines that are copied side by side: whole cache lines, few streams */
 #define INLINE static inline __attribute__((always_inline))
 #define UNROLL _Pragma("GCC unroll 16")
-
-/* A block of count lines of k_count elements: element k of line i is at data[i * line_stride + k * k_stride]. */
-struct pack {
-    const void *data;
-    enum ash_dtype dtype;
-    size_t line_stride, k_stride;
-    size_t count, k_count;
-};
 
 INLINE const void *pack_at(const void *data, enum ash_dtype dtype, size_t index)
 {
@@ -168,7 +161,7 @@ INLINE void pack_as(const struct pack *pack, enum ash_dtype dtype, uint16_t *out
 }
 
 /* Panels of width lines (even, at most PACK_TOGETHER), one after the other. */
-static void pack_block(const struct pack *pack, uint16_t *out, size_t width)
+static void pack_block(const struct pack *pack, void *out, size_t width)
 {
     if (pack->dtype == ASH_BF16)
         pack_as(pack, ASH_BF16, out, width);

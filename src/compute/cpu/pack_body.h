@@ -4,18 +4,9 @@
 #define ASH_COMPUTE_PACK_BODY_H
 
 #include "base/bf16.h"
+#include "compute/cpu/gemm_blocks.h"
 
 #define PACK_TOGETHER 64 /* adjacent lines that are copied side by side: whole cache lines, few streams */
-
-/* A block of count lines of k_count elements: element k of line i is at data[i * line_stride + k * k_stride]. For the
- * left operand of a product lines are rows, for the right one columns. */
-struct pack {
-    const void *data;
-    enum ash_dtype dtype;
-    bool round_bf16;
-    size_t line_stride, k_stride;
-    size_t count, k_count;
-};
 
 INLINE const void *pack_at(const void *data, enum ash_dtype dtype, size_t index)
 {
@@ -118,7 +109,7 @@ INLINE void pack_as(const struct pack *pack, enum ash_dtype dtype, bool round, f
 
 /* Panels of width lines, one after the other: element k of line i is out[(i / width * k_count + k) * width + i %
  * width]. The last panel is filled up with zeros. */
-static void pack_block(const struct pack *pack, float *out, size_t width)
+static void pack_block(const struct pack *pack, void *out, size_t width)
 {
     if (pack->dtype == ASH_BF16)
         pack_as(pack, ASH_BF16, false, out, width);

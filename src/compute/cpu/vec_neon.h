@@ -5,8 +5,10 @@
 #include <arm_neon.h>
 #include <stddef.h>
 #include <stdint.h>
+#include "compute/cpu/tile_fmla.h"
 
 #define VF_WIDTH 4
+#define VEC_TILE tile_fmla
 #define VEC_QUANT_GEMM ash_quant_gemm_neon /* quant_priv.h */
 
 typedef float32x4_t vf;

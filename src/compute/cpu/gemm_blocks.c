@@ -1,0 +1,253 @@
+/* Cutting matrix products into blocks, units and tiles: see gemm_blocks.h for the plan. */
+#include "compute/cpu/gemm_blocks.h"
+
+#include <string.h>
+#include "base/assert.h"
+
+#define SHARED_LINES 1024  /* at most, of the operand that all threads read: its block stays in L3 */
+#define UNIT_LINES 192     /* at most, of a unit: its panels stay in L2 */
+#define UNIT_LINES_MIN 48  /* fewer do not pay for the walk over the other operand */
+#define UNITS_PER_THREAD 4 /* if there are lines enough */
+#define CHUNK_ROWS 128     /* rows whose panels stay in L2 while a panel of columns stays in L1 */
+#define ADJACENT_LINES 96  /* lines beside each other that are packed together: whole cache lines */
+#define TILE_MAX 1024      /* sums of a tile */
+
+/* One operand. */
+struct side {
+    const struct ash_mat *mat;
+    size_t line_stride, k_stride;
+    size_t lines;    /* M or N */
+    size_t width;    /* lines of a panel */
+    size_t together; /* lines that are packed at once; whole panels */
+};
+
+/* A product and the block of it that is being worked on. */
+struct product {
+    struct ash_exec *exec;
+    const struct ash_gemm_args *args;
+    const struct gemm_kernel *kernel;
+    struct side rows, cols;
+    bool share_rows; /* the shared operand is the left one */
+    struct side *shared, *own;
+    size_t first, count; /* lines of the shared operand */
+    size_t k, k_count;   /* from k on */
+    size_t line_bytes;   /* of a packed line of this block */
+    size_t units;
+    size_t own_bytes; /* scratch of a unit */
+    unsigned char *shared_panels;
+};
+
+/* A part of c and the packed operands that it takes. */
+struct part {
+    size_t row, rows, col, cols;
+    unsigned char *left, *right;
+};
+
+static size_t max_size(size_t a, size_t b)
+{
+    return a > b ? a : b;
+}
+
+/* ---- packing ----------------------------------------------------------------------------------------------------- */
+
+/* Lines from line on, count of them, of the block's k. */
+static void pack_lines(const struct product *op, const struct side *side, size_t line, size_t count, void *out)
+{
+    size_t at = line * side->line_stride + op->k * side->k_stride;
+    struct pack lines = {.data = (const unsigned char *)side->mat->data + at * ash_dtype_bytes(side->mat->dtype),
+                         .dtype = side->mat->dtype,
+                         .round_bf16 = op->args->round_bf16,
+                         .line_stride = side->line_stride,
+                         .k_stride = side->k_stride,
+                         .count = count,
+                         .k_count = op->k_count};
+
+    op->kernel->pack(&lines, out, side->width);
+}
+
+static void pack_shared_units(void *ctx, size_t begin, size_t end, int worker)
+{
+    const struct product *op = ctx;
+    size_t step = op->shared->together;
+
+    (void)worker;
+    for (size_t i = begin * step; i < end * step && i < op->count; i += step)
+        pack_lines(op, op->shared, op->first + i, min_size(step, op->count - i), op->shared_panels + i * op->line_bytes);
+}
+
+/* ---- multiplying ------------------------------------------------------------------------------------------------- */
+
+/* One tile at the edge of c: the kernel works on a whole one elsewhere. */
+static void edge_tile(const struct product *op, const void *a, const void *b, bool add, float *c, size_t rows,
+                      size_t cols)
+{
+    const struct gemm_kernel *kernel = op->kernel;
+    float whole[TILE_MAX];
+
+    if (add) {
+        memset(whole, 0, kernel->tile_rows * kernel->tile_cols * sizeof(*whole));
+        copy_block(c, op->args->c_stride, whole, kernel->tile_cols, rows, cols);
+    }
+    kernel->tile(round_up(op->k_count, kernel->k_step), a, b, add, whole, kernel->tile_cols);
+    copy_block(whole, kernel->tile_cols, c, op->args->c_stride, rows, cols);
+}
+
+/* Have a tile of c near when its turn comes: c is larger than the caches. */
+static void fetch_tile(const struct gemm_kernel *kernel, const float *c, size_t c_stride)
+{
+    for (size_t r = 0; r < kernel->tile_rows; r++, c += c_stride) {
+        __builtin_prefetch(c, 1);
+        __builtin_prefetch(c + kernel->tile_cols - 1, 1);
+    }
+}
+
+/* A panel of columns, the part's from n on, against the panels of rows from r to end. */
+static void multiply_panel(const struct product *op, const struct part *part, size_t n, size_t r, size_t end)
+{
+    const struct gemm_kernel *kernel = op->kernel;
+    const unsigned char *right = part->right + n * op->line_bytes;
+    size_t k_count = round_up(op->k_count, kernel->k_step), stride = op->args->c_stride;
+    size_t cols = min_size(kernel->tile_cols, part->cols - n);
+    bool add = op->args->accumulate || op->k > 0;
+
+    for (; r < end; r += kernel->tile_rows) {
+        float *c = op->args->c + (part->row + r) * stride + part->col + n;
+        const unsigned char *left = part->left + r * op->line_bytes;
+
+        if (cols == kernel->tile_cols && r + 2 * kernel->tile_rows <= end)
+            fetch_tile(kernel, c + kernel->tile_rows * stride, stride);
+        if (cols == kernel->tile_cols && r + kernel->tile_rows <= end)
+            kernel->tile(k_count, left, right, add, c, stride);
+        else
+            edge_tile(op, left, right, add, c, min_size(kernel->tile_rows, end - r), cols);
+    }
+}
+
+static void add_bias(const struct product *op, const struct part *part, size_t r, size_t end)
+{
+    const float *bias = op->args->bias + part->col;
+
+    for (; r < end; r++) {
+        float *c = op->args->c + (part->row + r) * op->args->c_stride + part->col;
+
+        for (size_t n = 0; n < part->cols; n++)
+            c[n] = c[n] + bias[n];
+    }
+}
+
+/* Pack what of the unit's own lines up to line is not packed yet. */
+static void pack_own(const struct product *op, const struct part *part, size_t line, size_t *packed)
+{
+    const struct side *own = op->own;
+    size_t first = op->share_rows ? part->col : part->row, count = op->share_rows ? part->cols : part->rows;
+    unsigned char *panels = op->share_rows ? part->right : part->left;
+
+    for (; *packed < min_size(line, count); *packed += own->together)
+        pack_lines(op, own, first + *packed, min_size(own->together, count - *packed),
+                   panels + *packed * op->line_bytes);
+}
+
+static void multiply_part(const struct product *op, const struct part *part)
+{
+    bool last = op->k + op->k_count == op->args->K;
+    size_t packed = 0;
+
+    for (size_t r = 0; r < part->rows; r += CHUNK_ROWS) {
+        size_t end = min_size(r + CHUNK_ROWS, part->rows);
+
+        if (!op->share_rows) pack_own(op, part, end, &packed);
+        for (size_t n = 0; n < part->cols; n += op->cols.width) {
+            if (op->share_rows) pack_own(op, part, n + op->cols.width, &packed);
+            multiply_panel(op, part, n, r, end);
+        }
+        if (last && op->args->bias != NULL) add_bias(op, part, r, end);
+    }
+}
+
+static void multiply_units(void *ctx, size_t begin, size_t end, int worker)
+{
+    const struct product *op = ctx;
+    const struct side *own = op->own;
+    size_t panels = (own->lines + own->width - 1) / own->width;
+    unsigned char *own_panels = worker == 0 ? op->shared_panels - op->own_bytes
+                                            : ash_exec_scratch(op->exec, worker, op->own_bytes);
+
+    for (size_t unit = begin; unit < end; unit++) {
+        size_t first = unit * panels / op->units * own->width;
+        size_t count = min_size((unit + 1) * panels / op->units * own->width, own->lines) - first;
+        struct part part = op->share_rows
+                               ? (struct part){op->first, op->count, first, count, op->shared_panels, own_panels}
+                               : (struct part){first, count, op->first, op->count, own_panels, op->shared_panels};
+
+        multiply_part(op, &part);
+    }
+}
+
+/* ---- the product ------------------------------------------------------------------------------------------------- */
+
+static struct side side_of(const struct ash_mat *mat, size_t line_stride, size_t k_stride, size_t lines, size_t width)
+{
+    size_t panels = line_stride == 1 && width < ADJACENT_LINES ? ADJACENT_LINES / width : 1;
+
+    return (struct side){.mat = mat,
+                         .line_stride = line_stride,
+                         .k_stride = k_stride,
+                         .lines = lines,
+                         .width = width,
+                         .together = panels * width};
+}
+
+/* How many units: small enough for L2, enough of them for every thread, a fair share for each. */
+static size_t unit_count(const struct product *op)
+{
+    const struct side *own = op->own;
+    size_t threads = (size_t)ash_workers_count(op->exec->workers);
+    size_t panels = (own->lines + own->width - 1) / own->width;
+    size_t most = max_size(UNIT_LINES / own->width, 1), least = max_size(UNIT_LINES_MIN / own->width, 1);
+    size_t units = (panels + most - 1) / most;
+
+    if (threads == 1) return units;
+    units = max_size(units, min_size(threads * UNITS_PER_THREAD, panels / least));
+    return min_size(round_up(max_size(units, 1), threads), panels);
+}
+
+static void run_block(struct product *op)
+{
+    size_t k_padded = round_up(op->k_count, op->kernel->k_step);
+    size_t packs = (op->count + op->shared->together - 1) / op->shared->together;
+
+    op->line_bytes = k_padded * op->kernel->element_bytes;
+    ash_workers_run(op->exec->workers, packs, max_size(UNIT_LINES_MIN / op->shared->together, 1), pack_shared_units, op);
+    ash_workers_run(op->exec->workers, op->units, 1, multiply_units, op);
+}
+
+void ash_gemm_blocks(struct ash_exec *exec, const struct ash_gemm_args *args, const struct gemm_kernel *kernel)
+{
+    struct product op = {.exec = exec, .args = args, .kernel = kernel, .share_rows = args->M <= args->N};
+    size_t block_k = block_size(args->K, kernel->block_k, round_up(32, kernel->k_step)), lines, bytes;
+    unsigned char *scratch;
+
+    ash_assert(kernel->tile_rows * kernel->tile_cols <= TILE_MAX);
+    op.rows = side_of(&args->a, args->a.row_stride, args->a.col_stride, args->M, kernel->tile_rows);
+    op.cols = side_of(&args->b, args->b.col_stride, args->b.row_stride, args->N, kernel->tile_cols);
+    op.shared = op.share_rows ? &op.rows : &op.cols;
+    op.own = op.share_rows ? &op.cols : &op.rows;
+    op.units = unit_count(&op);
+    lines = block_size(op.shared->lines, SHARED_LINES, op.shared->together);
+    bytes = block_k * kernel->element_bytes;
+    op.own_bytes = round_up(
+        (((op.own->lines + op.own->width - 1) / op.own->width + op.units - 1) / op.units) * op.own->width * bytes +
+            GEMM_SLACK_BYTES,
+        64);
+    scratch = ash_exec_scratch(exec, 0, op.own_bytes + lines * bytes + GEMM_SLACK_BYTES);
+    op.shared_panels = scratch + op.own_bytes;
+    for (op.first = 0; op.first < op.shared->lines; op.first += lines) {
+        op.count = min_size(lines, op.shared->lines - op.first);
+        op.k = 0;
+        do {
+            op.k_count = min_size(block_k, args->K - op.k);
+            run_block(&op);
+            op.k += op.k_count;
+        } while (op.k < args->K);
+    }
+}

@@ -1,0 +1,65 @@
+/* gemm_blocks - how a matrix product is cut for caches and threads, the same for every instruction set; what multiplies
+ * is the kernel of one. Operands are copied ("packed") into panels of lines, in the order in which the kernel's tile
+ * reads them; a line is a row of the left operand or a column of the right one.
+ *
+ * k is cut into blocks, between which the sums wait in c, so every chain stays in order. Of one operand, the one with
+ * fewer lines, a block is packed by all threads together and read by all. The lines of the other are dealt out in
+ * units; the thread that has one packs it, panel by panel as it goes, and multiplies. So each element is packed once. */
+#ifndef ASH_COMPUTE_GEMM_BLOCKS_H
+#define ASH_COMPUTE_GEMM_BLOCKS_H
+
+#include <string.h>
+#include "compute/ops.h"
+
+#define GEMM_SLACK_BYTES 128 /* that a tile may read behind a panel */
+
+/* A block of count lines of k_count elements: element k of line i is at data[i * line_stride + k * k_stride]. */
+struct pack {
+    const void *data;
+    enum ash_dtype dtype;
+    bool round_bf16; /* elements are rounded to bf16 */
+    size_t line_stride, k_stride;
+    size_t count, k_count;
+};
+
+struct gemm_kernel {
+    size_t tile_rows, tile_cols;
+    size_t k_step;        /* k of one instruction: panels are filled up with zeros to whole steps */
+    size_t element_bytes; /* of a packed element */
+    size_t block_k;       /* at most; whole steps. A panel of so many k and a c tile leave room in L1 for another panel. */
+    /* Write panels of width lines, one after the other; the last is filled up with zeros. */
+    void (*pack)(const struct pack *lines, void *out, size_t width);
+    /* c[tile_rows, tile_cols] = a b, or += where add, over k_count (whole steps) of one panel each. */
+    void (*tile)(size_t k_count, const void *a, const void *b, bool add, float *c, size_t c_stride);
+};
+
+/* The product of args (M, N > 0), which kernel multiplies. Runs on the workers of exec. */
+void ash_gemm_blocks(struct ash_exec *exec, const struct ash_gemm_args *args, const struct gemm_kernel *kernel);
+
+static inline size_t min_size(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+static inline size_t round_up(size_t count, size_t step)
+{
+    return (count + step - 1) / step * step;
+}
+
+/* count cut into as few equal blocks as max allows, each a multiple of step (for a count of 0, one step). */
+static inline size_t block_size(size_t count, size_t max, size_t step)
+{
+    size_t blocks = (count + max - 1) / max;
+
+    return blocks == 0 ? step : round_up((count + blocks - 1) / blocks, step);
+}
+
+/* Copy rows x cols floats between blocks of different strides. */
+static inline void copy_block(const float *from, size_t from_stride, float *to, size_t to_stride, size_t rows,
+                              size_t cols)
+{
+    for (size_t r = 0; r < rows; r++)
+        memcpy(to + r * to_stride, from + r * from_stride, cols * sizeof(*to));
+}
+
+#endif
