@@ -24,10 +24,11 @@ set_source_files_properties(${CMAKE_SOURCE_DIR}/src/compute/cpu/gemm_blocks.c PR
 # Products with quantised matrices: a kernel per instruction, src/compute/cpu/quant_<isa>.c, and their driver.
 set(QUANT_dot -march=armv8.2-a+dotprod)
 set(QUANT_i8mm -march=armv8.2-a+dotprod+i8mm)
+set(QUANT_panel_i8mm -march=armv8.2-a+dotprod+i8mm+fp16)
 set(QUANT_avx2 ${ISA_avx2})
 set(QUANT_KERNELS)
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64")
-  set(QUANT_KERNELS dot i8mm)
+  set(QUANT_KERNELS dot i8mm panel_i8mm)
 elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   set(QUANT_KERNELS avx2)
 endif()

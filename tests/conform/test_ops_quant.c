@@ -71,6 +71,120 @@ static void scenario_many_rows(struct ash_exec *exec, struct tape *tape)
     run_quant(exec, tape, draw_size(tape, 193), draw_size(tape, 65), 1 + draw_below(tape, 5));
 }
 
+/* ---- projections ---------------------------------------------------------------------------------------------------
+ */
+
+#define PACK_PIECE (2 * ASH_PACK_ROWS) /* rows packed by one call, where packing piece by piece is tried */
+
+/* The weight as the backend wants it, or as it is (a reference packs nothing). */
+static struct ash_weight weight_for(struct ash_exec *exec, struct tape *tape, struct ash_weight w, size_t K,
+                                    bool pieces)
+{
+    const struct ash_matrix_ops *matrix = exec->ops->matrix;
+    size_t bytes = matrix->packed_bytes != NULL ? matrix->packed_bytes(w.mat.dtype, w.N, K) : 0, step;
+    struct ash_weight packed = {.N = w.N, .mat.dtype = w.mat.dtype, .packed = true};
+    uint8_t *data;
+
+    if (bytes == 0) return w;
+    assert_true(bytes >= ash_dtype_size(w.mat.dtype, w.N * K));
+    data = tape_alloc(tape, bytes + ASH_MEMORY_ALIGN);
+    data += ASH_MEMORY_ALIGN - (uintptr_t)data % ASH_MEMORY_ALIGN;
+    step = pieces ? PACK_PIECE : w.N;
+    for (size_t first = 0; first < w.N; first += step)
+        matrix->pack(exec, &w, K, first, w.N - first < step ? w.N - first : step, data);
+    packed.mat.data = data;
+    return packed;
+}
+
+/* Scales that make sums vanish, overflow or mean nothing. */
+static void spoil_scales(struct tape *tape, uint8_t *w, enum ash_dtype dtype, size_t count)
+{
+    static const uint16_t odd[] = {0x0000, 0x8000, 0x0001, 0x83ff, 0x7bff, 0xfbff, 0x7c00, 0x7e00};
+
+    for (size_t i = 0; i < count; i += ASH_QUANT_BLOCK, w += ash_dtype_bytes(dtype))
+        if (draw_below(tape, 16) == 0) memcpy(w, &odd[draw_below(tape, ASH_COUNT(odd))], sizeof(odd[0]));
+}
+
+static void spoil_row(struct tape *tape, float *x, size_t cols)
+{
+    static const float odd[] = {INFINITY, -INFINITY, NAN, 1e38f, 1e-38f, 1e-45f, -0.0f};
+    float size = draw_below(tape, 3) == 0 ? 1e-36f : draw_below(tape, 3) == 0 ? 1e33f : 1.0f;
+
+    for (size_t i = 0; i < cols; i++)
+        x[i] *= size;
+    if (draw_below(tape, 4) == 0) x[draw_below(tape, cols)] = odd[draw_below(tape, ASH_COUNT(odd))];
+}
+
+enum { PLAIN, RESIDUAL, SWIGLU, IN_PLACE, PROJECT_KINDS };
+
+static void run_project(struct ash_exec *exec, struct tape *tape, size_t M, size_t N, size_t blocks, bool wild)
+{
+    size_t kind = draw_below(tape, PROJECT_KINDS);
+    struct ash_project_args args = {.M = M, .K = blocks * ASH_QUANT_BLOCK, .norm_eps = 1e-5f};
+    enum ash_dtype dtype = draw_bool(tape) ? ASH_Q8_0 : ASH_Q4_0;
+    bool pack_it = draw_below(tape, 8) != 0, pieces = draw_bool(tape);
+    float *x;
+
+    args.x_stride = args.K + draw_below(tape, 5);
+    args.x = x = draw_floats(tape, M * args.x_stride + 1, 3.0f);
+    spoil(tape, x, M * args.x_stride);
+    for (size_t m = 0; wild && m < M; m++)
+        spoil_row(tape, x + m * args.x_stride, args.K);
+    args.norm = draw_bool(tape) ? draw_floats(tape, args.K, 1.0f) : NULL;
+    args.residual = kind == RESIDUAL || kind == IN_PLACE;
+    args.swiglu = kind == SWIGLU;
+    args.out_count = kind == SWIGLU ? 2 : kind == IN_PLACE ? 1 : 1 + draw_below(tape, ASH_PROJECT_OUTS_MAX);
+    if (kind == IN_PLACE) N = args.K;
+    for (size_t i = 0; i < args.out_count; i++) {
+        struct ash_project_out *out = &args.outs[i];
+        size_t rows = i > 0 && kind != SWIGLU ? draw_size(tape, 49) : N;
+        uint8_t *w = draw_blocks(tape, dtype, rows * args.K);
+
+        if (wild) spoil_scales(tape, w, dtype, rows * args.K);
+        out->w = (struct ash_weight){.N = rows, .mat = {.data = w, .dtype = dtype}};
+        if (pack_it) out->w = weight_for(exec, tape, out->w, args.K, pieces);
+        out->bias = draw_bool(tape) ? draw_floats(tape, rows, 1.0f) : NULL;
+        out->y_stride = rows + draw_below(tape, 5);
+        out->y = draw_floats(tape, M * out->y_stride, 1.0f);
+        if (kind == IN_PLACE) {
+            out->y = x;
+            out->y_stride = args.x_stride;
+        }
+    }
+    exec->ops->matrix->project(exec, &args);
+    for (size_t i = 0; i < (args.swiglu ? 1 : args.out_count); i++)
+        tape_words(tape, args.outs[i].y, (M - 1) * args.outs[i].y_stride + args.outs[i].w.N);
+}
+
+static void scenario_project_few(struct ash_exec *exec, struct tape *tape)
+{
+    static const size_t blocks[] = {1, 3, 64};
+    size_t M = 1 + draw_below(tape, 17), N = draw_size(tape, 65), count = blocks[draw_below(tape, ASH_COUNT(blocks))];
+
+    run_project(exec, tape, M, count == 64 ? 1 + draw_below(tape, 24) : N, count, false);
+}
+
+static void scenario_project_one(struct ash_exec *exec, struct tape *tape)
+{
+    run_project(exec, tape, 1, draw_size(tape, 400), 1 + draw_below(tape, 8), false);
+}
+
+/* More rows than are quantised together, more k than a block of it. */
+static void scenario_project_many(struct ash_exec *exec, struct tape *tape)
+{
+    if (draw_bool(tape))
+        run_project(exec, tape, 380 + draw_below(tape, 20), draw_size(tape, 25), 1 + draw_below(tape, 3), false);
+    else
+        run_project(exec, tape, 9 + draw_below(tape, 40), draw_size(tape, 129), 30 + draw_below(tape, 6), false);
+}
+
+static void scenario_project_wild(struct ash_exec *exec, struct tape *tape)
+{
+    size_t M = 1 + draw_below(tape, 17), N = draw_size(tape, 65);
+
+    run_project(exec, tape, M, N, 1 + draw_below(tape, 4), true);
+}
+
 static void scenario_gather(struct ash_exec *exec, struct tape *tape)
 {
     enum ash_dtype dtype = draw_bool(tape) ? ASH_Q8_0 : ASH_Q4_0;
@@ -88,6 +202,15 @@ static void test_quant_gemm(void **state)
     check_scenario(scenario_small, 300);
     check_scenario(scenario_one_row, 60);
     check_scenario(scenario_many_rows, 40);
+}
+
+static void test_project(void **state)
+{
+    (void)state;
+    check_scenario(scenario_project_few, 120);
+    check_scenario(scenario_project_one, 80);
+    check_scenario(scenario_project_many, 16);
+    check_scenario(scenario_project_wild, 200);
 }
 
 static void test_gather(void **state)
@@ -199,8 +322,8 @@ static void test_not_finite(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_quant_gemm), cmocka_unit_test(test_gather),     cmocka_unit_test(test_layout),
-        cmocka_unit_test(test_rows_alone), cmocka_unit_test(test_not_finite),
+        cmocka_unit_test(test_quant_gemm), cmocka_unit_test(test_project),    cmocka_unit_test(test_gather),
+        cmocka_unit_test(test_layout),     cmocka_unit_test(test_rows_alone), cmocka_unit_test(test_not_finite),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

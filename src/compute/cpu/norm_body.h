@@ -78,6 +78,14 @@ static void norm_forward_row(const float *x, const float *weight, const float *b
     if (c < cols) norm_step(x + c, weight + c, bias != NULL ? bias + c : NULL, row, y + c, cols - c);
 }
 
+/* One row of RMS norm. */
+static void rms_row(const float *x, const float *weight, float eps, float *y, size_t cols)
+{
+    float rstd = 1.0f / sqrtf(norm_squares(x, cols, 0.0f) / (float)cols + eps);
+
+    norm_forward_row(x, weight, NULL, (struct norm_row){wide_set(0.0f), wide_set(rstd)}, y, cols);
+}
+
 static void norm_forward_rows(void *ctx, size_t begin, size_t end, int worker)
 {
     const struct norm *op = ctx;

@@ -12,6 +12,7 @@
 #include "compute/cpu/matrix_body.h"
 #include "compute/cpu/norm_body.h"
 #include "compute/cpu/point_body.h"
+#include "compute/cpu/quant_body.h"
 #include "compute/cpu/project_body.h"
 #include "compute/cpu/row_body.h"
 #include "compute/cpu/chain_body.h"

@@ -15,8 +15,12 @@ static void gemm_bf16(struct ash_exec *exec, const struct ash_gemm_args *args)
         gemm(exec, args);
 }
 
-static const struct ash_matrix_ops bf16_matrix = {
-    .gemm = gemm_bf16, .quant_gemm = VEC_QUANT_GEMM, .project = project, .column_sum = column_sum};
+static const struct ash_matrix_ops bf16_matrix = {.gemm = gemm_bf16,
+                                                  .quant_gemm = VEC_QUANT_GEMM,
+                                                  .project = project,
+                                                  .packed_bytes = packed_bytes,
+                                                  .pack = pack,
+                                                  .column_sum = column_sum};
 
 const struct ash_ops ash_ops_neon_bf16 = VEC_OPS("neon-bf16", &ash_ops_ref_bfmmla, &bf16_matrix);
 

@@ -133,13 +133,32 @@ static void project(struct ash_exec *exec, const struct ash_project_args *args)
     ash_assert(args->out_count >= 1 && args->out_count <= ASH_PROJECT_OUTS_MAX);
     ash_assert(!args->swiglu || (args->out_count == 2 && !args->residual && args->outs[0].w.N == args->outs[1].w.N));
     if (args->M == 0) return;
-    if (ash_dtype_block(args->outs[0].w.mat.dtype) > 1)
+    if (args->outs[0].w.packed)
+        quant_project(exec, args);
+    else if (ash_dtype_block(args->outs[0].w.mat.dtype) > 1)
         ash_ref_project(exec, args);
     else
         project_many(exec, args);
 }
 
-static const struct ash_matrix_ops vec_matrix = {
-    .gemm = gemm, .quant_gemm = VEC_QUANT_GEMM, .project = project, .column_sum = column_sum};
+static size_t packed_bytes(enum ash_dtype dtype, size_t N, size_t K)
+{
+    const struct ash_quant_panels *panels = VEC_QUANT_PANELS();
+
+    if (ash_dtype_block(dtype) == 1 || panels == NULL) return 0;
+    return ash_quant_packed_bytes(panels->layout, dtype, N, K);
+}
+
+static void pack(struct ash_exec *exec, const struct ash_weight *w, size_t K, size_t first, size_t count, void *packed)
+{
+    ash_quant_pack(exec, VEC_QUANT_PANELS()->layout, w, K, first, count, packed);
+}
+
+static const struct ash_matrix_ops vec_matrix = {.gemm = gemm,
+                                                 .quant_gemm = VEC_QUANT_GEMM,
+                                                 .project = project,
+                                                 .packed_bytes = packed_bytes,
+                                                 .pack = pack,
+                                                 .column_sum = column_sum};
 
 #endif

@@ -3,6 +3,7 @@
 #include "compute/cpu/quant_priv.h"
 
 #include "base/assert.h"
+#include "compute/cpu/quant_pack.h"
 #include "compute/quant.h"
 #include "infra/cpu.h"
 
@@ -140,6 +141,11 @@ void ash_quant_gemm_plain(struct ash_exec *exec, const struct ash_quant_args *ar
 }
 
 #if defined(__aarch64__)
+const struct ash_quant_panels *ash_quant_panels_neon(void)
+{
+    return ash_cpu_get()->i8mm ? &ash_quant_panels_i8mm : NULL;
+}
+
 void ash_quant_gemm_neon(struct ash_exec *exec, const struct ash_quant_args *args)
 {
     const struct ash_cpu *cpu = ash_cpu_get();

@@ -47,9 +47,17 @@ static inline void ash_quant_end(const struct ash_quant_args *args, size_t m, si
         y[i] = args->bias != NULL ? sums[i] + args->bias[n + i] : sums[i];
 }
 
+/* The kernels of packed weights that a backend uses here (quant_pack.h), or NULL: then weights stay as they are. */
+struct ash_quant_panels;
+static inline const struct ash_quant_panels *ash_quant_panels_none(void)
+{
+    return NULL;
+}
+
 /* ash_matrix_ops.quant_gemm of the backends: plain C, and the best that this processor has. */
 void ash_quant_gemm_plain(struct ash_exec *exec, const struct ash_quant_args *args);
 #if defined(__aarch64__)
+const struct ash_quant_panels *ash_quant_panels_neon(void);
 void ash_quant_gemm_neon(struct ash_exec *exec, const struct ash_quant_args *args);
 void ash_quant_kernel_dot(const struct ash_quant_args *args, const struct ash_quant_rows *x, size_t begin,
                           size_t end); /* SDOT */

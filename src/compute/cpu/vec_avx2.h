@@ -10,6 +10,7 @@
 
 #define VF_WIDTH 8
 #define VEC_QUANT_GEMM ash_quant_gemm_avx2 /* quant_priv.h */
+#define VEC_QUANT_PANELS ash_quant_panels_none
 
 typedef __m256 vf;
 typedef __m256i vu;

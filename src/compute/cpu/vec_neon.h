@@ -10,6 +10,7 @@
 #define VF_WIDTH 4
 #define VEC_TILE tile_fmla
 #define VEC_QUANT_GEMM ash_quant_gemm_neon /* quant_priv.h */
+#define VEC_QUANT_PANELS ash_quant_panels_neon
 
 typedef float32x4_t vf;
 typedef uint32x4_t vu;

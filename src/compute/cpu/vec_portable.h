@@ -15,6 +15,7 @@
 #endif
 
 #define VEC_QUANT_GEMM ash_quant_gemm_plain /* quant_priv.h */
+#define VEC_QUANT_PANELS ash_quant_panels_none
 
 typedef float vf __attribute__((vector_size(VF_WIDTH * 4)));
 typedef uint32_t vu __attribute__((vector_size(VF_WIDTH * 4)));

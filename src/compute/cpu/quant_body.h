@@ -1,0 +1,385 @@
+/* quant_body - fused products with packed quantised weights of one instruction set: what stands before the kernels of
+ * quant_pack.h (norm, quantising) and behind them (bias, residual, SwiGLU). Include after norm_body.h and point_body.h.
+ *
+ * A few rows of x: one parallel loop, in which each thread prepares x for itself. Many rows: x is prepared once, in
+ * parallel; then units of panels go through k in blocks, so that a group of panels and a tile of x stay in the first
+ * cache, all rows of x in the second. */
+#ifndef ASH_COMPUTE_QUANT_BODY_H
+#define ASH_COMPUTE_QUANT_BODY_H
+
+#include "base/assert.h"
+#include "compute/cpu/quant_pack.h"
+
+#define QUANT_FEW_ROWS 8    /* up to so many, x is quickly prepared */
+#define QUANT_MANY_ROWS 384 /* of x, in the second cache */
+#define QUANT_K_BLOCKS 32   /* of a panel and of x, in the first cache */
+#define QUANT_UNIT_PANELS 8
+#define QUANT_UNITS_PER_THREAD 4
+#define QUANT_GROUP ASH_QUANT_PANEL_GROUP
+#define QUANT_GROUP_COLS (QUANT_GROUP * ASH_QUANT_PANEL_ROWS_MAX)
+
+struct quant_project {
+    struct ash_exec *exec;
+    const struct ash_project_args *args;
+    const struct ash_quant_panels *kernels;
+    enum ash_dtype dtype;
+    size_t blocks, panel_rows, panel_bytes;
+    size_t first, rows, strips; /* of x, in this round */
+    size_t k_blocks;            /* of x and of panels that are used together; the last ones may be fewer */
+    size_t unit_panels;         /* with SwiGLU half of them gate, half up */
+    size_t x_bytes;             /* of prepared x, and of it and a thread's own memory */
+    uint8_t *shared; /* prepared x, and then the first thread's own memory; NULL: every thread prepares its own */
+    bool ready[ASH_WORKERS_MAX];
+};
+
+static size_t quant_min(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+static size_t quant_align(size_t bytes)
+{
+    return (bytes + ASH_MEMORY_ALIGN - 1) / ASH_MEMORY_ALIGN * ASH_MEMORY_ALIGN;
+}
+
+/* ---- x ----------------------------------------------------------------------------------------------------------- */
+
+/* Row m of x, normed into `normed` where asked. */
+static const float *quant_row(const struct quant_project *op, size_t m, float *normed)
+{
+    const struct ash_project_args *args = op->args;
+    const float *x = args->x + m * args->x_stride;
+
+    if (args->norm == NULL) return x;
+    rms_row(x, args->norm, args->norm_eps, normed, args->K);
+    return normed;
+}
+
+/* Where the tile that holds `strip` begins, for the k-blocks from `block` on: k, then tiles, then blocks. */
+static uint8_t *quant_tile_at(const struct quant_project *op, uint8_t *x, size_t strip, size_t block)
+{
+    size_t tile = strip / op->kernels->tile_strips * op->kernels->tile_strips;
+    size_t blocks = quant_min(op->k_blocks, op->blocks - block);
+
+    return x + (block * op->strips + tile * blocks) * op->kernels->strip_bytes;
+}
+
+/* Strips of the tile that holds `strip`. */
+static size_t quant_tile_strips(const struct quant_project *op, size_t strip)
+{
+    size_t tile = strip / op->kernels->tile_strips * op->kernels->tile_strips;
+
+    return quant_min(op->kernels->tile_strips, op->strips - tile);
+}
+
+/* normed has room for the rows of a strip. */
+static void quant_prepare_strip(const struct quant_project *op, size_t strip, float *normed, uint8_t *x)
+{
+    const struct ash_quant_panels *kernels = op->kernels;
+    const float *rows[2] = {NULL};
+    size_t first = strip * kernels->strip_rows;
+
+    for (size_t i = 0; i < kernels->strip_rows && first + i < op->rows; i++)
+        rows[i] = quant_row(op, op->first + first + i, normed + i * op->args->K);
+    for (size_t block = 0; block < op->blocks; block += op->k_blocks) {
+        kernels->quantise(rows, quant_min(op->k_blocks, op->blocks - block), strip % kernels->tile_strips,
+                          quant_tile_strips(op, strip), quant_tile_at(op, x, strip, block));
+        for (size_t i = 0; i < kernels->strip_rows; i++)
+            if (rows[i] != NULL) rows[i] += op->k_blocks * ASH_QUANT_BLOCK;
+    }
+}
+
+/* All of x, by one thread. */
+static void quant_prepare(const struct quant_project *op, float *normed, uint8_t *x)
+{
+    if (op->rows == 1) {
+        op->kernels->quantise_one(op->dtype, quant_row(op, op->first, normed), op->blocks, x);
+        return;
+    }
+    for (size_t strip = 0; strip < op->strips; strip++)
+        quant_prepare_strip(op, strip, normed, x);
+}
+
+/* ---- units ------------------------------------------------------------------------------------------------------- */
+
+/* Rows n ... n + count - 1 of the weights of an out (with SwiGLU: of both). */
+struct quant_unit {
+    const struct ash_project_out *out;
+    size_t n, count;
+    size_t sides; /* 2 with SwiGLU */
+};
+
+/* Rows of one side of a unit. */
+static size_t quant_unit_rows(const struct quant_project *op)
+{
+    return (op->args->swiglu ? op->unit_panels / 2 : op->unit_panels) * op->panel_rows;
+}
+
+static size_t quant_out_units(const struct quant_project *op, size_t out)
+{
+    size_t rows = quant_unit_rows(op);
+
+    return (op->args->outs[out].w.N + rows - 1) / rows;
+}
+
+static size_t quant_unit_count(const struct quant_project *op)
+{
+    size_t count = 0;
+
+    for (size_t out = 0; out < (op->args->swiglu ? 1 : op->args->out_count); out++)
+        count += quant_out_units(op, out);
+    return count;
+}
+
+static struct quant_unit quant_unit_at(const struct quant_project *op, size_t unit)
+{
+    size_t out = 0, rows = quant_unit_rows(op);
+    struct quant_unit at = {.sides = op->args->swiglu ? 2 : 1};
+
+    while (unit >= quant_out_units(op, out))
+        unit -= quant_out_units(op, out++);
+    at.out = &op->args->outs[out];
+    at.n = unit * rows;
+    at.count = quant_min(rows, at.out->w.N - at.n);
+    return at;
+}
+
+/* The panels of a unit, first those of the first side. Returns how many a side has. */
+static size_t quant_unit_panels(const struct quant_project *op, const struct quant_unit *unit, const uint8_t **panels)
+{
+    size_t count = (unit->count + op->panel_rows - 1) / op->panel_rows;
+
+    for (size_t side = 0; side < unit->sides; side++)
+        for (size_t i = 0; i < count; i++)
+            panels[side * count + i] =
+                (const uint8_t *)unit->out[side].w.mat.data + (unit->n / op->panel_rows + i) * op->panel_bytes;
+    return count;
+}
+
+/* What comes behind the product of row m: sums are the unit's, a side after `side_cols` others. */
+static void quant_finish(const struct quant_project *op, const struct quant_unit *unit, size_t m, float *sums,
+                         size_t side_cols)
+{
+    const struct ash_project_out *out = unit->out;
+    float *y = out->y + (op->first + m) * out->y_stride + unit->n;
+
+    for (size_t side = 0; side < unit->sides; side++)
+        if (out[side].bias != NULL)
+            add_row(sums + side * side_cols, out[side].bias + unit->n, unit->count, sums + side * side_cols);
+    if (op->args->swiglu) {
+        struct act act = {.x = sums, .up = sums + side_cols, .out = y};
+
+        swiglu_forward_range(&act, 0, unit->count, 0);
+    } else if (op->args->residual) {
+        add_row(y, sums, unit->count, y);
+    } else {
+        memcpy(y, sums, unit->count * sizeof(*y));
+    }
+}
+
+/* ---- a few rows -------------------------------------------------------------------------------------------------- */
+
+static void quant_few_tiles(const struct quant_project *op, const uint8_t *const *panels, size_t count, uint8_t *x,
+                            float *sums)
+{
+    const struct ash_quant_panels *kernels = op->kernels;
+    size_t tile_rows = kernels->tile_strips * kernels->strip_rows;
+
+    for (size_t i = 0; i < count; i++)
+        for (size_t strip = 0; strip < op->strips; strip += kernels->tile_strips) {
+            float tile[QUANT_FEW_ROWS * 2 * ASH_QUANT_PANEL_ROWS_MAX] = {0};
+            size_t row = strip * kernels->strip_rows;
+
+            kernels->tile(op->dtype, false, panels[i], quant_tile_at(op, x, strip, 0), quant_tile_strips(op, strip),
+                          op->blocks, tile);
+            kernels->untile(tile, quant_min(tile_rows, op->rows - row),
+                            sums + row * QUANT_GROUP_COLS + i * op->panel_rows, QUANT_GROUP_COLS);
+        }
+}
+
+static void quant_few_units(void *ctx, size_t begin, size_t end, int worker)
+{
+    struct quant_project *op = ctx;
+    uint8_t *x = op->shared;
+
+    if (x == NULL) {
+        x = ash_exec_scratch(op->exec, worker, op->x_bytes + 2 * op->args->K * sizeof(float));
+        if (!op->ready[worker]) quant_prepare(op, (float *)(void *)(x + op->x_bytes), x);
+        op->ready[worker] = true;
+    }
+    for (size_t i = begin; i < end; i++) {
+        struct quant_unit unit = quant_unit_at(op, i);
+        float sums[QUANT_FEW_ROWS * QUANT_GROUP_COLS];
+        const uint8_t *panels[QUANT_GROUP];
+        size_t count = quant_unit_panels(op, &unit, panels);
+
+        if (op->rows == 1)
+            op->kernels->one(op->dtype, panels, unit.sides * count, x, op->blocks, sums);
+        else
+            quant_few_tiles(op, panels, unit.sides * count, x, sums);
+        for (size_t m = 0; m < op->rows; m++)
+            quant_finish(op, &unit, m, sums + m * QUANT_GROUP_COLS, count * op->panel_rows);
+    }
+}
+
+/* Does an output lie where x does? Then nobody may write before all have read. */
+static bool quant_overlaps(const struct ash_project_args *args)
+{
+    const float *x_end = args->x + (args->M - 1) * args->x_stride + args->K;
+
+    for (size_t i = 0; i < args->out_count; i++) {
+        const struct ash_project_out *out = &args->outs[i];
+
+        if (out->y != NULL && out->y < x_end && args->x < out->y + (args->M - 1) * out->y_stride + out->w.N)
+            return true;
+    }
+    return false;
+}
+
+static void quant_project_few(struct quant_project *op)
+{
+    const struct ash_quant_panels *kernels = op->kernels;
+
+    op->rows = op->args->M;
+    op->strips = (op->rows + kernels->strip_rows - 1) / kernels->strip_rows;
+    op->k_blocks = op->blocks;
+    op->unit_panels = QUANT_GROUP;
+    op->x_bytes = quant_align(op->blocks * (op->rows == 1 ? kernels->one_bytes : op->strips * kernels->strip_bytes));
+    if (quant_overlaps(op->args)) {
+        op->shared = ash_exec_scratch(op->exec, 0, op->x_bytes + 2 * op->args->K * sizeof(float));
+        quant_prepare(op, (float *)(void *)(op->shared + op->x_bytes), op->shared);
+    }
+    ash_workers_run(op->exec->workers, quant_unit_count(op), 1, quant_few_units, op);
+}
+
+/* ---- many rows --------------------------------------------------------------------------------------------------- */
+
+/* A thread's own memory: expanded panels of a group, and the sums of a unit. Before that, rows that are being normed.
+ */
+static size_t quant_own_bytes(const struct quant_project *op)
+{
+    size_t expanded = quant_align(QUANT_GROUP * op->k_blocks * op->kernels->expanded_bytes);
+    size_t tile_rows = op->kernels->tile_strips * op->kernels->strip_rows;
+    size_t rows = (op->rows + tile_rows - 1) / tile_rows * tile_rows;
+    size_t product = expanded + rows * op->unit_panels * op->panel_rows * sizeof(float);
+
+    return product > 2 * op->args->K * sizeof(float) ? product : 2 * op->args->K * sizeof(float);
+}
+
+static uint8_t *quant_own(const struct quant_project *op, int worker)
+{
+    return worker == 0 ? op->shared + op->x_bytes : ash_exec_scratch(op->exec, worker, quant_own_bytes(op));
+}
+
+static void quant_strip_units(void *ctx, size_t begin, size_t end, int worker)
+{
+    const struct quant_project *op = ctx;
+    float *normed = (float *)(void *)quant_own(op, worker);
+
+    for (size_t strip = begin; strip < end; strip++)
+        quant_prepare_strip(op, strip, normed, op->shared);
+}
+
+/* Blocks from `block` on of a group of panels times all of x. sums: for each panel the tiles' sums. */
+static void quant_many_tiles(const struct quant_project *op, const uint8_t *const *panels, size_t count, size_t block,
+                             uint8_t *expanded, float *sums, size_t panel_sums)
+{
+    const struct ash_quant_panels *kernels = op->kernels;
+    size_t blocks = quant_min(op->k_blocks, op->blocks - block), expanded_bytes = blocks * kernels->expanded_bytes;
+    size_t tile_sums = kernels->tile_strips * kernels->strip_rows * op->panel_rows;
+
+    for (size_t i = 0; i < count; i++)
+        kernels->expand(op->dtype, panels[i] + block * (op->panel_bytes / op->blocks), blocks,
+                        expanded + i * expanded_bytes);
+    for (size_t strip = 0; strip < op->strips; strip += kernels->tile_strips, sums += tile_sums)
+        for (size_t i = 0; i < count; i++)
+            kernels->tile(op->dtype, true, expanded + i * expanded_bytes, quant_tile_at(op, op->shared, strip, block),
+                          quant_tile_strips(op, strip), blocks, sums + i * panel_sums);
+}
+
+static void quant_many_finish(const struct quant_project *op, const struct quant_unit *unit, const float *sums,
+                              size_t panel_sums, size_t panels)
+{
+    const struct ash_quant_panels *kernels = op->kernels;
+    size_t tile_rows = kernels->tile_strips * kernels->strip_rows, cols = unit->sides * panels * op->panel_rows;
+
+    for (size_t row = 0; row < op->rows; row += tile_rows, sums += tile_rows * op->panel_rows) {
+        size_t rows = quant_min(tile_rows, op->rows - row);
+        float out[QUANT_FEW_ROWS * 2 * QUANT_UNIT_PANELS * ASH_QUANT_PANEL_ROWS_MAX];
+
+        for (size_t i = 0; i < unit->sides * panels; i++)
+            kernels->untile(sums + i * panel_sums, rows, out + i * op->panel_rows, cols);
+        for (size_t m = 0; m < rows; m++)
+            quant_finish(op, unit, row + m, out + m * cols, panels * op->panel_rows);
+    }
+}
+
+static void quant_many_units(void *ctx, size_t begin, size_t end, int worker)
+{
+    const struct quant_project *op = ctx;
+    size_t tile_rows = op->kernels->tile_strips * op->kernels->strip_rows;
+    size_t panel_sums = (op->rows + tile_rows - 1) / tile_rows * tile_rows * op->panel_rows;
+    uint8_t *expanded = quant_own(op, worker);
+    float *sums = (float *)(void *)(expanded + quant_align(QUANT_GROUP * op->k_blocks * op->kernels->expanded_bytes));
+
+    for (size_t i = begin; i < end; i++) {
+        struct quant_unit unit = quant_unit_at(op, i);
+        const uint8_t *panels[QUANT_UNIT_PANELS];
+        size_t side = quant_unit_panels(op, &unit, panels), count = unit.sides * side;
+
+        memset(sums, 0, count * panel_sums * sizeof(*sums));
+        for (size_t block = 0; block < op->blocks; block += op->k_blocks)
+            for (size_t p = 0; p < count; p += QUANT_GROUP)
+                quant_many_tiles(op, panels + p, quant_min(QUANT_GROUP, count - p), block, expanded,
+                                 sums + p * panel_sums, panel_sums);
+        quant_many_finish(op, &unit, sums, panel_sums, side);
+    }
+}
+
+static void quant_project_many(struct quant_project *op)
+{
+    const struct ash_quant_panels *kernels = op->kernels;
+    const struct ash_project_args *args = op->args;
+    size_t threads = (size_t)ash_workers_count(op->exec->workers), rounds = (args->M - 1) / QUANT_MANY_ROWS + 1;
+    size_t round_rows = (args->M - 1) / rounds + 1;
+
+    op->k_blocks = QUANT_K_BLOCKS;
+    op->unit_panels = QUANT_UNIT_PANELS;
+    while (op->unit_panels > 2 && quant_unit_count(op) < QUANT_UNITS_PER_THREAD * threads)
+        op->unit_panels /= 2;
+    for (op->first = 0; op->first < args->M; op->first += round_rows) {
+        op->rows = quant_min(round_rows, args->M - op->first);
+        op->strips = (op->rows + kernels->strip_rows - 1) / kernels->strip_rows;
+        op->x_bytes = quant_align(op->blocks * op->strips * kernels->strip_bytes);
+        op->shared = ash_exec_scratch(op->exec, 0, op->x_bytes + quant_own_bytes(op));
+        ash_workers_run(op->exec->workers, op->strips, 1, quant_strip_units, op);
+        ash_workers_run(op->exec->workers, quant_unit_count(op), 1, quant_many_units, op);
+    }
+}
+
+/* ---- the op ------------------------------------------------------------------------------------------------------ */
+
+/* ash_matrix_ops.project for packed quantised weights. */
+static void quant_project(struct ash_exec *exec, const struct ash_project_args *args)
+{
+    const struct ash_quant_panels *kernels = VEC_QUANT_PANELS();
+    struct quant_project op = {.exec = exec,
+                               .args = args,
+                               .kernels = kernels,
+                               .dtype = args->outs[0].w.mat.dtype,
+                               .blocks = args->K / ASH_QUANT_BLOCK,
+                               .panel_rows = ash_quant_panel_rows(kernels->layout)};
+
+    ash_assert(args->out_count >= 1 && args->out_count <= ASH_PROJECT_OUTS_MAX && args->K % ASH_QUANT_BLOCK == 0);
+    ash_assert(!args->swiglu || (args->out_count == 2 && !args->residual && args->outs[0].w.N == args->outs[1].w.N));
+    for (size_t i = 0; i < args->out_count; i++)
+        ash_assert(args->outs[i].w.packed && args->outs[i].w.mat.dtype == op.dtype);
+    if (args->M == 0) return;
+    op.panel_bytes = op.blocks * ash_quant_panel_block(kernels->layout, op.dtype);
+    if (args->M <= QUANT_FEW_ROWS)
+        quant_project_few(&op);
+    else
+        quant_project_many(&op);
+}
+
+#endif

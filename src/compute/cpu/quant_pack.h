@@ -1,0 +1,74 @@
+/* quant_pack - how pack() lays quantised weights out, and what the kernels that read them offer.
+ *
+ * Rows of w lie in panels of `rows` rows, one panel after the other; the last one is filled up with zeros. A panel is
+ * K / ASH_QUANT_BLOCK blocks, one after the other, each of:
+ *   - the scales of its rows, side by side, IEEE half as in the file;
+ *   - the whole numbers, in the order in which the instruction takes them.
+ * So one panel is one stream of memory, read in order, and everything in it is aligned to 16 bytes (64 with 16 rows).
+ *
+ * ASH_QUANT_PAIRS (arm64 with SMMLA): 8 rows.
+ *   Q8_0, 272 bytes a block: for each 8 k (4 of them), for each pair of rows: 8 bytes of the first, 8 of the second.
+ *   Q4_0, 144 bytes a block: for each half (2), for each pair of rows: 8 bytes of the first, 8 of the second; byte i of
+ *   half h is element 8 h + i (low nibble, plus 8, as in the file) and 16 + 8 h + i (high nibble, two's complement).
+ * ASH_QUANT_QUADS (x86-64): 16 rows.
+ *   Q8_0, 544 bytes a block: for each 4 k (8 of them), for each row: 4 bytes, each plus 128 (an unsigned byte).
+ *   Q4_0, 288 bytes a block: for each 4 of the first 16 k (4 of them), for each row: 4 bytes as they are in the file,
+ * so low nibbles are these k and high nibbles those 16 further, both plus 8. */
+#ifndef ASH_COMPUTE_QUANT_PACK_H
+#define ASH_COMPUTE_QUANT_PACK_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include "compute/ops.h"
+
+enum ash_quant_layout { ASH_QUANT_PAIRS, ASH_QUANT_QUADS };
+
+#define ASH_QUANT_PANEL_ROWS_MAX 16
+#define ASH_QUANT_PANEL_GROUP 4 /* panels that one() walks side by side: one stream does not fill the memory's time */
+
+/* Rows of a panel, and bytes of one of its blocks. */
+static inline size_t ash_quant_panel_rows(enum ash_quant_layout layout)
+{
+    return layout == ASH_QUANT_PAIRS ? 8 : 16;
+}
+
+static inline size_t ash_quant_panel_block(enum ash_quant_layout layout, enum ash_dtype dtype)
+{
+    return ash_quant_panel_rows(layout) * ash_dtype_bytes(dtype);
+}
+
+/* ash_matrix_ops.packed_bytes and pack, for quantised weights of a layout. */
+size_t ash_quant_packed_bytes(enum ash_quant_layout layout, enum ash_dtype dtype, size_t N, size_t K);
+void ash_quant_pack(struct ash_exec *exec, enum ash_quant_layout layout, const struct ash_weight *w, size_t K,
+                    size_t first, size_t count, void *packed);
+
+/* What a set of instructions does with panels. Prepared x is made of strips of strip_rows rows; up to tile_strips of
+ * them make a tile, in which the strips of one block lie together: strips * strip_bytes bytes for each block. */
+struct ash_quant_panels {
+    enum ash_quant_layout layout;
+    size_t strip_rows, strip_bytes, tile_strips;
+    size_t expanded_bytes; /* of a block of a panel */
+    size_t one_bytes;      /* of a block of a single row, as one() takes it */
+
+    /* Quantise a strip (rows[i] NULL: zeros) into its place among the strips of a tile: blocks from k = 0 of the rows.
+     */
+    void (*quantise)(const float *const *rows, size_t blocks, size_t strip, size_t strips, uint8_t *tile);
+    /* A panel as tile() reads it fastest, for many rows of x. */
+    void (*expand)(enum ash_dtype dtype, const uint8_t *panel, size_t blocks, uint8_t *expanded);
+    /* Add blocks of a panel (expanded, or not) times a tile to sums, which are in an order of the kernel's own:
+     * tile_strips * strip_rows times the panel's rows floats, zero at first. */
+    void (*tile)(enum ash_dtype dtype, bool expanded, const uint8_t *panel, const uint8_t *x, size_t strips,
+                 size_t blocks, float *sums);
+    /* Those sums as rows. */
+    void (*untile)(const float *sums, size_t rows, float *y, size_t y_stride);
+    /* A single row of x, and its products with up to ASH_QUANT_PANEL_GROUP panels. */
+    void (*quantise_one)(enum ash_dtype dtype, const float *row, size_t blocks, uint8_t *x);
+    void (*one)(enum ash_dtype dtype, const uint8_t *const *panels, size_t count, const uint8_t *x, size_t blocks,
+                float *y);
+};
+
+#if defined(__aarch64__)
+extern const struct ash_quant_panels ash_quant_panels_i8mm;
+#endif
+
+#endif
