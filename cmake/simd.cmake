@@ -38,6 +38,10 @@ foreach(kernel ${QUANT_KERNELS})
     COMPILE_OPTIONS "${ISA_ALL};${QUANT_${kernel}}")
 endforeach()
 
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+  set_source_files_properties(${CMAKE_SOURCE_DIR}/src/compute/cpu/gemm_amx.c
+    PROPERTIES COMPILE_OPTIONS "${ISA_ALL};${ISA_avx512};-mavx512bf16;-mamx-tile;-mamx-bf16")
+endif()
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64|ARM64")
   # Every extension spelt out: compilers differ in what a version implies.
   set(ISA_bfmmla -march=armv8.4-a+bf16+i8mm+fp16+dotprod)

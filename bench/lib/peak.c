@@ -89,10 +89,38 @@ LOOP(run_fma_zmm, "avx512f", TIMES_24, ZERO_ZMM, FMA_ZMM, "zmm", "30", "31", CLO
 LOOP(run_bf16_zmm, "avx512f", TIMES_24, ZERO_ZMM, BF16_ZMM, "zmm", "30", "31", CLOBBERS_32)
 LOOP(run_vnni_zmm, "avx512f", TIMES_24, ZERO_ZMM, VNNI_ZMM, "zmm", "30", "31", CLOBBERS_32)
 
+/* Whole tiles: 16 x 16 sums, 16 rows of 64 bytes on either side. Four sums in flight hide the latency. */
+struct tiles {
+    uint8_t palette, start_row, zero[14];
+    uint16_t row_bytes[16];
+    uint8_t rows[16];
+};
+static const struct tiles whole_tiles = {
+    .palette = 1, .row_bytes = {64, 64, 64, 64, 64, 64}, .rows = {16, 16, 16, 16, 16, 16}};
+#define TILES_SHARE 16 /* rounds of the other loops for one of these: they take as long */
+#define TILES(name, isa, step)                                                                                         \
+    __attribute__((target(isa))) static void name(uint64_t rounds)                                                     \
+    {                                                                                                                  \
+        rounds = rounds / TILES_SHARE;                                                                                 \
+        __asm__ volatile("ldtilecfg %1\ntilezero %%tmm0\ntilezero %%tmm1\ntilezero %%tmm2\ntilezero %%tmm3\n"          \
+                         "tileloadd (%2,%3,1), %%tmm4\ntileloadd (%2,%3,1), %%tmm5\n.p2align 6\n1:\n" step             \
+                         " %%tmm5, %%tmm4, %%tmm0\n" step " %%tmm5, %%tmm4, %%tmm1\n" step                             \
+                         " %%tmm5, %%tmm4, %%tmm2\n" step " %%tmm5, %%tmm4, %%tmm3\ndec %0\njnz 1b\ntilerelease\n"     \
+                         : "+r"(rounds)                                                                                \
+                         : "m"(whole_tiles), "r"(operands), "r"((uint64_t)0)                                           \
+                         : "cc", "memory");                                                                            \
+    }
+TILES(run_bf16_tiles, "amx-tile,amx-bf16", "tdpbf16ps")
+TILES(run_int8_tiles, "amx-tile,amx-int8", "tdpbssd")
+
 static struct loop pick(enum bench_peak kind)
 {
     const struct ash_cpu *cpu = ash_cpu_get();
 
+    if (kind == BENCH_PEAK_BF16 && cpu->amx_tile && cpu->amx_bf16)
+        return (struct loop){"tdpbf16ps", run_bf16_tiles, 4.0 * 16 * 16 * 32 * 2 / TILES_SHARE};
+    if (kind == BENCH_PEAK_INT8 && cpu->amx_tile && cpu->amx_int8)
+        return (struct loop){"tdpbssd", run_int8_tiles, 4.0 * 16 * 16 * 64 * 2 / TILES_SHARE};
     if (kind == BENCH_PEAK_F32 && cpu->avx512f) return (struct loop){"vfmadd231ps zmm", run_fma_zmm, 24 * 32};
     if (kind == BENCH_PEAK_F32 && cpu->avx2 && cpu->fma) return (struct loop){"vfmadd231ps ymm", run_fma_ymm, 12 * 16};
     if (kind == BENCH_PEAK_BF16 && cpu->avx512_bf16) return (struct loop){"vdpbf16ps zmm", run_bf16_zmm, 24 * 64};

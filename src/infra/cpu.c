@@ -16,6 +16,10 @@
 #include <sys/auxv.h>
 #elif defined(__x86_64__)
 #include <cpuid.h>
+#include <sys/syscall.h>
+
+#define ARCH_REQ_XCOMP_PERM 0x1023 /* of arch_prctl; older headers lack both */
+#define XFEATURE_TILEDATA 18
 #endif
 
 #define CACHE_FOLDER "/sys/devices/system/cpu/cpu0/cache"
@@ -102,11 +106,17 @@ static uint64_t saved_registers(struct leaf basic)
     return (uint64_t)high << 32 | low;
 }
 
+/* Tiles are 8 KiB of state that Linux saves only for processes that asked; all their threads may then use them. */
+static bool may_use_tiles(uint64_t saved)
+{
+    return (saved & 0x60000) == 0x60000 && syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_TILEDATA) == 0;
+}
+
 static void find_features(struct ash_cpu *cpu)
 {
     struct leaf basic = cpuid(1, 0), seven = cpuid(7, 0), more = cpuid(7, 1);
     uint64_t saved = saved_registers(basic);
-    bool ymm = (saved & 0x6) == 0x6, zmm = (saved & 0xe6) == 0xe6, tiles = (saved & 0x60000) == 0x60000;
+    bool ymm = (saved & 0x6) == 0x6, zmm = (saved & 0xe6) == 0xe6, tiles = may_use_tiles(saved);
 
     cpu->arch = "x86-64";
     cpu->fma = ymm && bit(basic.c, 12);

@@ -16,7 +16,7 @@ struct ash_cpu {
     bool asimd, fp16, dotprod, bf16, i8mm, sve; /* arm64 */
     bool avx2, fma, f16c;                       /* x86-64 */
     bool avx512f, avx512bw, avx512vl, avx512dq, avx512_bf16, avx512_vnni;
-    bool amx_tile, amx_bf16, amx_int8; /* a thread must still ask the kernel for permission to use tiles */
+    bool amx_tile, amx_bf16, amx_int8; /* the kernel has been asked, and lets all threads of this process use tiles */
 };
 
 /* Any thread may call; the same pointer every time. */

@@ -26,4 +26,11 @@ bool ash_cpu_has_avx512(void)
     return ash_cpu_has_avx2() && cpu->avx512f && cpu->avx512bw && cpu->avx512vl && cpu->avx512dq;
 }
 
+bool ash_cpu_has_amx(void)
+{
+    const struct ash_cpu *cpu = ash_cpu_get();
+
+    return ash_cpu_has_avx512() && cpu->avx512_bf16 && cpu->amx_tile && cpu->amx_bf16;
+}
+
 #endif

@@ -1,9 +1,23 @@
-/* The vectorised backend of x86-64 with AVX-512: the kernel bodies, compiled for it. */
+/* The vectorised backends of x86-64 with AVX-512: the kernel bodies, compiled for it, and once more with AMX for products of
+ * bf16. */
 #if defined(__x86_64__)
 
 #include "compute/cpu/vec_avx512.h"
 #include "compute/cpu/ops_body.h"
 
 const struct ash_ops ash_ops_avx512 = VEC_OPS("avx512", &ash_ops_ref, &vec_matrix);
+
+static void gemm_bf16(struct ash_exec *exec, const struct ash_gemm_args *args)
+{
+    if (args->round_bf16 && !args->cut_anywhere)
+        ash_gemm_amx(exec, args);
+    else
+        gemm(exec, args);
+}
+
+static const struct ash_matrix_ops amx_matrix = {
+    .gemm = gemm_bf16, .quant_gemm = VEC_QUANT_GEMM, .project = ash_ref_project, .column_sum = column_sum};
+
+const struct ash_ops ash_ops_amx = VEC_OPS("amx", &ash_ops_ref_tdpbf16, &amx_matrix);
 
 #endif
