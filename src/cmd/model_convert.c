@@ -17,6 +17,7 @@
 #include "base/bf16.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/str.h"
 #include "cmd/cmd.h"
 #include "cmd/units.h"
 #include "model/model.h"
@@ -30,6 +31,7 @@
 struct convert {
     int dtype; /* index into dtypes */
     int quant; /* index into quants, or -1: not quantised */
+    bool gguf; /* one file instead of a folder of safetensors; always when quantised */
     int64_t max_shard_size;
     const char *source, *target;
     struct ash_commit *commit; /* the folder that is written */
@@ -44,8 +46,9 @@ static const enum ash_dtype quants[] = {ASH_Q8_0, ASH_Q4_0};
 
 static const struct ash_opt convert_opts[] = {
     {"dtype", ASH_OPT_CHOICE, FIELD(dtype), NULL, "precision of the new weights", 0, 0, dtype_names},
-    {"quant", ASH_OPT_CHOICE, FIELD(quant), NULL, "quantise instead, into DST/model.gguf (llama models)", 0, 0,
-     quant_names},
+    {"quant", ASH_OPT_CHOICE, FIELD(quant), NULL, "quantise instead, into DST/model.gguf", 0, 0, quant_names},
+    {"gguf", ASH_OPT_BOOL, FIELD(gguf), "false",
+     "write DST/model.gguf, which llama.cpp reads too, instead of safetensors", 0, 0, NULL},
     {"max_shard_size", ASH_OPT_INT, FIELD(max_shard_size), "5g", "bytes of one file at most (500m, 5g); 0: one file", 0,
      INFINITY, NULL},
 };
@@ -54,9 +57,10 @@ static const struct ash_opt_table convert_table = {
     .section = "", .help = "flags", .opts = convert_opts, .count = ASH_COUNT(convert_opts)};
 
 static const struct ash_cmd_usage usage = {
-    .synopsis = "ashlar model convert SRC DST --dtype f32|bf16|f16 | --quant q8|q4 [flags]",
+    .synopsis = "ashlar model convert SRC DST --dtype f32|bf16|f16 [--gguf] | --quant q8|q4 [flags]",
     .about = "Writes the model folder SRC as the new folder DST, with its tokenizer and other small files. DST\n"
-             "appears complete or not at all: a failure or Ctrl-C leaves nothing behind.",
+             "appears complete or not at all: a failure or Ctrl-C leaves nothing behind. A GGUF file (llama,\n"
+             "mistral, qwen2, qwen3) holds vocabulary and chat template too and can be moved alone.",
     .examples = "  ashlar model convert stories stories-bf16 --dtype bf16\n"
                 "  ashlar model convert stories stories-q8 --quant q8 && ashlar generate --model stories-q8/model.gguf",
 };
@@ -135,13 +139,28 @@ static int check_f16(const struct ash_model *model, struct ash_err *err)
     return 0;
 }
 
-static int save_gguf(const struct ash_model *model, const char *dir, enum ash_dtype dtype, struct ash_err *err)
+/* Each line of notes is a warning. */
+static void print_notes(char *notes)
 {
-    char path[PATH_BYTES];
+    char *rest = notes, *line;
 
-    if (ash_path_join(path, sizeof(path), dir, "model.gguf") < 0)
-        return ash_err_set(err, -ENAMETOOLONG, "the path '%s' is too long", dir);
-    return ash_model_save_gguf(model, path, dtype, err);
+    while (notes != NULL && (line = strsep(&rest, "\n")) != NULL)
+        if (line[0] != '\0') ash_log(ASH_LOG_WARN, "%s", line);
+}
+
+static int save_gguf(const struct convert *convert, const struct ash_model *model, enum ash_dtype dtype,
+                     struct ash_err *err)
+{
+    struct ash_str notes = {0};
+    char path[PATH_BYTES];
+    int rc;
+
+    if (ash_path_join(path, sizeof(path), ash_commit_dir(convert->commit), "model.gguf") < 0)
+        return ash_err_set(err, -ENAMETOOLONG, "the path '%s' is too long", convert->target);
+    rc = ash_model_save_gguf(model, convert->source, path, dtype, &notes, err);
+    if (rc == 0) print_notes(notes.data);
+    ash_str_fini(&notes);
+    return rc;
 }
 
 static int write_folder(const struct convert *convert, struct ash_err *err)
@@ -153,8 +172,10 @@ static int write_folder(const struct convert *convert, struct ash_err *err)
     int rc = ash_model_open(convert->source, &model, err);
 
     if (rc == 0 && dtype == ASH_F16) rc = check_f16(model, err);
-    if (rc == 0 && convert->quant >= 0) rc = save_gguf(model, dir, dtype, err);
-    if (rc == 0 && convert->quant < 0) rc = ash_model_save(model, dir, dtype, (size_t)convert->max_shard_size, err);
+    if (rc == 0 && convert->gguf)
+        rc = save_gguf(convert, model, dtype, err);
+    else if (rc == 0)
+        rc = ash_model_save(model, dir, dtype, (size_t)convert->max_shard_size, err);
     if (rc == 0) rc = copy_companions(convert->source, dir, err);
     if (rc == 0)
         printf("%s: %s parameters as %s\n", convert->target,
@@ -270,6 +291,7 @@ int ash_model_convert(int argc, char **argv)
         code = ash_cmd_misuse("model convert", "it takes --dtype or --quant");
     if (code == ASH_CMD_GO) {
         if (!ash_opts_is_set(opts, "quant")) convert.quant = -1;
+        convert.gguf |= convert.quant >= 0;
         convert.source = dirs[0];
         convert.target = dirs[1];
         code = convert_folder(&convert);

@@ -107,19 +107,16 @@ static void add_weights(json_t *facts, struct ash_model *model)
     ash_model_round_bf16(model, false);
 }
 
-/* A folder without tokenizer.json is still a model; one with a broken file deserves the reason. */
+/* A model without a tokenizer is still a model; one with a broken one deserves the reason. */
 static int add_tokenizer(json_t *facts, const char *dir, struct ash_err *err)
 {
     struct ash_tokenizer *tokenizer = NULL;
-    char path[4096];
-    int rc = ash_path_join(path, sizeof(path), dir, "tokenizer.json");
+    int rc = ash_tokenizer_open(dir, &tokenizer, err);
 
-    if (rc < 0) return ash_err_set(err, rc, "the path '%s' is too long", dir);
-    if (!ash_path_exists(path)) {
+    if (rc == -ENOENT) {
         json_object_set_new(facts, "tokenizer_tokens", json_null());
         return 0;
     }
-    rc = ash_tokenizer_open(dir, &tokenizer, err);
     if (rc < 0) return rc;
     json_object_set_new(facts, "tokenizer_tokens", size_json(ash_tokenizer_vocab_size(tokenizer)));
     ash_tokenizer_close(tokenizer);
@@ -183,7 +180,7 @@ static int gather(const char *dir, bool tensors, json_t **facts_out, struct ash_
     ash_model_close(model);
     rc = ash_model_home(dir, home, sizeof(home));
     if (rc < 0) ash_err_set(err, rc, "the path '%s' is too long", dir);
-    if (rc == 0) rc = add_tokenizer(facts, home, err);
+    if (rc == 0) rc = add_tokenizer(facts, dir, err);
     if (rc == 0) rc = add_files(facts, home, err);
     if (rc < 0)
         json_decref(facts);

@@ -14,7 +14,14 @@
 enum ash_norm_kind { ASH_NORM_RMS, ASH_NORM_LAYER };
 enum ash_attn_kind { ASH_ATTN_GROUPED, ASH_ATTN_LATENT };
 enum ash_mlp_kind { ASH_MLP_GATED, ASH_MLP_GELU_TANH, ASH_MLP_GELU_ERF };
-enum ash_rope_kind { ASH_ROPE_NONE, ASH_ROPE_DEFAULT, ASH_ROPE_LINEAR, ASH_ROPE_LLAMA3, ASH_ROPE_YARN };
+enum ash_rope_kind {
+    ASH_ROPE_NONE,
+    ASH_ROPE_DEFAULT,
+    ASH_ROPE_LINEAR,
+    ASH_ROPE_LLAMA3,
+    ASH_ROPE_YARN,
+    ASH_ROPE_FACTORS /* each frequency has a divisor of its own (GGUF files) */
+};
 
 struct ash_rope_config {
     enum ash_rope_kind kind; /* ASH_ROPE_NONE: learned positions (gpt2) */
@@ -22,7 +29,8 @@ struct ash_rope_config {
     double factor, low_freq_factor, high_freq_factor; /* scaling */
     double original_positions;
     double beta_fast, beta_slow, mscale, mscale_all_dim, attention_factor; /* yarn; attention_factor 0: by formula */
-    bool truncate; /* yarn: round the correction range to whole dims */
+    const float *factors; /* [head_dim / 2]; borrowed from the model's file */
+    bool truncate;        /* yarn: round the correction range to whole dims */
     bool interleaved;
 };
 

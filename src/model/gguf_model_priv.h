@@ -5,7 +5,20 @@
 #include "model/model_priv.h"
 #include "storage/gguf.h"
 
-/* The description of the model in file. Refuses architectures and options that Ashlar does not compute, by name. */
+#define ASH_GGUF_ROPE_FREQS "rope_freqs.weight" /* divisors of the rotary frequencies */
+
+/* An architecture of GGUF files that Ashlar reads and writes. */
+struct ash_gguf_arch {
+    const char *name;
+    const char *family; /* its model_type */
+    bool interleaved;   /* rows of q and k are reordered so that the two dims that rotate together are neighbours */
+};
+
+/* The architecture that a model of this type is written as, or NULL. */
+const struct ash_gguf_arch *ash_gguf_arch_of(const struct ash_model_config *config);
+
+/* The description of the model in file. Refuses architectures and options that Ashlar does not compute, by name. It
+ * borrows from file. */
 int ash_gguf_model_config(struct ash_gguf *file, struct ash_model_config *config_out, struct ash_err *err);
 /* Bind every parameter of model to file, which model then owns (on failure too). Every tensor must have its parameter.
  */

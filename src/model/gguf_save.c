@@ -1,6 +1,6 @@
-/* Writes a llama model as a GGUF file, quantised on the way. The rows of q and k are put into llama.cpp's order, as its
- * own converter does (gguf_model.c says why); the vocabulary stays in tokenizer.json, so programs that
- * look for one in the file (llama.cpp's) do not take it. */
+/* Writes a model as a GGUF file, in another precision or quantised on the way, with its vocabulary and chat template:
+ * all that llama.cpp needs. The rows of q and k are put into its order where the architecture has one, as its own
+ * converter does (gguf_model.c says why). */
 #include "model/gguf_model_priv.h"
 
 #include <errno.h>
@@ -9,19 +9,38 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/arena.h"
+#include "base/assert.h"
+#include "base/bf16.h"
+#include "base/str.h"
 #include "compute/quant.h"
+#include "model/chat_template.h"
 #include "model/folder_priv.h"
+#include "model/tokenizer.h"
 
-#define ENTRIES_MAX 24
 #define NAME_BYTES 96
-#define LLAMA_CPP_Q8_0 7 /* general.file_type */
-#define LLAMA_CPP_Q4_0 2
+#define ARENA_BYTES ((size_t)64 << 10)
+#define F16_MAX 65504.0f
+
+enum {
+    LLAMA_CPP_F32 = 0,
+    LLAMA_CPP_F16 = 1,
+    LLAMA_CPP_Q4_0 = 2,
+    LLAMA_CPP_Q8_0 = 7,
+    LLAMA_CPP_BF16 = 32
+}; /* file_type */
 
 struct writer {
     const struct ash_model *model;
-    struct ash_tensor_spec *specs; /* one for each parameter, in their order */
+    const struct ash_gguf_arch *arch;
+    struct ash_tensor_spec *specs; /* one for each parameter, in their order, and perhaps the rotary factors */
+    size_t count;                  /* of specs */
     char (*names)[NAME_BYTES];
     float *row; /* as wide as the widest parameter */
+    struct ash_gguf_entries entries;
+    struct ash_arena *arena; /* keys, and what the vocabulary is written from */
+    struct ash_tokenizer *tokenizer;
+    struct ash_str chat;
 };
 
 /* ---- blocks ------------------------------------------------------------------------------------------------------ */
@@ -51,10 +70,9 @@ static void block_q4(const float *x, uint8_t *block)
     }
 }
 
-static void store_row(const float *x, size_t count, enum ash_dtype dtype, uint8_t *out)
+static void store_blocks(const float *x, size_t count, enum ash_dtype dtype, uint8_t *out)
 {
-    if (dtype == ASH_F32) memcpy(out, x, count * sizeof(*x));
-    for (size_t i = 0; dtype != ASH_F32 && i < count; i += ASH_QUANT_BLOCK, out += ash_dtype_bytes(dtype)) {
+    for (size_t i = 0; i < count; i += ASH_QUANT_BLOCK, out += ash_dtype_bytes(dtype)) {
         if (dtype == ASH_Q4_0)
             block_q4(x + i, out);
         else
@@ -62,41 +80,98 @@ static void store_row(const float *x, size_t count, enum ash_dtype dtype, uint8_
     }
 }
 
-/* What a block cannot hold: numbers that are not finite, or beyond what its scale can be. */
-static bool fits(const float *x, size_t count)
+static void store_row(const float *x, size_t count, enum ash_dtype dtype, uint8_t *out)
 {
-    for (size_t i = 0; i < count; i++)
-        if (!(fabsf(x[i]) <= 65504.0f)) return false;
-    return true;
+    uint16_t *half = (uint16_t *)(void *)out; /* rows of whole values in a buffer from malloc */
+
+    if (ash_dtype_block(dtype) > 1)
+        store_blocks(x, count, dtype, out);
+    else if (dtype == ASH_F32)
+        memcpy(out, x, count * sizeof(*x));
+    else
+        for (size_t i = 0; i < count; i++)
+            half[i] = dtype == ASH_BF16 ? ash_f32_to_bf16(x[i]) : ash_f32_to_f16(x[i]);
+}
+
+/* What f16, and the scale of a block, cannot hold: numbers that are not finite, or beyond its range. */
+static bool fits(const float *x, size_t count, enum ash_dtype dtype)
+{
+    bool fits = true;
+
+    for (size_t i = 0; dtype != ASH_F32 && dtype != ASH_BF16 && i < count; i++)
+        fits &= fabsf(x[i]) <= F16_MAX;
+    return fits;
 }
 
 /* ---- tensors ----------------------------------------------------------------------------------------------------- */
 
-/* Row `row` of the file's tensor, as a row of the parameter: neighbours in the file are halves of a head here. */
-static size_t source_row(const struct ash_model *model, size_t index, size_t row)
+/* Is this q or k, whose rows (or the values of its bias) the architecture reorders? */
+static bool reordered(const struct writer *writer, size_t index)
 {
+    static const enum ash_role roles[] = {ASH_ROLE_Q, ASH_ROLE_K, ASH_ROLE_Q_BIAS, ASH_ROLE_K_BIAS};
+    const struct ash_model *model = writer->model;
     const struct ash_param *param = &model->params[index];
-    const int32_t *roles = param->layer >= 0 ? model->layers[param->layer].param : model->top.param;
-    size_t dim = model->config.head_dim, in_head = row % dim;
 
-    if ((int32_t)index != roles[ASH_ROLE_Q] && (int32_t)index != roles[ASH_ROLE_K]) return row;
+    if (!writer->arch->interleaved || param->layer < 0) return false;
+    for (size_t i = 0; i < ASH_COUNT(roles); i++)
+        if (model->layers[param->layer].param[roles[i]] == (int32_t)index) return true;
+    return false;
+}
+
+/* Row `row` of the file's tensor, as a row of the parameter: neighbours in the file are halves of a head here. */
+static size_t source_row(const struct writer *writer, size_t row)
+{
+    size_t dim = writer->model->config.head_dim, in_head = row % dim;
+
     return row - in_head + in_head / 2 + in_head % 2 * (dim / 2);
+}
+
+static void fill_factors(const struct writer *writer, float *factors)
+{
+    size_t dims = writer->model->config.head_dim;
+
+    for (size_t i = 0; i < dims / 2; i++)
+        factors[i] = ash_rope_llama3_factor(&writer->model->config.rope, dims, i);
+}
+
+/* A vector in one piece, F32. */
+static void fill_vector(const struct writer *writer, size_t index, float *out)
+{
+    const struct ash_param *param = &writer->model->params[index];
+    bool moves = reordered(writer, index);
+
+    ash_weights_to_f32(param->data, param->dtype, 0, param->count, writer->row);
+    for (size_t i = 0; i < param->count; i++)
+        out[i] = writer->row[moves ? source_row(writer, i) : i];
+}
+
+static int fill_rows(const struct writer *writer, size_t index, size_t first_byte, uint8_t *buf, size_t size_bytes)
+{
+    const struct ash_tensor_spec *spec = &writer->specs[index];
+    const struct ash_param *param = &writer->model->params[index];
+    size_t cols = spec->dims[1], row_bytes = ash_dtype_size(spec->dtype, cols);
+    bool moves = reordered(writer, index);
+
+    for (size_t done = 0; done < size_bytes; done += row_bytes) {
+        size_t row = (first_byte + done) / row_bytes;
+
+        ash_weights_to_f32(param->data, param->dtype, (moves ? source_row(writer, row) : row) * cols, cols,
+                           writer->row);
+        if (!fits(writer->row, cols, spec->dtype)) return -ERANGE;
+        store_row(writer->row, cols, spec->dtype, buf + done);
+    }
+    return 0;
 }
 
 static int fill(void *ctx, size_t index, size_t first_byte, void *buf, size_t size_bytes)
 {
     const struct writer *writer = ctx;
-    const struct ash_tensor_spec *spec = &writer->specs[index];
-    const struct ash_param *param = &writer->model->params[index];
-    size_t cols = spec->dims[spec->dim_count - 1], row_bytes = ash_dtype_size(spec->dtype, cols);
 
-    for (size_t done = 0; done < size_bytes; done += row_bytes) {
-        size_t row = source_row(writer->model, index, (first_byte + done) / row_bytes);
-
-        ash_weights_to_f32(param->data, param->dtype, row * cols, cols, writer->row);
-        if (spec->dtype != ASH_F32 && !fits(writer->row, cols)) return -ERANGE;
-        store_row(writer->row, cols, spec->dtype, (uint8_t *)buf + done);
-    }
+    if (writer->specs[index].dim_count == 2) return fill_rows(writer, index, first_byte, buf, size_bytes);
+    if (index == writer->model->param_count)
+        fill_factors(writer, buf);
+    else
+        fill_vector(writer, index, buf);
     return 0;
 }
 
@@ -105,7 +180,7 @@ static int plan_tensors(struct writer *writer, enum ash_dtype dtype, struct ash_
     const struct ash_model *model = writer->model;
     size_t widest = 0;
 
-    writer->specs = calloc(model->param_count, sizeof(*writer->specs));
+    writer->specs = calloc(model->param_count + 1, sizeof(*writer->specs));
     writer->names = calloc(model->param_count, sizeof(*writer->names));
     if (writer->specs == NULL || writer->names == NULL) return ash_err_set(err, -ENOMEM, "out of memory");
     for (size_t i = 0; i < model->param_count; i++) {
@@ -119,70 +194,196 @@ static int plan_tensors(struct writer *writer, enum ash_dtype dtype, struct ash_
         writer->specs[i].dtype = param->matrix && cols % ash_dtype_block(dtype) == 0 ? dtype : ASH_F32;
         if (cols > widest) widest = cols;
     }
+    writer->count = model->param_count;
+    if (model->config.rope.kind == ASH_ROPE_LLAMA3)
+        writer->specs[writer->count++] = (struct ash_tensor_spec){
+            .name = ASH_GGUF_ROPE_FREQS, .dtype = ASH_F32, .dim_count = 1, .dims = {model->config.head_dim / 2}};
     writer->row = malloc(widest * sizeof(*writer->row));
     return writer->row != NULL ? 0 : ash_err_set(err, -ENOMEM, "out of memory");
 }
 
 /* ---- metadata ---------------------------------------------------------------------------------------------------- */
 
-static size_t list_entries(const struct ash_model_config *c, enum ash_dtype dtype, struct ash_gguf_entry *e)
+/* "llama.block_count" of "block_count", in the arena; NULL when out of memory. */
+static const char *key_of(const struct writer *writer, const char *name)
 {
-    size_t n = 0;
+    char key[NAME_BYTES];
 
-    e[n++] = (struct ash_gguf_entry){"general.architecture", ASH_GGUF_STRING, .text = "llama"};
-    if (dtype != ASH_F32)
-        e[n++] = (struct ash_gguf_entry){"general.file_type", ASH_GGUF_U32,
-                                         .number = dtype == ASH_Q8_0 ? LLAMA_CPP_Q8_0 : LLAMA_CPP_Q4_0};
-    e[n++] = (struct ash_gguf_entry){"llama.vocab_size", ASH_GGUF_U32, .number = (uint32_t)c->vocab};
-    e[n++] = (struct ash_gguf_entry){"llama.context_length", ASH_GGUF_U32, .number = (uint32_t)c->max_positions};
-    e[n++] = (struct ash_gguf_entry){"llama.embedding_length", ASH_GGUF_U32, .number = (uint32_t)c->hidden};
-    e[n++] = (struct ash_gguf_entry){"llama.block_count", ASH_GGUF_U32, .number = (uint32_t)c->layers};
-    e[n++] = (struct ash_gguf_entry){"llama.feed_forward_length", ASH_GGUF_U32, .number = (uint32_t)c->ffn};
-    e[n++] = (struct ash_gguf_entry){"llama.attention.head_count", ASH_GGUF_U32, .number = (uint32_t)c->heads};
-    e[n++] = (struct ash_gguf_entry){"llama.attention.head_count_kv", ASH_GGUF_U32, .number = (uint32_t)c->kv_heads};
-    e[n++] = (struct ash_gguf_entry){"llama.attention.key_length", ASH_GGUF_U32, .number = (uint32_t)c->head_dim};
-    e[n++] = (struct ash_gguf_entry){"llama.attention.value_length", ASH_GGUF_U32, .number = (uint32_t)c->head_dim};
-    e[n++] =
-        (struct ash_gguf_entry){"llama.attention.layer_norm_rms_epsilon", ASH_GGUF_F32, .real = (float)c->norm_eps};
-    e[n++] = (struct ash_gguf_entry){"llama.rope.dimension_count", ASH_GGUF_U32, .number = (uint32_t)c->head_dim};
-    e[n++] = (struct ash_gguf_entry){"llama.rope.freq_base", ASH_GGUF_F32, .real = (float)c->rope.theta};
-    if (c->rope.kind == ASH_ROPE_LINEAR) {
-        e[n++] = (struct ash_gguf_entry){"llama.rope.scaling.type", ASH_GGUF_STRING, .text = "linear"};
-        e[n++] = (struct ash_gguf_entry){"llama.rope.scaling.factor", ASH_GGUF_F32, .real = (float)c->rope.factor};
-    }
-    e[n++] = (struct ash_gguf_entry){"tokenizer.ggml.model", ASH_GGUF_STRING, .text = "no_vocab"};
-    if (c->bos >= 0)
-        e[n++] = (struct ash_gguf_entry){"tokenizer.ggml.bos_token_id", ASH_GGUF_U32, .number = (uint32_t)c->bos};
-    if (c->eos_count > 0)
-        e[n++] = (struct ash_gguf_entry){"tokenizer.ggml.eos_token_id", ASH_GGUF_U32, .number = (uint32_t)c->eos[0]};
-    return n;
+    snprintf(key, sizeof(key), "%s.%s", writer->arch->name, name);
+    return ash_arena_strdup(writer->arena, key);
 }
 
-static int check(const struct ash_model *model, struct ash_err *err)
+static uint32_t file_type(enum ash_dtype dtype)
 {
-    const struct ash_model_config *c = &model->config;
+    switch (dtype) {
+    case ASH_F16:
+        return LLAMA_CPP_F16;
+    case ASH_BF16:
+        return LLAMA_CPP_BF16;
+    case ASH_Q8_0:
+        return LLAMA_CPP_Q8_0;
+    case ASH_Q4_0:
+        return LLAMA_CPP_Q4_0;
+    default:
+        return LLAMA_CPP_F32;
+    }
+}
 
-    if (model->gguf != NULL) return ash_err_set(err, -ENOTSUP, "this model is a GGUF file already");
-    if (strcmp(c->family->type, "llama") != 0)
-        return ash_err_set(err, -ENOTSUP, "a %s model cannot be written as a GGUF file (llama can)", c->family->type);
-    if (c->rope.kind != ASH_ROPE_DEFAULT && c->rope.kind != ASH_ROPE_LINEAR)
-        return ash_err_set(err, -ENOTSUP, "this model's scaled rotary positions cannot be written into a GGUF file");
+static int add_shape(struct writer *writer, struct ash_err *err)
+{
+    const struct ash_model_config *c = &writer->model->config;
+    const struct {
+        const char *name;
+        size_t value;
+    } numbers[] = {
+        {"vocab_size", c->vocab},
+        {"context_length", c->max_positions},
+        {"embedding_length", c->hidden},
+        {"block_count", c->layers},
+        {"feed_forward_length", c->ffn},
+        {"attention.head_count", c->heads},
+        {"attention.head_count_kv", c->kv_heads},
+        {"attention.key_length", c->head_dim},
+        {"attention.value_length", c->head_dim},
+        {"rope.dimension_count", c->head_dim},
+        {"attention.sliding_window", c->window[0]},
+    };
+
+    for (size_t i = 0; i < ASH_COUNT(numbers); i++) {
+        const char *key = key_of(writer, numbers[i].name);
+
+        if (key == NULL) return ash_err_set(err, -ENOMEM, "out of memory");
+        if (numbers[i].value > 0) ash_gguf_add_number(&writer->entries, key, (uint32_t)numbers[i].value);
+    }
     return 0;
 }
 
-int ash_model_save_gguf(const struct ash_model *model, const char *path, enum ash_dtype dtype, struct ash_err *err)
+static int add_rope(struct writer *writer, struct ash_err *err)
 {
-    struct writer writer = {.model = model};
-    struct ash_gguf_entry entries[ENTRIES_MAX];
-    int rc = check(model, err);
+    const struct ash_rope_config *rope = &writer->model->config.rope;
+    const char *base = key_of(writer, "rope.freq_base"), *type = key_of(writer, "rope.scaling.type");
+    const char *factor = key_of(writer, "rope.scaling.factor");
+    const char *positions = key_of(writer, "rope.scaling.original_context_length");
+    const char *eps = key_of(writer, "attention.layer_norm_rms_epsilon");
+
+    if (base == NULL || type == NULL || factor == NULL || positions == NULL || eps == NULL)
+        return ash_err_set(err, -ENOMEM, "out of memory");
+    ash_gguf_add_real(&writer->entries, eps, (float)writer->model->config.norm_eps);
+    ash_gguf_add_real(&writer->entries, base, (float)rope->theta);
+    if (rope->kind == ASH_ROPE_LINEAR) {
+        ash_gguf_add_text(&writer->entries, type, "linear");
+        ash_gguf_add_real(&writer->entries, factor, (float)rope->factor);
+    }
+    if (rope->kind == ASH_ROPE_LLAMA3)
+        ash_gguf_add_number(&writer->entries, positions, (uint32_t)rope->original_positions);
+    return 0;
+}
+
+/* A token id of the model, or of a list of them the one at index; -1 where there is none. */
+static int32_t token_id(const struct ash_model *model, const char *key, size_t index)
+{
+    const json_t *value = json_object_get(model->generation, key);
+
+    if (value == NULL || json_is_null(value)) value = json_object_get(model->config.source, key);
+    if (json_is_array(value))
+        value = json_array_get(value, index);
+    else if (index > 0)
+        value = NULL;
+    return json_is_integer(value) && json_integer_value(value) >= 0 && json_integer_value(value) < INT32_MAX
+               ? (int32_t)json_integer_value(value)
+               : -1;
+}
+
+static void add_token_id(struct writer *writer, const char *key, int32_t id)
+{
+    if (id >= 0 && (size_t)id < writer->model->config.vocab) ash_gguf_add_number(&writer->entries, key, (uint32_t)id);
+}
+
+/* Vocabulary and chat template of the folder home; without a tokenizer the file says that it has none. */
+static int add_text(struct writer *writer, const char *home, struct ash_str *notes, struct ash_err *err)
+{
+    const struct ash_model *model = writer->model;
+    int32_t bos = token_id(model, "bos_token_id", 0);
+    int rc = home != NULL ? ash_tokenizer_open(home, &writer->tokenizer, err) : -ENOENT;
+
+    if (rc < 0 && rc != -ENOENT) return rc;
+    if (rc == 0)
+        rc = ash_tokenizer_to_gguf(writer->tokenizer, model->config.vocab, bos, writer->arena, &writer->entries, notes,
+                                   err);
+    else {
+        ash_gguf_add_text(&writer->entries, "tokenizer.ggml.model", "no_vocab");
+        add_token_id(writer, "tokenizer.ggml.bos_token_id", bos);
+        rc = notes == NULL
+                 ? 0
+                 : ash_str_adds(notes, "there is no tokenizer.json: llama.cpp needs a vocabulary in the file");
+    }
+    if (rc < 0) return rc;
+    add_token_id(writer, "tokenizer.ggml.eos_token_id", token_id(model, "eos_token_id", 0));
+    add_token_id(writer, "tokenizer.ggml.eot_token_id", token_id(model, "eos_token_id", 1));
+    add_token_id(writer, "tokenizer.ggml.eom_token_id", token_id(model, "eos_token_id", 2));
+    add_token_id(writer, "tokenizer.ggml.padding_token_id", token_id(model, "pad_token_id", 0));
+    rc = home != NULL ? ash_chat_template_source(home, &writer->chat, err) : -ENOENT;
+    if (rc == 0) ash_gguf_add_text(&writer->entries, "tokenizer.chat_template", writer->chat.data);
+    return rc == -ENOENT ? 0 : rc;
+}
+
+static int add_metadata(struct writer *writer, const char *home, enum ash_dtype dtype, struct ash_str *notes,
+                        struct ash_err *err)
+{
+    int rc;
+
+    ash_gguf_add_text(&writer->entries, "general.architecture", writer->arch->name);
+    ash_gguf_add_number(&writer->entries, "general.file_type", file_type(dtype));
+    rc = add_shape(writer, err);
+    if (rc == 0) rc = add_rope(writer, err);
+    return rc < 0 ? rc : add_text(writer, home, notes, err);
+}
+
+/* ---- the file ---------------------------------------------------------------------------------------------------- */
+
+static int check(struct writer *writer, struct ash_str *notes, struct ash_err *err)
+{
+    const struct ash_model *model = writer->model;
+    const struct ash_model_config *c = &model->config;
+
+    if (model->gguf != NULL) return ash_err_set(err, -ENOTSUP, "this model is a GGUF file already");
+    writer->arch = ash_gguf_arch_of(c);
+    if (writer->arch == NULL)
+        return ash_err_set(err, -ENOTSUP,
+                           "a %s model cannot be written as a GGUF file (llama, mistral, qwen2 and qwen3 can)",
+                           c->family->type);
+    if (c->rope.kind == ASH_ROPE_YARN)
+        return ash_err_set(err, -ENOTSUP, "this model's scaled rotary positions cannot be written into a GGUF file");
+    for (size_t i = 0; i < c->layers; i++)
+        if (c->window[i] != c->window[0] || (c->window[i] > 0 && !writer->arch->interleaved))
+            return ash_err_set(err, -ENOTSUP, "attention windows of a %s model cannot be written into a GGUF file",
+                               c->family->type);
+    if (c->window[0] > 0 && notes != NULL &&
+        ash_str_adds(notes, "llama.cpp does not apply this model's attention window: longer texts differ there\n") < 0)
+        return ash_err_set(err, -ENOMEM, "out of memory");
+    return 0;
+}
+
+static void writer_fini(struct writer *writer)
+{
+    ash_arena_close(writer->arena);
+    ash_tokenizer_close(writer->tokenizer);
+    ash_str_fini(&writer->chat);
+    free(writer->row);
+    free(writer->names);
+    free(writer->specs);
+}
+
+int ash_model_save_gguf(const struct ash_model *model, const char *home, const char *path, enum ash_dtype dtype,
+                        struct ash_str *notes, struct ash_err *err)
+{
+    struct writer writer = {.model = model, .arena = ash_arena_open(ARENA_BYTES)};
+    int rc = writer.arena == NULL ? ash_err_set(err, -ENOMEM, "out of memory") : check(&writer, notes, err);
 
     if (rc == 0) rc = plan_tensors(&writer, dtype, err);
-    if (rc == 0)
-        rc = ash_gguf_write(path, entries, list_entries(&model->config, dtype, entries), writer.specs,
-                            model->param_count, fill, &writer, err);
-    if (rc == -ERANGE) ash_err_set(err, rc, "%s: a weight is not finite, or too large to be quantised", path);
-    free(writer.row);
-    free(writer.names);
-    free(writer.specs);
+    if (rc == 0) rc = add_metadata(&writer, home, dtype, notes, err);
+    if (rc == 0) rc = ash_gguf_write(path, &writer.entries, writer.specs, writer.count, fill, &writer, err);
+    if (rc == -ERANGE) ash_err_set(err, rc, "%s: a weight is not finite, or too large for this type", path);
+    writer_fini(&writer);
     return rc;
 }

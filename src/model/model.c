@@ -14,8 +14,6 @@
 #include "model/folder_priv.h"
 #include "model/gguf_model_priv.h"
 
-#define GGUF_SUFFIX ".gguf"
-
 /* ---- views ------------------------------------------------------------------------------------------------------- */
 
 void ash_model_refresh(struct ash_model *model)
@@ -94,21 +92,12 @@ fail:
     return rc;
 }
 
-static bool is_gguf(const char *path)
-{
-    size_t length = strlen(path), suffix = strlen(GGUF_SUFFIX);
-
-    return length > suffix && strcmp(path + length - suffix, GGUF_SUFFIX) == 0;
-}
-
 int ash_model_home(const char *path, char *buf, size_t buf_bytes)
 {
-    const char *slash = is_gguf(path) ? strrchr(path, '/') : NULL;
-    int length = slash != NULL ? (int)(slash - path) : (int)strlen(path), used;
+    int used;
 
-    if (slash == path) length = 1; /* the root */
-    used =
-        slash == NULL && is_gguf(path) ? snprintf(buf, buf_bytes, ".") : snprintf(buf, buf_bytes, "%.*s", length, path);
+    if (ash_gguf_named(path)) return ash_gguf_home(path, buf, buf_bytes);
+    used = snprintf(buf, buf_bytes, "%s", path);
     return used >= 0 && (size_t)used < buf_bytes ? 0 : -ENAMETOOLONG;
 }
 
@@ -142,7 +131,7 @@ int ash_model_open(const char *path, struct ash_model **model_out, struct ash_er
     struct ash_model *model = NULL;
     int rc;
 
-    if (is_gguf(path)) return open_gguf(path, model_out, err);
+    if (ash_gguf_named(path)) return open_gguf(path, model_out, err);
     if ((rc = ash_model_config_load(path, &config, err)) < 0) return rc;
     if ((rc = model_alloc(&config, &model, err)) < 0) return rc;
     if ((rc = ash_folder_map(model, path, err)) < 0) goto fail;

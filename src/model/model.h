@@ -11,6 +11,7 @@
 #include "model/config.h"
 
 struct ash_model;
+struct ash_str;
 
 /* One named tensor, in the order, with the name and shape that its Hugging Face file has. */
 struct ash_param {
@@ -26,9 +27,9 @@ struct ash_param {
     enum ash_dtype dtype;
 };
 
-/* Open a Hugging Face folder, or a GGUF file (its name ends in .gguf; llama architecture; F32, F16, BF16, Q8_0 and
- * Q4_0); weights stay mapped and are read in place, in the file's dtype. A model from a GGUF file computes; it cannot
- * be owned (trained) or saved. */
+/* Open a Hugging Face folder, or a GGUF file (its name ends in .gguf; architectures llama, qwen2 and qwen3; F32, F16,
+ * BF16, Q8_0 and Q4_0); weights stay mapped and are read in place, in the file's dtype. A model from a GGUF file
+ * computes; it cannot be owned (trained) or saved. */
 int ash_model_open(const char *path, struct ash_model **model_out, struct ash_err *err);
 /* A new model with weights drawn from (seed, parameter, element): owned float32. Takes over config's reference on
  * success. */
@@ -65,9 +66,12 @@ size_t ash_model_weight_count(const struct ash_model *model); /* elements withou
 int ash_model_save(const struct ash_model *model, const char *dir, enum ash_dtype dtype, size_t max_shard_bytes,
                    struct ash_err *err);
 
-/* Write a llama model as a new GGUF file: matrices as dtype (Q8_0 or Q4_0; F32 where rows are not whole blocks), the rest F32. The
- * vocabulary is not in it: put tokenizer.json beside it. -ENOTSUP for what such a file cannot say. */
-int ash_model_save_gguf(const struct ash_model *model, const char *path, enum ash_dtype dtype, struct ash_err *err);
+/* Write a llama, mistral, qwen2 or qwen3 model as a new GGUF file: matrices as dtype (F32, BF16, F16, Q8_0, Q4_0; F32
+ * where rows are not whole blocks), the rest F32. home: the folder of its tokenizer and chat template, which go into
+ * the file; NULL or without a tokenizer.json: the file has no vocabulary. notes (may be NULL) gets what llama.cpp will
+ * do otherwise, a sentence a line. -ENOTSUP for what such a file cannot say. */
+int ash_model_save_gguf(const struct ash_model *model, const char *home, const char *path, enum ash_dtype dtype,
+                        struct ash_str *notes, struct ash_err *err);
 
 /* ---- one pass over rows of tokens -------------------------------------------------------------------------------- */
 

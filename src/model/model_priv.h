@@ -45,6 +45,9 @@ static inline int32_t ash_layer_expert(const struct ash_layer *layer, enum ash_r
     return layer->param[role] + 3 * (int32_t)expert;
 }
 
+/* rope.c: what llama3's scaling divides the frequency of pair i by. */
+float ash_rope_llama3_factor(const struct ash_rope_config *rope, size_t dims, size_t i);
+
 /* A 1-D parameter as float32, or NULL for ASH_NO_PARAM. */
 const float *ash_model_vector(const struct ash_model *model, int32_t param);
 

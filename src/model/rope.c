@@ -67,6 +67,8 @@ static float frequency(const struct ash_rope_config *rope, size_t dims, size_t i
         return (float)(freq / rope->factor);
     case ASH_ROPE_LLAMA3:
         return (float)llama3_frequency(rope, freq);
+    case ASH_ROPE_FACTORS:
+        return (float)(freq / (double)rope->factors[i]);
     case ASH_ROPE_YARN: {
         double share = yarn_share(rope, dims, i);
         return (float)(freq / rope->factor * (1 - share) + freq * share);
@@ -74,6 +76,13 @@ static float frequency(const struct ash_rope_config *rope, size_t dims, size_t i
     default:
         return (float)freq;
     }
+}
+
+float ash_rope_llama3_factor(const struct ash_rope_config *rope, size_t dims, size_t i)
+{
+    double freq = 1 / pow(rope->theta, (double)(2 * i) / (double)dims);
+
+    return (float)(freq / llama3_frequency(rope, freq));
 }
 
 static void fill_tables(const struct ash_rope_config *rope, size_t dims, size_t count, float *cos_table,

@@ -8,8 +8,11 @@
 #include <stddef.h>
 #include <stdint.h>
 #include "ashlar/err.h"
+#include "base/arena.h"
+#include "storage/gguf.h"
 
 struct ash_tokenizer;
+struct ash_str;
 
 /* Ids that grow; zero-initialise, free with ash_ids_fini. */
 struct ash_ids {
@@ -19,12 +22,23 @@ struct ash_ids {
 void ash_ids_fini(struct ash_ids *ids);
 int ash_ids_add(struct ash_ids *ids, int32_t id); /* 0 or -ENOMEM */
 
-/* dir: a folder that holds tokenizer.json (its path itself works too). */
+/* dir: a folder that holds tokenizer.json (its path itself works too), or a GGUF file: then the tokenizer.json beside
+ * it, or else the file's own vocabulary. -ENOENT where there is none. */
 int ash_tokenizer_open(const char *dir, struct ash_tokenizer **tokenizer_out, struct ash_err *err);
 /* From the text of a tokenizer.json. */
 int ash_tokenizer_parse(const char *json, size_t size_bytes, const char *name, struct ash_tokenizer **tokenizer_out,
                         struct ash_err *err);
 void ash_tokenizer_close(struct ash_tokenizer *tokenizer);
+
+/* From the metadata of a GGUF file. -ENOENT when it has no vocabulary, -ENOTSUP for kinds of tokenizers that are not
+ * supported. */
+int ash_tokenizer_from_gguf(struct ash_gguf *file, const char *name, struct ash_tokenizer **tokenizer_out,
+                            struct ash_err *err);
+/* The tokenizer as metadata of a GGUF file of a model with vocab tokens, added to entries; lives in arena and in
+ * tokenizer. bos: the model's first token, or -1. What such files cannot say exactly is told in notes (may be NULL), a
+ * sentence a line. */
+int ash_tokenizer_to_gguf(const struct ash_tokenizer *tokenizer, size_t vocab, int32_t bos, struct ash_arena *arena,
+                          struct ash_gguf_entries *entries, struct ash_str *notes, struct ash_err *err);
 
 /* One more than the largest id. */
 size_t ash_tokenizer_vocab_size(const struct ash_tokenizer *tokenizer);
@@ -41,7 +55,6 @@ uint64_t ash_tokenizer_hash(const struct ash_tokenizer *tokenizer);
 int ash_tokenizer_encode(const struct ash_tokenizer *tokenizer, const char *text, size_t size_bytes, bool add_special,
                          struct ash_ids *ids, struct ash_err *err);
 
-struct ash_str;
 /* Append the text of ids to text. Bytes that are no character become U+FFFD, as in the Hugging Face library.
  * skip_special leaves special tokens out. Unknown ids are -EINVAL. */
 int ash_tokenizer_decode(const struct ash_tokenizer *tokenizer, const int32_t *ids, size_t count, bool skip_special,

@@ -53,11 +53,11 @@ int ash_engine_open(const char *dir, const struct ash_engine_opts *opts, struct 
         ash_err_set(err, rc, "'%.200s': the path is too long", dir);
         goto fail;
     }
-    rc = ash_tokenizer_open(home, &engine->tokenizer, err);
+    rc = ash_tokenizer_open(dir, &engine->tokenizer, err);
     if (rc < 0) goto fail;
     rc = ash_defaults_load(home, ash_model_config(engine->model), &engine->defaults, err);
     if (rc < 0) goto fail;
-    rc = ash_engine_load_chat(engine, home, err);
+    rc = ash_engine_load_chat(engine, dir, err);
     if (rc < 0) goto fail;
     *engine_out = engine;
     return 0;

@@ -3,11 +3,13 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/assert.h"
 
+#define SUFFIX ".gguf"
 #define MAGIC 0x46554747u /* "GGUF", little endian */
 #define VERSION_MIN 2
 #define VERSION_MAX 3
@@ -264,6 +266,22 @@ void ash_gguf_close(struct ash_gguf *file)
     ash_map_close(&file->map);
     ash_arena_close(file->arena);
     free(file);
+}
+
+bool ash_gguf_named(const char *path)
+{
+    size_t length = strlen(path), suffix = strlen(SUFFIX);
+
+    return length > suffix && strcmp(path + length - suffix, SUFFIX) == 0;
+}
+
+int ash_gguf_home(const char *path, char *buf, size_t buf_bytes)
+{
+    const char *slash = strrchr(path, '/');
+    int length = slash == path ? 1 : slash != NULL ? (int)(slash - path) : 0; /* the root stays */
+    int used = slash == NULL ? snprintf(buf, buf_bytes, ".") : snprintf(buf, buf_bytes, "%.*s", length, path);
+
+    return used >= 0 && (size_t)used < buf_bytes ? 0 : -ENAMETOOLONG;
 }
 
 size_t ash_gguf_size(const struct ash_gguf *file)

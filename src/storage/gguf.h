@@ -54,6 +54,11 @@ int ash_gguf_parse(const void *data, size_t size_bytes, const char *name, struct
 /* NULL is a no-op. */
 void ash_gguf_close(struct ash_gguf *file);
 
+/* Does the path name such a file (by its end, .gguf)? */
+bool ash_gguf_named(const char *path);
+/* The folder that path, which ash_gguf_named, lies in, into buf. 0 or -ENAMETOOLONG. */
+int ash_gguf_home(const char *path, char *buf, size_t buf_bytes);
+
 size_t ash_gguf_size(const struct ash_gguf *file); /* number of tensors */
 /* By place in the order of names. dims are row-major, the reverse of the file's; data is aligned for its dtype. */
 const struct ash_tensor_view *ash_gguf_at(const struct ash_gguf *file, size_t index);
@@ -70,21 +75,50 @@ int ash_gguf_double(const struct ash_gguf *file, const char *key, double min, do
                     struct ash_err *err);
 int ash_gguf_string(struct ash_gguf *file, const char *key, const char **value_out, struct ash_err *err);
 
+/* The array at key with elements of a type. Absent keeps *array_out and returns 0; present sets it and returns 1. An
+ * array of other elements, or no array, is -EINVAL. */
+int ash_gguf_array(const struct ash_gguf *file, const char *key, enum ash_gguf_type element,
+                   const struct ash_gguf_value **array_out, struct ash_err *err);
+/* Step through an array of STRINGs: *at is 0 at first. False at the end. The bytes are borrowed, not terminated, any
+ * bytes. */
+bool ash_gguf_next_text(const struct ash_gguf_value *array, size_t *at, const char **text_out, size_t *bytes_out);
+/* Element index (below count) of an array of F32, or of I32. */
+float ash_gguf_float_at(const struct ash_gguf_value *array, size_t index);
+int32_t ash_gguf_int_at(const struct ash_gguf_value *array, size_t index);
+
 #define ASH_GGUF_ALIGNMENT 32 /* of tensors, unless the file says otherwise */
 
-/* A metadata value to write: STRING, F32 or U32. */
+/* A metadata value to write: STRING, F32, U32, BOOL, or an ARRAY of STRING, F32 or I32. All is borrowed. */
 struct ash_gguf_entry {
     const char *key;
     enum ash_gguf_type type;
     const char *text;
     float real;
-    uint32_t number;
+    uint32_t number;            /* of U32 and BOOL */
+    enum ash_gguf_type element; /* ARRAY: of its elements */
+    const void *elements;       /* ARRAY: const char *const *, const float * or const int32_t * */
+    size_t count;               /* ARRAY: how many */
 };
+
+#define ASH_GGUF_ENTRIES_MAX 64
+
+/* Values to write, as they gather. */
+struct ash_gguf_entries {
+    struct ash_gguf_entry list[ASH_GGUF_ENTRIES_MAX];
+    size_t count;
+};
+
+/* Append one value; there must be room. key, text and elements are borrowed until the file is written. */
+void ash_gguf_add_text(struct ash_gguf_entries *entries, const char *key, const char *text);
+void ash_gguf_add_number(struct ash_gguf_entries *entries, const char *key, uint32_t number);
+void ash_gguf_add_bool(struct ash_gguf_entries *entries, const char *key, bool value);
+void ash_gguf_add_real(struct ash_gguf_entries *entries, const char *key, float real);
+void ash_gguf_add_array(struct ash_gguf_entries *entries, const char *key, enum ash_gguf_type element,
+                        const void *elements, size_t count);
 
 /* Write a new file. dims of specs are row-major; fill makes the bytes, in pieces of whole rows. On error nothing is
  * left, and the sentence says why; a file of that name is -EEXIST and stays. */
-int ash_gguf_write(const char *path, const struct ash_gguf_entry *entries, size_t entry_count,
-                   const struct ash_tensor_spec *specs, size_t count, ash_tensor_fill_fn fill, void *ctx,
-                   struct ash_err *err);
+int ash_gguf_write(const char *path, const struct ash_gguf_entries *entries, const struct ash_tensor_spec *specs,
+                   size_t count, ash_tensor_fill_fn fill, void *ctx, struct ash_err *err);
 
 #endif

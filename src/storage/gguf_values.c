@@ -258,3 +258,44 @@ int ash_gguf_string(struct ash_gguf *file, const char *key, const char **value_o
     *value_out = copy;
     return 1;
 }
+
+/* ---- arrays ------------------------------------------------------------------------------------------------------ */
+
+int ash_gguf_array(const struct ash_gguf *file, const char *key, enum ash_gguf_type element,
+                   const struct ash_gguf_value **array_out, struct ash_err *err)
+{
+    const struct ash_gguf_value *value = ash_gguf_value(file, key);
+
+    if (value == NULL) return 0;
+    if (value->type != ASH_GGUF_ARRAY || value->element != element)
+        return ash_err_set(err, -EINVAL, "%s: '%s' is not a list of what it should hold", file->name, key);
+    *array_out = value;
+    return 1;
+}
+
+bool ash_gguf_next_text(const struct ash_gguf_value *array, size_t *at, const char **text_out, size_t *bytes_out)
+{
+    struct ash_gguf_cursor cursor = {.base = array->data, .size_bytes = array->size_bytes, .at = *at};
+    const uint8_t *text = NULL;
+
+    if (ash_gguf_take_text(&cursor, &text, bytes_out) < 0) return false;
+    *text_out = (const char *)text;
+    *at = cursor.at;
+    return true;
+}
+
+float ash_gguf_float_at(const struct ash_gguf_value *array, size_t index)
+{
+    float value;
+
+    memcpy(&value, array->data + index * sizeof(value), sizeof(value));
+    return value;
+}
+
+int32_t ash_gguf_int_at(const struct ash_gguf_value *array, size_t index)
+{
+    int32_t value;
+
+    memcpy(&value, array->data + index * sizeof(value), sizeof(value));
+    return value;
+}

@@ -7,10 +7,57 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/assert.h"
 #include "storage/gguf_priv.h"
 #include "storage/io_priv.h"
 
 #define CHUNK_BYTES ((size_t)1 << 20)
+
+/* ---- the values ---------------------------------------------------------------------------------------------------
+ */
+
+static struct ash_gguf_entry *add(struct ash_gguf_entries *entries, const char *key, enum ash_gguf_type type)
+{
+    struct ash_gguf_entry *entry = &entries->list[entries->count];
+
+    ash_assert(entries->count < ASH_GGUF_ENTRIES_MAX);
+    entries->count++;
+    *entry = (struct ash_gguf_entry){.key = key, .type = type};
+    return entry;
+}
+
+void ash_gguf_add_text(struct ash_gguf_entries *entries, const char *key, const char *text)
+{
+    add(entries, key, ASH_GGUF_STRING)->text = text;
+}
+
+void ash_gguf_add_number(struct ash_gguf_entries *entries, const char *key, uint32_t number)
+{
+    add(entries, key, ASH_GGUF_U32)->number = number;
+}
+
+void ash_gguf_add_bool(struct ash_gguf_entries *entries, const char *key, bool value)
+{
+    add(entries, key, ASH_GGUF_BOOL)->number = value;
+}
+
+void ash_gguf_add_real(struct ash_gguf_entries *entries, const char *key, float real)
+{
+    add(entries, key, ASH_GGUF_F32)->real = real;
+}
+
+void ash_gguf_add_array(struct ash_gguf_entries *entries, const char *key, enum ash_gguf_type element,
+                        const void *elements, size_t count)
+{
+    struct ash_gguf_entry *entry = add(entries, key, ASH_GGUF_ARRAY);
+
+    entry->element = element;
+    entry->elements = elements;
+    entry->count = count;
+}
+
+/* ---- the head ------------------------------------------------------------------------------------------------------
+ */
 
 /* The head as it grows; failed once memory was out. */
 struct head {
@@ -51,20 +98,44 @@ static void put_text(struct head *head, const char *text)
     put_bytes(head, text, strlen(text));
 }
 
-static void put_entry(struct head *head, const struct ash_gguf_entry *entry)
+static void put_float(struct head *head, float value)
 {
     uint32_t bits;
 
+    memcpy(&bits, &value, sizeof(bits));
+    put_number(head, bits, 4);
+}
+
+static void put_array(struct head *head, const struct ash_gguf_entry *entry)
+{
+    const char *const *texts = entry->elements;
+    const float *reals = entry->elements;
+    const int32_t *numbers = entry->elements;
+
+    put_number(head, entry->element, 4);
+    put_number(head, entry->count, 8);
+    for (size_t i = 0; i < entry->count; i++) {
+        if (entry->element == ASH_GGUF_STRING)
+            put_text(head, texts[i]);
+        else if (entry->element == ASH_GGUF_F32)
+            put_float(head, reals[i]);
+        else
+            put_number(head, (uint32_t)numbers[i], 4);
+    }
+}
+
+static void put_entry(struct head *head, const struct ash_gguf_entry *entry)
+{
     put_text(head, entry->key);
     put_number(head, entry->type, 4);
-    if (entry->type == ASH_GGUF_STRING) {
+    if (entry->type == ASH_GGUF_STRING)
         put_text(head, entry->text);
-    } else if (entry->type == ASH_GGUF_F32) {
-        memcpy(&bits, &entry->real, sizeof(bits));
-        put_number(head, bits, 4);
-    } else {
-        put_number(head, entry->number, 4);
-    }
+    else if (entry->type == ASH_GGUF_F32)
+        put_float(head, entry->real);
+    else if (entry->type == ASH_GGUF_ARRAY)
+        put_array(head, entry);
+    else
+        put_number(head, entry->number, entry->type == ASH_GGUF_BOOL ? 1 : 4);
 }
 
 static size_t count_of(const struct ash_tensor_spec *spec)
@@ -91,8 +162,8 @@ static void put_tensor(struct head *head, const struct ash_tensor_spec *spec, si
     put_number(head, offset, 8);
 }
 
-static int make_head(struct head *head, const struct ash_gguf_entry *entries, size_t entry_count,
-                     const struct ash_tensor_spec *specs, size_t count)
+static int make_head(struct head *head, const struct ash_gguf_entries *entries, const struct ash_tensor_spec *specs,
+                     size_t count)
 {
     static const uint8_t zeros[ASH_GGUF_ALIGNMENT];
     size_t offset = 0;
@@ -100,9 +171,9 @@ static int make_head(struct head *head, const struct ash_gguf_entry *entries, si
     put_bytes(head, "GGUF", 4);
     put_number(head, 3, 4);
     put_number(head, count, 8);
-    put_number(head, entry_count, 8);
-    for (size_t i = 0; i < entry_count; i++)
-        put_entry(head, &entries[i]);
+    put_number(head, entries->count, 8);
+    for (size_t i = 0; i < entries->count; i++)
+        put_entry(head, &entries->list[i]);
     for (size_t i = 0; i < count; i++) {
         put_tensor(head, &specs[i], offset);
         offset += padded(ash_dtype_size(specs[i].dtype, count_of(&specs[i])));
@@ -110,6 +181,9 @@ static int make_head(struct head *head, const struct ash_gguf_entry *entries, si
     put_bytes(head, zeros, padded(head->used) - head->used);
     return head->failed ? -ENOMEM : 0;
 }
+
+/* ---- the file ------------------------------------------------------------------------------------------------------
+ */
 
 /* One tensor in pieces of whole rows, and what fills it up to the alignment. */
 static int write_tensor(int fd, const struct ash_tensor_spec *spec, size_t index, ash_tensor_fill_fn fill, void *ctx)
@@ -132,12 +206,11 @@ static int write_tensor(int fd, const struct ash_tensor_spec *spec, size_t index
     return rc;
 }
 
-int ash_gguf_write(const char *path, const struct ash_gguf_entry *entries, size_t entry_count,
-                   const struct ash_tensor_spec *specs, size_t count, ash_tensor_fill_fn fill, void *ctx,
-                   struct ash_err *err)
+int ash_gguf_write(const char *path, const struct ash_gguf_entries *entries, const struct ash_tensor_spec *specs,
+                   size_t count, ash_tensor_fill_fn fill, void *ctx, struct ash_err *err)
 {
     struct head head = {0};
-    int fd, rc = make_head(&head, entries, entry_count, specs, count), end;
+    int fd, rc = make_head(&head, entries, specs, count), end;
 
     if (rc < 0) {
         free(head.data);

@@ -115,7 +115,6 @@ try "$ASHLAR" model convert "$SCRATCH/src" "$SCRATCH/new"
 expect_error 2 "no dtype" "--dtype"
 try "$ASHLAR" model convert "$SCRATCH/src" "$SCRATCH/new" --dtype int4
 expect_error 2 "unknown dtype" "bf16"
-finish
 
 # ---- quantised: a GGUF file beside the tokenizer, which tells the same story
 leak_free "$ASHLAR" model convert "$SCRATCH/src" "$SCRATCH/q8" --quant q8
@@ -132,3 +131,28 @@ expect 2 "--quant and --dtype"
 try "$ASHLAR" model convert "$SOURCE/tests/golden/gpt2-default" "$SCRATCH/gpt2-q4" --quant q4
 expect 1 "a model that GGUF files are not for"
 [ ! -e "$SCRATCH/gpt2-q4" ] || fail "a refused conversion left something behind"
+
+# ---- a GGUF file alone: vocabulary and chat template are in it
+echo '{"chat_template": "{% for m in messages %}{{ bos_token }}{{ m.content }}{% endfor %}", "bos_token": "<s>"}' > "$SCRATCH/src/tokenizer_config.json"
+leak_free "$ASHLAR" model convert "$SCRATCH/src" "$SCRATCH/gguf" --dtype f16 --gguf
+expect 0 "to an f16 GGUF file"
+[ ! -s "$SCRATCH/err" ] || fail "convert --gguf warns: $(cat "$SCRATCH/err")"
+[ ! -e "$SCRATCH/gguf/model.safetensors" ] || fail "convert --gguf wrote safetensors too"
+mkdir "$SCRATCH/alone"
+mv "$SCRATCH/gguf/model.gguf" "$SCRATCH/alone/story.gguf"
+leak_free "$ASHLAR" generate --model "$SCRATCH/alone/story.gguf" --prompt "Once upon a time" --temperature 0 --max-tokens 16
+expect 0 "a GGUF file alone"
+cmp -s "$SCRATCH/story" "$SCRATCH/out" || fail "the story changed: $(cat "$SCRATCH/out")"
+leak_free "$ASHLAR" generate --model "$SCRATCH/alone/story.gguf" --chat --prompt "Once upon a time" --temperature 0 --max-tokens 16
+expect 0 "its chat template"
+try "$ASHLAR" model info "$SCRATCH/alone/story.gguf"
+expect 0 "info of a GGUF file alone"
+grep -q 'tokenizer  *512' "$SCRATCH/out" || fail "info: no tokenizer in $(cat "$SCRATCH/out")"
+cp -r "$SCRATCH/src" "$SCRATCH/mute"
+rm "$SCRATCH/mute/tokenizer.json"
+try "$ASHLAR" model convert "$SCRATCH/mute" "$SCRATCH/mute-gguf" --dtype f32 --gguf
+expect 0 "a model without a tokenizer"
+grep -q 'no tokenizer.json' "$SCRATCH/err" || fail "convert --gguf without a tokenizer says: $(cat "$SCRATCH/err")"
+try "$ASHLAR" generate --model "$SCRATCH/mute-gguf/model.gguf" --prompt "Once"
+expect_error 1 "no vocabulary" "tokenizer.json"
+finish

@@ -1,9 +1,12 @@
-/* Fuzzing the GGUF reader: whatever is accepted must lie inside the input, aligned, and be found again by its name. */
+/* Fuzzing the GGUF reader: whatever is accepted must lie inside the input, aligned, and be found again by its name; a
+ * vocabulary that is accepted must encode and decode. */
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 
 #include "base/assert.h"
+#include "base/str.h"
+#include "model/tokenizer.h"
 #include "storage/gguf.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size_bytes);
@@ -57,6 +60,41 @@ static void check_values(struct ash_gguf *file)
     }
 }
 
+static void check_arrays(const struct ash_gguf *file)
+{
+    static const char *const keys[] = {"tokenizer.ggml.tokens", "tokenizer.ggml.merges", "a.texts"};
+
+    for (size_t i = 0; i < ASH_COUNT(keys); i++) {
+        const struct ash_gguf_value *array = NULL;
+        const char *text = NULL;
+        size_t at = 0, bytes = 0, count = 0;
+
+        if (ash_gguf_array(file, keys[i], ASH_GGUF_STRING, &array, NULL) != 1) continue;
+        for (; ash_gguf_next_text(array, &at, &text, &bytes); count++)
+            touch(text, bytes);
+        ash_assert(count == array->count && at == array->size_bytes);
+    }
+}
+
+static void check_tokenizer(struct ash_gguf *file)
+{
+    static const char text[] = "ab a<x><|x|> A12'll\n \xc3\xa9";
+    struct ash_tokenizer *tokenizer = NULL;
+    struct ash_str back = {0};
+    struct ash_ids ids = {0};
+    struct ash_err err = {0};
+
+    if (ash_tokenizer_from_gguf(file, "input", &tokenizer, &err) < 0) {
+        ash_assert(tokenizer == NULL && err.code < 0 && err.text[0] != '\0');
+        return;
+    }
+    if (ash_tokenizer_encode(tokenizer, text, sizeof(text) - 1, true, &ids, &err) == 0)
+        ash_assert(ash_tokenizer_decode(tokenizer, ids.data, ids.count, false, &back, &err) == 0);
+    ash_ids_fini(&ids);
+    ash_str_fini(&back);
+    ash_tokenizer_close(tokenizer);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size_bytes)
 {
     struct ash_gguf *file = NULL;
@@ -68,6 +106,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size_bytes)
     }
     check_tensors(file, size_bytes);
     check_values(file);
+    check_arrays(file);
+    check_tokenizer(file);
     ash_gguf_close(file);
     return 0;
 }

@@ -2,33 +2,26 @@
 #include "model/chat_template.h"
 
 #include <errno.h>
-#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/file.h"
-#include "base/json.h"
 #include "base/utf8.h"
 #include "model/chat_template/jinja_priv.h"
 
-#define TEMPLATE_FILE "chat_template.jinja"
-#define CONFIG_FILE "tokenizer_config.json"
 #define ARENA_BYTES ((size_t)64 << 10)
 
-/* The special tokens that templates may name. */
-static const char *const token_names[] = {"bos_token", "eos_token", "unk_token", "pad_token"};
-#define TOKEN_COUNT (sizeof(token_names) / sizeof(token_names[0]))
+const char *const ash_jinja_token_names[ASH_JINJA_TOKENS] = {"bos_token", "eos_token", "unk_token", "pad_token"};
 
 struct ash_chat_template {
     struct ash_arena *arena; /* the tree and all that it borrows */
     struct ash_jinja_node *root;
     const char *name;
-    const char *tokens[TOKEN_COUNT]; /* NULL: undefined */
+    const char *tokens[ASH_JINJA_TOKENS]; /* NULL: undefined */
 };
 
 /* ---- reading ----------------------------------------------------------------------------------------------------- */
 
-static int parse(const char *source, size_t size_bytes, const char *name, const char *const tokens[TOKEN_COUNT],
+static int parse(const char *source, size_t size_bytes, const char *name, const char *const tokens[ASH_JINJA_TOKENS],
                  struct ash_chat_template **template_out, struct ash_err *err)
 {
     struct ash_chat_template *template = calloc(1, sizeof(*template));
@@ -39,7 +32,7 @@ static int parse(const char *source, size_t size_bytes, const char *name, const 
     if (template == NULL || template->arena == NULL) goto fail;
     template->name = ash_arena_strdup(template->arena, name);
     if (template->name == NULL) goto fail;
-    for (size_t i = 0; i < TOKEN_COUNT; i++) {
+    for (size_t i = 0; i < ASH_JINJA_TOKENS; i++) {
         template->tokens[i] = tokens[i] != NULL ? ash_arena_strdup(template->arena, tokens[i]) : NULL;
         if (tokens[i] != NULL && template->tokens[i] == NULL) goto fail;
     }
@@ -68,72 +61,35 @@ static int check_source(const char *source, size_t size_bytes, const char *name,
 int ash_chat_template_parse(const char *source, size_t size_bytes, const char *name, const char *bos_token,
                             const char *eos_token, struct ash_chat_template **template_out, struct ash_err *err)
 {
-    const char *const tokens[TOKEN_COUNT] = {bos_token, eos_token};
+    const char *const tokens[ASH_JINJA_TOKENS] = {bos_token, eos_token};
     int rc = check_source(source, size_bytes, name, err);
 
     return rc < 0 ? rc : parse(source, size_bytes, name, tokens, template_out, err);
 }
 
-/* A special token is a string, or an object that holds it as "content". */
-static const char *token_of(const json_t *config, const char *key)
-{
-    const json_t *value = json_object_get(config, key);
-
-    return json_is_object(value) ? json_string_value(json_object_get(value, "content")) : json_string_value(value);
-}
-
-/* The template of a tokenizer_config.json, or NULL. */
-static const char *template_of(const json_t *config)
-{
-    const json_t *value = json_object_get(config, "chat_template");
-    size_t index;
-    json_t *item;
-
-    if (!json_is_array(value)) return json_string_value(value);
-    json_array_foreach(value, index, item) {
-        const char *name = json_string_value(json_object_get(item, "name"));
-        if (name != NULL && strcmp(name, "default") == 0) return json_string_value(json_object_get(item, "template"));
-    }
-    return NULL;
-}
-
-/* Read the folder's config where it has one; *config_out stays NULL otherwise. */
-static int load_config(const char *dir, char *path, size_t path_bytes, json_t **config_out, struct ash_err *err)
-{
-    int rc = ash_path_join(path, path_bytes, dir, CONFIG_FILE);
-
-    if (rc < 0) return ash_err_set(err, rc, "'%.200s': the path is too long", dir);
-    return ash_path_exists(path) ? ash_json_load(path, config_out, err) : 0;
-}
-
 int ash_chat_template_open(const char *dir, struct ash_chat_template **template_out, struct ash_err *err)
 {
-    char config_path[PATH_MAX], path[PATH_MAX];
-    const char *tokens[TOKEN_COUNT], *source = NULL;
-    json_t *config = NULL;
-    char *text = NULL;
-    size_t size = 0;
-    int rc = load_config(dir, config_path, sizeof(config_path), &config, err);
+    struct ash_jinja_source source = {0};
+    const char *tokens[ASH_JINJA_TOKENS];
+    int rc = ash_jinja_source_find(&source, dir, err);
 
-    if (rc < 0) return rc;
-    for (size_t i = 0; i < TOKEN_COUNT; i++)
-        tokens[i] = token_of(config, token_names[i]);
-    rc = ash_path_join(path, sizeof(path), dir, TEMPLATE_FILE);
-    if (rc == 0 && ash_path_exists(path)) {
-        rc = ash_file_read(path, ASH_JINJA_SOURCE_BYTES_MAX, &text, &size, err);
-        source = text;
-    } else if (rc == 0) {
-        source = template_of(config);
-        size = source != NULL ? strlen(source) : 0;
-        memcpy(path, config_path, sizeof(path));
-    }
-    if (rc == 0 && source == NULL)
-        rc = ash_err_set(err, -ENOENT,
-                         "'%s' has no chat template (neither " TEMPLATE_FILE " nor one in " CONFIG_FILE ")", dir);
-    if (rc == 0) rc = check_source(source, size, path, err);
-    if (rc == 0) rc = parse(source, size, path, tokens, template_out, err);
-    free(text);
-    json_decref(config);
+    for (size_t i = 0; i < ASH_JINJA_TOKENS; i++)
+        tokens[i] = source.tokens[i];
+    if (rc == 0) rc = check_source(source.text, source.size_bytes, source.name, err);
+    if (rc == 0) rc = parse(source.text, source.size_bytes, source.name, tokens, template_out, err);
+    ash_jinja_source_fini(&source);
+    return rc;
+}
+
+int ash_chat_template_source(const char *dir, struct ash_str *text, struct ash_err *err)
+{
+    struct ash_jinja_source source = {0};
+    int rc = ash_jinja_source_find(&source, dir, err);
+
+    if (rc == 0) rc = check_source(source.text, source.size_bytes, source.name, err);
+    if (rc == 0 && ash_str_add(text, source.text, source.size_bytes) < 0)
+        rc = ash_err_set(err, -ENOMEM, "%s: out of memory", source.name);
+    ash_jinja_source_fini(&source);
     return rc;
 }
 
@@ -157,9 +113,9 @@ static int set_common(struct ash_jinja_run *run, const struct ash_chat_template 
     int rc = set_global(run, "tools", ash_jinja_none());
 
     if (rc == 0) rc = set_global(run, "documents", ash_jinja_none());
-    for (size_t i = 0; rc == 0 && i < TOKEN_COUNT; i++)
+    for (size_t i = 0; rc == 0 && i < ASH_JINJA_TOKENS; i++)
         if (template->tokens[i] != NULL)
-            rc = set_global(run, token_names[i], ash_jinja_string(ash_jinja_text(template->tokens[i])));
+            rc = set_global(run, ash_jinja_token_names[i], ash_jinja_string(ash_jinja_text(template->tokens[i])));
     return rc;
 }
 

@@ -332,4 +332,21 @@ int ash_jinja_to_list(struct ash_jinja_run *run, struct ash_jinja_value value, s
 /* Characters, members or keys; -EINVAL for what has no length. */
 int ash_jinja_length(struct ash_jinja_run *run, struct ash_jinja_value value, size_t *out);
 
+/* ---- source: a model's template and the special tokens that it may name ------------------------------------------ */
+
+#define ASH_JINJA_TOKENS 4
+extern const char *const ash_jinja_token_names[ASH_JINJA_TOKENS];
+
+struct ash_jinja_source {
+    char *text;
+    size_t size_bytes;
+    char *tokens[ASH_JINJA_TOKENS]; /* NULL: undefined */
+    char name[4096];                /* for messages */
+};
+
+/* Fill a zeroed source from a folder or a GGUF file; -ENOENT when there is no template. fini frees it, after failure
+ * too. */
+int ash_jinja_source_find(struct ash_jinja_source *source, const char *path, struct ash_err *err);
+void ash_jinja_source_fini(struct ash_jinja_source *source);
+
 #endif

@@ -103,7 +103,11 @@ int ash_tok_model_load(struct ash_tok_model *model, const json_t *object, bool b
     int rc = load_options(model, object, &unknown, err);
 
     if (rc >= 0) rc = load_tables(model, object, err);
-    if (rc < 0) return rc;
+    return rc < 0 ? rc : ash_tok_model_finish(model, unknown, byte_level, err);
+}
+
+int ash_tok_model_finish(struct ash_tok_model *model, const char *unknown, bool byte_level, struct ash_err *err)
+{
     model->byte_level = byte_level;
     model->has_unknown = unknown != NULL;
     model->unknown_id = unknown != NULL ? ash_tok_vocab_find(&model->vocab, unknown, strlen(unknown)) : -1;

@@ -113,22 +113,17 @@ static int check_version(const json_t *root, struct ash_err *err)
     return 0;
 }
 
-static int load_parts(struct ash_tokenizer *tokenizer, const json_t *root, struct ash_err *err)
+static int load_parts(struct ash_tokenizer *tokenizer, const json_t *root, bool may_be_raw, ash_tok_model_fn load_model,
+                      void *ctx, struct ash_err *err)
 {
-    const json_t *model = NULL;
-    bool raw_bytes = false, fallback = false;
-    int rc = check_version(root, err);
+    bool raw_bytes;
+    int rc = ash_tok_norms_load(&tokenizer->norms, root, err);
 
-    if (rc >= 0) rc = ash_json_object(root, "model", &model, err);
-    if (rc >= 0 && model == NULL) return ash_err_set(err, -EINVAL, "'model' is missing");
-    if (rc >= 0) rc = ash_tok_norms_load(&tokenizer->norms, root, err);
     if (rc >= 0) rc = ash_tok_pres_load(&tokenizer->pres, root, err);
-    if (rc >= 0) rc = ash_json_bool(model, "byte_fallback", &fallback, err);
     if (rc < 0) return rc;
-    raw_bytes =
-        ash_tok_pres_end_in_bytes(&tokenizer->pres) && !fallback; /* <0x..> names bytes of characters, not of text */
+    raw_bytes = ash_tok_pres_end_in_bytes(&tokenizer->pres) && may_be_raw;
     ash_tok_pres_set_raw(&tokenizer->pres, raw_bytes);
-    rc = ash_tok_model_load(&tokenizer->model, model, raw_bytes, err);
+    rc = load_model(ctx, &tokenizer->model, raw_bytes, err);
     if (rc >= 0) rc = ash_tok_post_load(&tokenizer->post, root, err);
     if (rc >= 0) rc = ash_tok_decs_load(&tokenizer->decs, root, err);
     if (rc >= 0) rc = hash_parts(tokenizer, root, err);
@@ -139,28 +134,68 @@ static int load_parts(struct ash_tokenizer *tokenizer, const json_t *root, struc
                               err);
 }
 
-int ash_tokenizer_parse(const char *json, size_t size_bytes, const char *name, struct ash_tokenizer **tokenizer_out,
-                        struct ash_err *err)
+int ash_tok_assemble(const json_t *root, bool may_be_raw, ash_tok_model_fn load_model, void *ctx, const char *name,
+                     struct ash_tokenizer **tokenizer_out, struct ash_err *err)
 {
-    struct ash_tokenizer *tokenizer;
-    json_t *root = NULL;
-    int rc = ash_json_parse(json, size_bytes, name, &root, err);
+    struct ash_tokenizer *tokenizer = calloc(1, sizeof(*tokenizer));
+    int rc;
 
-    if (rc < 0) return rc;
-    tokenizer = calloc(1, sizeof(*tokenizer));
     if (tokenizer == NULL || pthread_mutex_init(&tokenizer->lock, NULL) != 0) {
         free(tokenizer);
-        json_decref(root);
         return ash_err_set(err, -ENOMEM, "%s: out of memory", name);
     }
-    rc = load_parts(tokenizer, root, err);
-    json_decref(root);
+    rc = load_parts(tokenizer, root, may_be_raw, load_model, ctx, err);
     if (rc < 0) {
         ash_tokenizer_close(tokenizer);
         return ash_err_prefix(err, rc, "%s", name);
     }
     *tokenizer_out = tokenizer;
     return 0;
+}
+
+static int load_json_model(void *ctx, struct ash_tok_model *model, bool byte_level, struct ash_err *err)
+{
+    return ash_tok_model_load(model, ctx, byte_level, err);
+}
+
+int ash_tokenizer_parse(const char *json, size_t size_bytes, const char *name, struct ash_tokenizer **tokenizer_out,
+                        struct ash_err *err)
+{
+    const json_t *model = NULL;
+    json_t *root = NULL;
+    bool fallback = false;
+    int rc = ash_json_parse(json, size_bytes, name, &root, err);
+
+    if (rc < 0) return rc;
+    rc = check_version(root, err);
+    if (rc >= 0) rc = ash_json_object(root, "model", &model, err);
+    if (rc >= 0 && model == NULL) rc = ash_err_set(err, -EINVAL, "'model' is missing");
+    if (rc >= 0) rc = ash_json_bool(model, "byte_fallback", &fallback, err);
+    if (rc < 0) {
+        json_decref(root);
+        return ash_err_prefix(err, rc, "%s", name);
+    }
+    /* with a fallback <0x..> names bytes of characters, not of text */
+    rc = ash_tok_assemble(root, !fallback, load_json_model, (void *)model, name, tokenizer_out, err);
+    json_decref(root);
+    return rc;
+}
+
+/* What lies beside the file goes first: it is the tokenizer itself, not what such a file can say of it. */
+static int open_gguf(const char *path, struct ash_tokenizer **tokenizer_out, struct ash_err *err)
+{
+    char home[PATH_MAX], beside[PATH_MAX];
+    struct ash_gguf *file = NULL;
+    int rc = ash_gguf_home(path, home, sizeof(home));
+
+    if (rc == 0) rc = ash_path_join(beside, sizeof(beside), home, FILE_NAME);
+    if (rc < 0) return ash_err_set(err, rc, "'%.200s': the path is too long", path);
+    if (ash_path_exists(beside)) return ash_tokenizer_open(home, tokenizer_out, err);
+    rc = ash_gguf_open(path, &file, err);
+    if (rc < 0) return rc;
+    rc = ash_tokenizer_from_gguf(file, path, tokenizer_out, err);
+    ash_gguf_close(file);
+    return rc;
 }
 
 int ash_tokenizer_open(const char *dir, struct ash_tokenizer **tokenizer_out, struct ash_err *err)
@@ -171,6 +206,7 @@ int ash_tokenizer_open(const char *dir, struct ash_tokenizer **tokenizer_out, st
     int rc = ash_path_join(path, sizeof(path), dir, FILE_NAME);
 
     if (rc < 0) return ash_err_set(err, rc, "'%.200s': the path is too long", dir);
+    if (ash_gguf_named(dir)) return open_gguf(dir, tokenizer_out, err);
     rc = ash_file_read(ash_path_exists(path) ? path : dir, ASH_JSON_MAX_BYTES, &text, &size, err);
     if (rc == -EISDIR) return ash_err_set(err, -ENOENT, "'%s' holds no " FILE_NAME, dir);
     if (rc < 0) return rc;

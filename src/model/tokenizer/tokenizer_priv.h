@@ -41,6 +41,7 @@ struct ash_tok_entry {
 
 struct ash_tok_vocab {
     char *bytes;                   /* all contents of the model's tokens */
+    size_t used_bytes;             /* of bytes */
     struct ash_tok_entry *entries; /* [entry_count], by id; grows when added tokens bring larger ids */
     size_t entry_count;
     size_t token_count; /* of the model alone */
@@ -50,6 +51,11 @@ struct ash_tok_vocab {
 
 /* Read "vocab". On error vocab holds what fini frees. */
 int ash_tok_vocab_load(struct ash_tok_vocab *vocab, const json_t *object, struct ash_err *err);
+/* The same by hand: make room for count tokens of `bytes` bytes in all and ids up to id_max, then put each. Two tokens
+ * of one id, or one token of two, are -EINVAL. */
+int ash_tok_vocab_reserve(struct ash_tok_vocab *vocab, size_t count, size_t bytes, int32_t id_max, struct ash_err *err);
+int ash_tok_vocab_put(struct ash_tok_vocab *vocab, int32_t id, const char *content, size_t size_bytes,
+                      struct ash_err *err);
 void ash_tok_vocab_fini(struct ash_tok_vocab *vocab);
 /* The id that the model gives this content, or -1. Added tokens are not looked at. */
 int32_t ash_tok_vocab_find(const struct ash_tok_vocab *vocab, const char *content, size_t size_bytes);
@@ -72,6 +78,12 @@ struct ash_tok_merges {
 
 int ash_tok_merges_load(struct ash_tok_merges *merges, const struct ash_tok_vocab *vocab, const json_t *array,
                         struct ash_err *err);
+/* The same by hand: make room for count merges, then put each, or add the next in rank by its two halves (joined is
+ * scratch). */
+int ash_tok_merges_reserve(struct ash_tok_merges *merges, size_t count, struct ash_err *err);
+void ash_tok_merges_put(struct ash_tok_merges *merges, struct ash_tok_merge merge);
+int ash_tok_merges_add(struct ash_tok_merges *merges, const struct ash_tok_vocab *vocab,
+                       const struct ash_tok_span half[2], struct ash_str *joined, struct ash_err *err);
 void ash_tok_merges_fini(struct ash_tok_merges *merges);
 /* The slot of a pair: its merge, or an empty one. */
 const struct ash_tok_merge *ash_tok_merges_find(const struct ash_tok_merges *merges, uint32_t left, uint32_t right);
@@ -97,6 +109,9 @@ struct ash_tok_model {
 /* Read "model" into a zeroed struct. byte_level: the pre-tokenizer ends in ByteLevel, words will arrive as raw bytes.
  */
 int ash_tok_model_load(struct ash_tok_model *model, const json_t *object, bool byte_level, struct ash_err *err);
+/* The end of loading, once vocab, merges and switches are set: what follows from them. unknown: the unk_token, or NULL.
+ */
+int ash_tok_model_finish(struct ash_tok_model *model, const char *unknown, bool byte_level, struct ash_err *err);
 void ash_tok_model_fini(struct ash_tok_model *model);
 /* Append the ids of one word (valid UTF-8, or for byte_level any bytes). 0, -ENOMEM or -EINVAL. */
 int ash_tok_model_encode(const struct ash_tok_model *model, struct ash_tok_scratch *scratch, struct ash_tok_span word,
@@ -384,6 +399,13 @@ struct ash_tokenizer {
     pthread_mutex_t lock; /* over idle */
     struct ash_tok_scratch *idle;
 };
+
+/* Fill a zeroed model; byte_level as in ash_tok_model_load. */
+typedef int (*ash_tok_model_fn)(void *ctx, struct ash_tok_model *model, bool byte_level, struct ash_err *err);
+/* A tokenizer of root's parts (all but its "model") and the model that load_model makes. may_be_raw: words of a chain
+ * that ends in ByteLevel may arrive as bytes. */
+int ash_tok_assemble(const json_t *root, bool may_be_raw, ash_tok_model_fn load_model, void *ctx, const char *name,
+                     struct ash_tokenizer **tokenizer_out, struct ash_err *err);
 
 /* Borrow scratch memory for one call. NULL when out of memory. */
 struct ash_tok_scratch *ash_tok_scratch_get(const struct ash_tokenizer *tokenizer);

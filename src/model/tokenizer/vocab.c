@@ -20,6 +20,12 @@ static size_t slot_count(size_t count)
     return slots;
 }
 
+/* How much of a token a message shows. */
+static int shown(struct ash_tok_span text)
+{
+    return text.size_bytes < 64 ? (int)text.size_bytes : 64;
+}
+
 /* ---- vocab ------------------------------------------------------------------------------------------------------- */
 
 /* Check every pair of "vocab" and find out how much room they need. */
@@ -35,7 +41,7 @@ static int vocab_measure(const json_t *object, size_t *bytes_out, int32_t *id_ma
         if (!json_is_integer(value) || id < 0 || id > ASH_TOK_ID_MAX)
             return ash_err_set(err, -EINVAL, "the id of token '%.64s' must be an integer from 0 to %d", content,
                                ASH_TOK_ID_MAX);
-        bytes += strlen(content) + 1;
+        bytes += strlen(content);
         if ((int32_t)id > id_max) id_max = (int32_t)id;
     }
     *bytes_out = bytes;
@@ -55,44 +61,57 @@ static int32_t *vocab_slot(const struct ash_tok_vocab *vocab, const char *conten
     }
 }
 
-static int vocab_fill(struct ash_tok_vocab *vocab, const json_t *object, struct ash_err *err)
+int ash_tok_vocab_reserve(struct ash_tok_vocab *vocab, size_t count, size_t bytes, int32_t id_max, struct ash_err *err)
 {
-    const char *content;
-    json_t *value;
-    char *to = vocab->bytes;
+    size_t slots = slot_count(count);
 
-    json_object_foreach((json_t *)object, content, value) {
-        int32_t id = (int32_t)json_integer_value(value);
-        size_t size = strlen(content);
-        struct ash_tok_entry *entry = &vocab->entries[id];
-        if (entry->content != NULL)
-            return ash_err_set(err, -EINVAL, "the tokens '%.64s' and '%.64s' share the id %d", entry->content, content,
-                               id);
-        memcpy(to, content, size + 1);
-        entry->content = to;
-        entry->size_bytes = (uint32_t)size;
-        to += size + 1;
-        *vocab_slot(vocab, content, size) = id;
-    }
+    vocab->bytes = malloc(bytes + count + 1);
+    vocab->slots = malloc(slots * sizeof(*vocab->slots));
+    if (vocab->bytes == NULL || vocab->slots == NULL || ash_tok_vocab_reach(vocab, id_max) < 0)
+        return ash_err_set(err, -ENOMEM, "out of memory for a vocabulary of %zu tokens", count);
+    memset(vocab->slots, 0xff, slots * sizeof(*vocab->slots));
+    vocab->slot_mask = slots - 1;
+    return 0;
+}
+
+int ash_tok_vocab_put(struct ash_tok_vocab *vocab, int32_t id, const char *content, size_t size_bytes,
+                      struct ash_err *err)
+{
+    struct ash_tok_entry *entry = &vocab->entries[id];
+    int32_t *slot = vocab_slot(vocab, content, size_bytes);
+    char *to = vocab->bytes + vocab->used_bytes;
+
+    if (entry->content != NULL)
+        return ash_err_set(err, -EINVAL, "the tokens '%.64s' and '%.*s' share the id %d", entry->content,
+                           shown((struct ash_tok_span){content, size_bytes}), content, id);
+    if (*slot >= 0)
+        return ash_err_set(err, -EINVAL, "the token '%.64s' has two ids, %d and %d", vocab->entries[*slot].content,
+                           *slot, id);
+    memcpy(to, content, size_bytes);
+    to[size_bytes] = '\0';
+    entry->content = to;
+    entry->size_bytes = (uint32_t)size_bytes;
+    vocab->used_bytes += size_bytes + 1;
+    vocab->token_count++;
+    *slot = id;
     return 0;
 }
 
 int ash_tok_vocab_load(struct ash_tok_vocab *vocab, const json_t *object, struct ash_err *err)
 {
-    size_t bytes = 0, slots;
+    const char *content;
+    json_t *value;
+    size_t bytes = 0;
     int32_t id_max = -1;
     int rc = vocab_measure(object, &bytes, &id_max, err);
 
+    if (rc == 0) rc = ash_tok_vocab_reserve(vocab, json_object_size(object), bytes, id_max, err);
     if (rc < 0) return rc;
-    vocab->token_count = json_object_size(object);
-    slots = slot_count(vocab->token_count);
-    vocab->bytes = malloc(bytes + 1);
-    vocab->slots = malloc(slots * sizeof(*vocab->slots));
-    if (vocab->bytes == NULL || vocab->slots == NULL || ash_tok_vocab_reach(vocab, id_max) < 0)
-        return ash_err_set(err, -ENOMEM, "out of memory for a vocabulary of %zu tokens", vocab->token_count);
-    memset(vocab->slots, 0xff, slots * sizeof(*vocab->slots));
-    vocab->slot_mask = slots - 1;
-    return vocab_fill(vocab, object, err);
+    json_object_foreach((json_t *)object, content, value) {
+        rc = ash_tok_vocab_put(vocab, (int32_t)json_integer_value(value), content, strlen(content), err);
+        if (rc < 0) break;
+    }
+    return rc;
 }
 
 void ash_tok_vocab_fini(struct ash_tok_vocab *vocab)
@@ -156,15 +175,28 @@ static int merge_halves(const json_t *item, struct ash_tok_span half[2])
     return 0;
 }
 
-/* How much of a token a message shows. */
-static int shown(struct ash_tok_span text)
+int ash_tok_merges_reserve(struct ash_tok_merges *merges, size_t count, struct ash_err *err)
 {
-    return text.size_bytes < 64 ? (int)text.size_bytes : 64;
+    size_t slots = slot_count(count);
+
+    merges->slots = malloc(slots * sizeof(*merges->slots));
+    if (merges->slots == NULL) return ash_err_set(err, -ENOMEM, "out of memory for %zu merges", count);
+    memset(merges->slots, 0xff, slots * sizeof(*merges->slots)); /* every rank ASH_TOK_NO_RANK */
+    merges->mask = slots - 1;
+    merges->shift = 64 - __builtin_ctzll(slots);
+    return 0;
 }
 
-static int merge_add(struct ash_tok_merges *merges, const struct ash_tok_vocab *vocab,
-                     const struct ash_tok_span half[2], uint32_t rank, struct ash_str *joined, struct ash_err *err)
+void ash_tok_merges_put(struct ash_tok_merges *merges, struct ash_tok_merge merge)
 {
+    *(struct ash_tok_merge *)ash_tok_merges_find(merges, merge.left, merge.right) = merge;
+    merges->count++;
+}
+
+int ash_tok_merges_add(struct ash_tok_merges *merges, const struct ash_tok_vocab *vocab,
+                       const struct ash_tok_span half[2], struct ash_str *joined, struct ash_err *err)
+{
+    uint32_t rank = (uint32_t)merges->count;
     int32_t left = ash_tok_vocab_find(vocab, half[0].data, half[0].size_bytes);
     int32_t right = ash_tok_vocab_find(vocab, half[1].data, half[1].size_bytes);
     int32_t result;
@@ -178,8 +210,7 @@ static int merge_add(struct ash_tok_merges *merges, const struct ash_tok_vocab *
         return ash_err_set(err, -EINVAL, "merge %u ('%.*s' and '%.*s') needs a token that is not in the vocabulary",
                            rank, shown(half[0]), half[0].data, shown(half[1]), half[1].data);
     /* a pair that is listed twice has its last rank, as in the library */
-    *(struct ash_tok_merge *)ash_tok_merges_find(merges, (uint32_t)left, (uint32_t)right) =
-        (struct ash_tok_merge){(uint32_t)left, (uint32_t)right, rank, (uint32_t)result};
+    ash_tok_merges_put(merges, (struct ash_tok_merge){(uint32_t)left, (uint32_t)right, rank, (uint32_t)result});
     return 0;
 }
 
@@ -193,28 +224,21 @@ static bool is_version_line(const json_t *item)
 int ash_tok_merges_load(struct ash_tok_merges *merges, const struct ash_tok_vocab *vocab, const json_t *array,
                         struct ash_err *err)
 {
-    size_t slots = slot_count(json_array_size(array));
     struct ash_str joined = {0};
     size_t index;
     json_t *item;
-    int rc = 0;
+    int rc = ash_tok_merges_reserve(merges, json_array_size(array), err);
 
-    merges->slots = malloc(slots * sizeof(*merges->slots));
-    if (merges->slots == NULL) return ash_err_set(err, -ENOMEM, "out of memory for %zu merges", json_array_size(array));
-    memset(merges->slots, 0xff, slots * sizeof(*merges->slots)); /* every rank ASH_TOK_NO_RANK */
-    merges->mask = slots - 1;
-    merges->shift = 64 - __builtin_ctzll(slots);
+    if (rc < 0) return rc;
     json_array_foreach(array, index, item) {
         struct ash_tok_span half[2];
         if (is_version_line(item)) continue;
         rc = merge_halves(item, half);
-        if (rc < 0) {
+        if (rc < 0)
             ash_err_set(err, rc, "merge %zu is neither \"a b\" nor [\"a\", \"b\"]", index);
-            break;
-        }
-        rc = merge_add(merges, vocab, half, (uint32_t)merges->count, &joined, err);
+        else
+            rc = ash_tok_merges_add(merges, vocab, half, &joined, err);
         if (rc < 0) break;
-        merges->count++;
     }
     ash_str_fini(&joined);
     return rc;

@@ -27,6 +27,7 @@
 struct twist {
     const char *architecture, *extra_tensor, *leave_out, *rope_scaling;
     uint32_t experts, parts, rope_dims;
+    float extra_value, rope_factor;
 };
 
 static const struct {
@@ -151,6 +152,9 @@ static void add_metadata(struct gguf_maker *maker, const struct ash_model_config
     if (c->rope.kind == ASH_ROPE_LINEAR) {
         maker_text(maker, "llama.rope.scaling.type", "linear");
         maker_float(maker, "llama.rope.scaling.factor", (float)c->rope.factor);
+    } else if (twist->rope_factor != 0) {
+        maker_text(maker, "llama.rope.scaling.type", "linear");
+        maker_float(maker, "llama.rope.scaling.factor", twist->rope_factor);
     } else if (twist->rope_scaling != NULL) {
         maker_text(maker, "llama.rope.scaling.type", twist->rope_scaling);
     }
@@ -185,7 +189,12 @@ static void write_gguf(const struct ash_model *model, enum ash_dtype dtype, cons
         if (twist->leave_out == NULL || strstr(param->name, twist->leave_out) == NULL)
             add_tensor(maker, param, ash_model_config(model)->head_dim, dtype);
     }
-    if (twist->extra_tensor != NULL) maker_tensor(maker, twist->extra_tensor, 0, 1, (uint64_t[]){4}, 16);
+    if (twist->extra_tensor != NULL) {
+        uint8_t *data = maker_tensor(maker, twist->extra_tensor, 0, 1, (uint64_t[]){4}, 16);
+
+        for (size_t i = 0; i < 4; i++)
+            memcpy(data + 4 * i, &twist->extra_value, sizeof(float));
+    }
     maker_finish(maker);
     if (ash_file_replace(path, maker->file, maker->file_bytes, &err) < 0) fail_msg("%s", err.text);
     maker_fini(maker);
@@ -309,10 +318,10 @@ static void test_saved(void **state)
     static const struct {
         enum ash_dtype dtype;
         double tolerance;
-    } kinds[] = {{ASH_F32, 0}, {ASH_Q8_0, 0.02}, {ASH_Q4_0, 0.3}};
+    } kinds[] = {{ASH_F32, 0}, {ASH_F16, 0.002}, {ASH_BF16, 0.02}, {ASH_Q8_0, 0.02}, {ASH_Q4_0, 0.3}};
 
     (void)state;
-    for (size_t k = 0; k < 3; k++) {
+    for (size_t k = 0; k < sizeof(kinds) / sizeof(kinds[0]); k++) {
         struct ash_model *folder = open_folder("llama-gqa"), *model = NULL;
         size_t count = ROWS * ash_model_config(folder)->vocab;
         const char *path = scratch_path("saved.gguf");
@@ -320,10 +329,10 @@ static void test_saved(void **state)
         struct ash_err err = {0};
 
         unlink(path);
-        if (ash_model_save_gguf(folder, path, kinds[k].dtype, &err) < 0) fail_msg("%s", err.text);
-        assert_int_equal(ash_model_save_gguf(folder, path, kinds[k].dtype, &err), -EEXIST);
+        if (ash_model_save_gguf(folder, NULL, path, kinds[k].dtype, NULL, &err) < 0) fail_msg("%s", err.text);
+        assert_int_equal(ash_model_save_gguf(folder, NULL, path, kinds[k].dtype, NULL, &err), -EEXIST);
         if (ash_model_open(path, &model, &err) < 0) fail_msg("%s", err.text);
-        assert_int_equal(ash_model_save_gguf(model, path, kinds[k].dtype, &err), -ENOTSUP);
+        assert_int_equal(ash_model_save_gguf(model, NULL, path, kinds[k].dtype, NULL, &err), -ENOTSUP);
         float *want = infer(folder, NULL, 1, ROWS), *got = infer(model, NULL, 1, ROWS);
         for (size_t i = 0; i < count; i++) {
             size += (double)want[i] * (double)want[i];
@@ -338,9 +347,61 @@ static void test_saved(void **state)
     }
 }
 
+/* Every kind of model that can be written: the bits of the folder. */
+static void test_saved_kinds(void **state)
+{
+    static const char *const models[] = {"llama-bias-tied", "llama3-rope", "llama-linear-rope-bf16", "mistral-window",
+                                         "qwen3-tied-sharded"};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(models) / sizeof(models[0]); i++) {
+        struct ash_model *folder = open_folder(models[i]), *model = NULL;
+        const char *path = scratch_path("saved.gguf");
+        struct ash_err err = {0};
+
+        unlink(path);
+        if (ash_model_save_gguf(folder, NULL, path, ASH_F32, NULL, &err) < 0) fail_msg("%s", err.text);
+        if (ash_model_open(path, &model, &err) < 0) fail_msg("%s", err.text);
+        assert_int_equal(ash_model_config(model)->window[0], ash_model_config(folder)->window[0]);
+        assert_int_equal(ash_model_config(model)->tied, ash_model_config(folder)->tied);
+        float *want = infer(folder, NULL, 1, ROWS), *got = infer(model, NULL, 1, ROWS);
+        assert_memory_equal(want, got, ROWS * ash_model_config(folder)->vocab * sizeof(float));
+        free(want);
+        free(got);
+        ash_model_close(model);
+        ash_model_close(folder);
+    }
+}
+
+/* Factors of no known rule are taken as they are: all 2 is a linear scaling by 2. */
+static void test_factors(void **state)
+{
+    static const struct twist kinds[] = {{.rope_factor = 2}, {.extra_tensor = "rope_freqs.weight", .extra_value = 2}};
+    struct ash_model *folder = open_folder("llama-gqa");
+    size_t count = ROWS * ash_model_config(folder)->vocab;
+    float *logits[2], *unscaled = infer(folder, NULL, 1, ROWS);
+
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        struct ash_model *model = NULL;
+        struct ash_err err = {0};
+
+        write_gguf(folder, ASH_F32, &kinds[i], gguf_path());
+        if (ash_model_open(gguf_path(), &model, &err) < 0) fail_msg("%s", err.text);
+        logits[i] = infer(model, NULL, 1, ROWS);
+        ash_model_close(model);
+    }
+    assert_memory_equal(logits[0], logits[1], count * sizeof(float));
+    assert_memory_not_equal(logits[0], unscaled, count * sizeof(float));
+    free(logits[0]);
+    free(logits[1]);
+    free(unscaled);
+    ash_model_close(folder);
+}
+
 static void test_not_saved(void **state)
 {
-    static const char *const models[] = {"qwen2-window", "llama3-rope", "llama-bias-tied"};
+    static const char *const models[] = {"qwen2-window", "llama-yarn-rope", "gpt2-default"};
 
     (void)state;
     for (size_t i = 0; i < 3; i++) {
@@ -348,7 +409,7 @@ static void test_not_saved(void **state)
         const char *path = scratch_path("never.gguf");
         struct ash_err err = {0};
 
-        assert_int_equal(ash_model_save_gguf(folder, path, ASH_Q8_0, &err), -ENOTSUP);
+        assert_int_equal(ash_model_save_gguf(folder, NULL, path, ASH_Q8_0, NULL, &err), -ENOTSUP);
         assert_true(err.text[0] != '\0' && !ash_path_exists(path));
         ash_model_close(folder);
     }
@@ -384,8 +445,9 @@ static void test_bad_files(void **state)
         {{.architecture = "bert"}, "architecture 'bert'"},
         {{.leave_out = "layers.1.self_attn.v_proj"}, "lacks tensor 'blk.1.attn_v.weight'"},
         {{.leave_out = "embed_tokens"}, "token_embd.weight"},
-        {{.extra_tensor = "blk.0.attn_q.bias"}, "'blk.0.attn_q.bias' has no place"},
-        {{.extra_tensor = "rope_freqs.weight"}, "rope_freqs.weight"},
+        {{.extra_tensor = "blk.0.attn_q.scale"}, "'blk.0.attn_q.scale' has no place"},
+        {{.extra_tensor = "blk.0.attn_q.bias"}, "'blk.0.attn_q.bias' does not have the shape"},
+        {{.extra_tensor = "rope_freqs.weight"}, "'rope_freqs.weight' holds what is not above 0"},
         {{.rope_scaling = "yarn"}, "'yarn'"},
         {{.experts = 4}, "experts"},
         {{.parts = 2}, "one of 2 parts"},
@@ -425,9 +487,9 @@ static void test_home(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_same_bits), cmocka_unit_test(test_quantised), cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_saved),     cmocka_unit_test(test_not_saved), cmocka_unit_test(test_bad_files),
-        cmocka_unit_test(test_home),
+        cmocka_unit_test(test_same_bits), cmocka_unit_test(test_quantised),   cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_saved),     cmocka_unit_test(test_saved_kinds), cmocka_unit_test(test_factors),
+        cmocka_unit_test(test_not_saved), cmocka_unit_test(test_bad_files),   cmocka_unit_test(test_home),
     };
 
     return cmocka_run_group_tests(tests, scratch_open, scratch_close);
