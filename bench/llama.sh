@@ -1,39 +1,84 @@
 #!/usr/bin/env bash
 # A 1.1e9-parameter Llama with random weights: prefill of 512 tokens, decode of 128 and time to the first token, beside
-# llama.cpp on the same weights (ours in bf16 beside its F16, which are as many bytes; Q8_0 and Q4_0 from the same file).
-# Both stay up and take turns. The files take 6 GB in build/bench-models; they are made once.
+# llama.cpp on the same weights (ours in bf16 beside its F16, which are as many bytes; q8 and q4 from the same GGUF file).
+# llama.cpp comes from npm and, where BENCH_LLAMA names a native build's llama-bench, from there too: a row takes the better of
+# the two and says which it was. All take turns. The files take 6 GB in build/bench-models; they are made once.
+# BENCH_LAYERS=N makes a smaller model (22): to try this script, not to compare.
 set -euo pipefail
 . "$SOURCE/bench/lib/peer.sh"
-rounds=${BENCH_ROUNDS:-5} threads=$(nproc) prefill=512 decode=128
+rounds=${BENCH_ROUNDS:-5} threads=$(nproc) prefill=512 decode=128 layers=${BENCH_LAYERS:-22} native=${BENCH_LLAMA:-}
 models=$BUILD/bench-models npm=$BUILD/bench-npm
-folder=$models/llama-1b
+model=$models/llama-$layers
+case $(uname -m) in aarch64) arch=arm64 ;; x86_64) arch=x64 ;; *) arch=none ;; esac
 
-# make_model: the Hugging Face folder; make_gguf TYPE: the file for the peer. Written under another name first: a run may
-# be stopped.
+# make_model: the Hugging Face folder; make_gguf TYPE: the same as a GGUF file. Written under another name first: a run may be
+# stopped.
 make_model() {
-    [ -d "$folder" ] && return 0
+    [ -d "$model" ] && return 0
     note "writing random weights"
-    rm -rf "$folder.new"
+    rm -rf "$model.new"
     mkdir -p "$models"
-    "$BUILD/bench/random_llama" "$folder.new" && mv "$folder.new" "$folder"
+    "$BUILD/bench/random_llama" "$model.new" "$layers" && mv "$model.new" "$model"
 }
 make_gguf() {
-    [ -f "$models/$1.gguf" ] && return 0
-    note "writing $1.gguf"
-    "$BUILD/bench/gguf_write" "$folder" "$models/$1.gguf.new" "$1" && mv "$models/$1.gguf.new" "$models/$1.gguf"
+    local flags=(--quant "$1")
+    [ -f "$model-$1.gguf" ] && return 0
+    [ "$1" != f16 ] || flags=(--dtype f16 --gguf)
+    note "writing ${model##*/}-$1.gguf"
+    rm -rf "$model-$1.new"
+    "$ASHLAR" model convert "$model" "$model-$1.new" "${flags[@]}" > "$BUILD/bench-convert.log" 2>&1 ||
+        { note "cannot write it: $(tail -n 1 "$BUILD/bench-convert.log")"; return 1; }
+    mv "$model-$1.new/model.gguf" "$model-$1.gguf"
+    rm -rf "$model-$1.new"
 }
 
-# find_peer: llama.cpp as npm has it, with all its CPU libraries (it chooses the best for this machine itself).
-find_peer() {
-    local arch
-    case $(uname -m) in aarch64) arch=arm64 ;; x86_64) arch=x64 ;; *) return 1 ;; esac
-    command -v node > /dev/null && command -v npm > /dev/null || return 1
+# type_name TYPE: as llama.cpp calls it.
+type_name() { case $1 in q8) echo Q8_0 ;; q4) echo Q4_0 ;; *) echo "${1^^}" ;; esac; }
+
+# ---- llama.cpp, twice
+
+# find_npm: llama.cpp as npm has it, with all its CPU libraries (it chooses the best for this machine itself).
+find_npm() {
+    command -v node > /dev/null && command -v npm > /dev/null && [ $arch != none ] || return 1
     [ -d "$npm/node_modules/@node-llama-cpp/linux-$arch" ] && return 0
     note "installing node-llama-cpp"
     mkdir -p "$npm"
     (cd "$npm" && npm install --ignore-scripts --no-audit --no-fund node-llama-cpp "@node-llama-cpp/linux-$arch") \
         > "$npm.log" 2>&1
 }
+
+# instructions LIBRARY: which of the instructions for small numbers it holds: a build without those that this machine has is held
+# back by them.
+instructions() {
+    local found
+    found=$(objdump -d --no-show-raw-insn "$1" 2> /dev/null |
+        grep -woE 'sdot|smmla|bfdot|bfmmla|vpdpbusd|vdpbf16ps|tdpbssd|tdpbf16ps' | sort -u | tr '\n' ' ') || true
+    echo "${found:-baseline }" | sed 's/ $//'
+}
+
+# native_label: what BENCH_LLAMA is.
+native_label() {
+    local library
+    library=$(ldd "$native" 2> /dev/null | awk '/libggml-cpu/ { print $3 }')
+    echo "llama.cpp (native build, $(instructions "${library:-$native}"))"
+}
+
+# npm_label LABEL: what the npm peer says of itself, with the instructions of the library that it chose.
+npm_label() {
+    local variant=${1##*, } library
+    library=$(find "$npm/node_modules/@node-llama-cpp/linux-$arch" -name "libggml-cpu-${variant%)}.so" | head -n 1)
+    [ -n "$library" ] && echo "${1%)}, $(instructions "$library"))" || echo "$1"
+}
+
+# native_rate GGUF FLAGS...: tokens per second of one test, after its own warm-up.
+native_rate() {
+    local gguf=$1
+    shift
+    timeout "$ASK_LIMIT_S" "$native" -m "$gguf" -t "$threads" -r 1 -o json "$@" 2>> "$BUILD/bench-llama.err" |
+        grep -oE '"avg_ts": [0-9.]+' | head -n 1 | grep -oE '[0-9.]+$'
+}
+
+# ---- rows
 
 # rates COUNT SECONDS...: per second.
 rates() {
@@ -44,6 +89,21 @@ rates() {
 
 row() { "$BUILD/bench/row" "$BENCH_ROWS" "$@"; }
 
+median() { printf '%s\n' "$@" | sort -g | awk '{ v[NR] = $1 } END { print NR == 0 ? 0 : (v[int((NR + 1) / 2)] + v[int(NR / 2) + 1]) / 2 }'; }
+
+# beside NAME UNIT SUFFIX GOAL higher|lower: a row of ${ours[@]} beside the better of ${theirs_npm[@]} and ${theirs_native[@]}.
+beside() {
+    local name=$1 unit=$2 suffix=$3 goal=$4 better=$5 label=$label_npm theirs=("${theirs_npm[@]}")
+    local a b
+    a=$(median "${theirs_npm[@]}") b=$(median "${theirs_native[@]}")
+    if [ ${#theirs_native[@]} -gt 0 ] && { [ ${#theirs_npm[@]} -eq 0 ] ||
+        awk "BEGIN { exit !(\"$better\" == \"higher\" ? $b > $a : $b < $a) }"; }; then
+        label=$label_native theirs=("${theirs_native[@]}")
+    fi
+    [ ${#theirs_npm[@]} -eq 0 ] || [ ${#theirs_native[@]} -eq 0 ] || note "$name: npm's llama.cpp $a, native $b"
+    row "$name" "$unit" "$label $suffix" "$goal" "$better" "${ours[@]}" -- "${theirs[@]}"
+}
+
 # bandwidth: what the machine reads per second, in 1e9 bytes, measured now.
 bandwidth() {
     rm -f "$BUILD/bench-bandwidth.jsonl"
@@ -51,36 +111,46 @@ bandwidth() {
     grep -oE '"name":"machine/read-[^}]*"ours":[0-9.]+' "$BUILD/bench-bandwidth.jsonl" | sed 's/.*"ours"://' | sort -g | tail -n 1
 }
 
-# run_type OURS THEIRS GGUF PATH BYTES PREFILL_GOAL DECODE_GOAL: prefill and decode rows of one weight type.
+# measure WHAT COUNT ROUND: one turn each; round 0 is the warm-up. Appends to ours_WHAT, npm_WHAT and native_WHAT.
+measure() {
+    local -n to_ours=ours_$1 to_npm=npm_$1 to_native=native_$1
+    local flags=(-p "$2" -n 0)
+    [ "$1" = prefill ] || flags=(-p 0 -n "$2")
+    ask ours "$1 $2" || return 1
+    [ "$3" -eq 0 ] || to_ours+=("$(rates "$2" "$answer")")
+    if $asks_npm; then
+        ask npm "$1 $2" || return 1
+        [ "$3" -eq 0 ] || to_npm+=("$(rates "$2" "$answer")")
+    fi
+    if [ -n "$native" ] && [ "$3" -gt 0 ]; then
+        answer=$(native_rate "$gguf" "${flags[@]}") && to_native+=("$answer") || note "llama-bench failed: see bench-llama.err"
+    fi
+}
+
+# run_type OURS THEIRS PATH BYTES PREFILL_GOAL DECODE_GOAL: prefill and decode rows of one weight type; THEIRS names the file.
 run_type() {
-    local kind=$1 theirs=$2 gguf=$3 path=$4 bytes=$5 goal_p=$6 goal_d=$7
-    local peer='' weights round op_p=() op_d=() tp_p=() tp_d=()
+    local kind=$1 path=$3 bytes=$4 goal_p=$5 goal_d=$6 gguf=$model-$2.gguf weights round suffix asks_npm=false
+    local ours_prefill=() ours_decode=() npm_prefill=() npm_decode=() native_prefill=() native_decode=()
+    local label_npm='' label_native='' ours theirs_npm theirs_native
+    suffix=$(type_name "$2")
     ask_open ours "$BUILD/bench/infer" "$path" "$threads" || { note "no $kind rows"; return 0; }
     weights=${answer%% *}
-    if $have_peer && make_gguf "$gguf"; then
-        ask_open peer node "$SOURCE/bench/llama_peer.mjs" "$npm" "$models/$gguf.gguf" "$threads" && peer="$answer $theirs"
+    if $have_npm && ask_open npm node "$SOURCE/bench/llama_peer.mjs" "$npm" "$gguf" "$threads"; then
+        asks_npm=true label_npm=$(npm_label "$answer")
     fi
-    for ((round = 0; round <= rounds; round++)); do # round 0 is the warm-up
-        ask ours "prefill $prefill" || break
-        ((round == 0)) || op_p+=("$answer")
-        if [ -n "$peer" ]; then
-            ask peer "prefill $prefill" || break
-            ((round == 0)) || tp_p+=("$answer")
-        fi
-        ask ours "decode $decode" || break
-        ((round == 0)) || op_d+=("$answer")
-        if [ -n "$peer" ]; then
-            ask peer "decode $decode" || break
-            ((round == 0)) || tp_d+=("$answer")
-        fi
+    [ -z "$native" ] || label_native=$(native_label)
+    for ((round = 0; round <= rounds; round++)); do
+        measure prefill $prefill $round && measure decode $decode $round || break
     done
     ask_close ours
-    [ -z "$peer" ] || ask_close peer
-    [ ${#op_d[@]} -gt 0 ] || return 0
-    row "llama/prefill-$kind" tokens/s "$peer" "$goal_p" higher $(rates $prefill "${op_p[@]}") -- $(rates $prefill "${tp_p[@]}")
-    row "llama/decode-$kind" tokens/s "$peer" "$goal_d" higher $(rates $decode "${op_d[@]}") -- $(rates $decode "${tp_d[@]}")
+    ! $asks_npm || ask_close npm
+    [ ${#ours_decode[@]} -gt 0 ] || return 0
+    ours=("${ours_prefill[@]}") theirs_npm=("${npm_prefill[@]}") theirs_native=("${native_prefill[@]}")
+    beside "llama/prefill-$kind" tokens/s "$suffix" "$goal_p" higher
+    ours=("${ours_decode[@]}") theirs_npm=("${npm_decode[@]}") theirs_native=("${native_decode[@]}")
+    beside "llama/decode-$kind" tokens/s "$suffix" "$goal_d" higher
     row "llama/decode-$kind-bandwidth" GB/s "read bandwidth, measured" 0.85 higher \
-        $(rates "$(awk "BEGIN { print $weights * $bytes * $decode / 1e9 }")" "${op_d[@]}") -- "$read_gbs"
+        $(for value in "${ours_decode[@]}"; do awk "BEGIN { print $weights * $bytes * $value / 1e9 }"; done) -- "$read_gbs"
 }
 
 # seconds COMMAND...: how long it took.
@@ -100,35 +170,50 @@ forget() {
     done
 }
 
-# run_start NAME GOAL FORGET: from nothing to the first token, ours from the start of the process.
+# run_start KIND THEIRS PATH WEIGHTS cached|cold GOAL: from nothing to the first token of 16. Ours and the native build from the start
+# of the process, npm's from loading on: Node.js's own start is not llama.cpp's.
 run_start() {
-    local name=$1 goal=$2 forget=$3 round value ours=() theirs=()
+    local kind=$1 gguf=$model-$2.gguf path=$3 weights=$4 state=$5 goal=$6 round value suffix
+    local ours=() theirs_npm=() theirs_native=() label_npm="llama.cpp (npm, without starting Node.js)" label_native='' precision=()
+    [ "$kind" != bf16 ] || precision=(--precision bf16)
+    suffix=$(type_name "$2")
+    [ -z "$native" ] || label_native=$(native_label)
     for ((round = 0; round <= rounds; round++)); do
-        ! $forget || forget "$folder/model.safetensors"
-        value=$(seconds "$ASHLAR" generate --model "$folder" --prompt abcdefghijklmnop --raw --max-tokens 1 --temperature 0 \
-            --precision bf16 --threads "$threads") || { note "generate failed: $(tail -n 1 "$BUILD/bench-llama.err")"; return 0; }
+        [ "$state" = cached ] || forget "$weights"
+        value=$(seconds "$ASHLAR" generate --model "$path" --prompt abcdefghijklmnop --raw --max-tokens 1 --temperature 0 \
+            "${precision[@]}" --threads "$threads") || { note "generate failed: $(tail -n 1 "$BUILD/bench-llama.err")"; return 0; }
         ((round == 0)) || ours+=("$value")
-        $have_peer || continue
-        ! $forget || forget "$models/f16.gguf"
-        value=$(node "$SOURCE/bench/llama_peer.mjs" "$npm" "$models/f16.gguf" "$threads" first \
-            2>> "$BUILD/bench-llama.err") || continue
-        ((round == 0)) || theirs+=("$value")
+        if $have_npm; then
+            [ "$state" = cached ] || forget "$gguf"
+            value=$(node "$SOURCE/bench/llama_peer.mjs" "$npm" "$gguf" "$threads" first 2>> "$BUILD/bench-llama.err") || continue
+            ((round == 0)) || theirs_npm+=("$value")
+        fi
+        if [ -n "$native" ]; then
+            [ "$state" = cached ] || forget "$gguf"
+            value=$(seconds "$native" -m "$gguf" -t "$threads" -r 1 -p 16 -n 0 --no-warmup -o json) || continue
+            ((round == 0)) || theirs_native+=("$value")
+        fi
     done
-    row "llama/$name" s "llama.cpp (npm) F16, without starting Node.js" "$goal" lower "${ours[@]}" -- "${theirs[@]}"
+    beside "llama/start-$kind-$state" s "$suffix" "$goal" lower
 }
 
 : > "$BUILD/bench-llama.err"
 make_model || { note "cannot write the model"; exit 0; }
-have_peer=true
-find_peer || { note "no llama.cpp (needs node, npm and the npm registry): rows without it"; have_peer=false; }
+have_npm=true
+find_npm || { note "no llama.cpp from npm (needs node, npm and the npm registry)"; have_npm=false; }
+[ -z "$native" ] || [ -x "$native" ] || { note "BENCH_LLAMA: '$native' is not a program"; native=; }
 read_gbs=$(bandwidth)
 names() { echo "llama/"{prefill,decode}"-$1" "llama/decode-$1-bandwidth"; }
-if wanted $(names bf16); then run_type bf16 F16 f16 "$folder" 2 2 1.2; fi
-for kind in q8 q4; do
-    wanted $(names $kind) && make_gguf ${kind}_0 || continue
-    if [ $kind = q8 ]; then run_type q8 Q8_0 q8_0 "$models/q8_0.gguf" 1.0625 2 1.2; fi
-    if [ $kind = q4 ]; then run_type q4 Q4_0 q4_0 "$models/q4_0.gguf" 0.5625 1.8 1.6; fi
-done
-$have_peer && make_gguf f16 || have_peer=false
-if wanted llama/start-cached; then run_start start-cached 2 false; fi
-if wanted llama/start-cold; then run_start start-cold 2 true; fi
+# kind, the peer's type, our model, its weights, bytes a weight, goals of prefill and decode
+while read -r kind theirs path weights bytes goal_p goal_d <&3; do
+    wanted $(names $kind) "llama/start-$kind-"{cached,cold} || continue
+    make_gguf "$theirs" || continue
+    if wanted $(names $kind); then run_type $kind $theirs "$path" $bytes $goal_p $goal_d; fi
+    for state in cached cold; do
+        if wanted "llama/start-$kind-$state"; then run_start $kind $theirs "$path" "$weights" $state 2; fi
+    done
+done 3<< END
+bf16 f16 $model $model/model.safetensors 2 2 1.2
+q8 q8 $model-q8.gguf $model-q8.gguf 1.0625 2 1.2
+q4 q4 $model-q4.gguf $model-q4.gguf 0.5625 1.8 1.6
+END

@@ -1,5 +1,5 @@
-/* random_llama DIR: a Hugging Face folder of a Llama of 1.1e9 random bf16 weights, with a tokenizer that knows bytes
- * and made-up words. Speed does not depend on what weights say; a folder that nobody need download makes the comparison
+/* random_llama DIR [LAYERS]: a Hugging Face folder of a Llama of 1.1e9 random bf16 weights (22 layers), with a tokenizer that
+ * knows bytes and made-up words. Speed does not depend on what weights say; a folder that nobody need download makes the comparison
  * repeatable. */
 #include <errno.h>
 #include <stdio.h>
@@ -14,7 +14,7 @@
 
 #define VOCAB 32000
 #define HIDDEN 2048
-#define LAYERS 22
+#define LAYERS 22 /* the most there can be */
 #define HEADS 32
 #define KV_HEADS 4
 #define FFN 5632
@@ -80,23 +80,23 @@ static int fill(void *ctx, size_t index, size_t first_byte, void *buf, size_t si
     return 0;
 }
 
-static int write_weights(const char *dir, struct ash_err *err)
+static int write_weights(const char *dir, int layers, struct ash_err *err)
 {
     static struct folder folder;
 
     add_tensor(&folder, "model.embed_tokens.weight", VOCAB, HIDDEN);
-    for (int layer = 0; layer < LAYERS; layer++)
+    for (int layer = 0; layer < layers; layer++)
         add_layer(&folder, layer);
     add_tensor(&folder, "model.norm.weight", HIDDEN, 0);
     add_tensor(&folder, "lm_head.weight", VOCAB, HIDDEN);
     return ash_safetensors_write_folder(dir, folder.specs, folder.count, 0, fill, &folder, err);
 }
 
-static json_t *config_json(void)
+static json_t *config_json(int layers)
 {
     return json_pack("{s:[s], s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:f, s:f, s:b, s:s, s:i, s:i}", "architectures",
                      "LlamaForCausalLM", "model_type", "llama", "vocab_size", VOCAB, "hidden_size", HIDDEN,
-                     "num_hidden_layers", LAYERS, "num_attention_heads", HEADS, "num_key_value_heads", KV_HEADS,
+                     "num_hidden_layers", layers, "num_attention_heads", HEADS, "num_key_value_heads", KV_HEADS,
                      "intermediate_size", FFN, "max_position_embeddings", POSITIONS, "rms_norm_eps", 1e-5, "rope_theta",
                      10000.0, "tie_word_embeddings", 0, "torch_dtype", "bfloat16", "bos_token_id", 1, "eos_token_id",
                      2);
@@ -156,20 +156,21 @@ static int write_json(const char *dir, const char *name, json_t *json, struct as
 
 int main(int argc, char **argv)
 {
+    long layers = argc == 3 ? strtol(argv[2], NULL, 10) : LAYERS;
     struct ash_err err = {0};
     int rc;
 
-    if (argc != 2) {
-        fprintf(stderr, "usage: random_llama DIR\n");
+    if (argc < 2 || argc > 3 || layers < 1 || layers > LAYERS) {
+        fprintf(stderr, "usage: random_llama DIR [LAYERS]\n");
         return 2;
     }
     if (mkdir(argv[1], 0777) < 0 && errno != EEXIST) {
         fprintf(stderr, "random_llama: cannot make '%s': %s\n", argv[1], strerror(errno));
         return 1;
     }
-    rc = write_json(argv[1], "config.json", config_json(), &err);
+    rc = write_json(argv[1], "config.json", config_json((int)layers), &err);
     if (rc == 0) rc = write_json(argv[1], "tokenizer.json", tokenizer_json(), &err);
-    if (rc == 0) rc = write_weights(argv[1], &err);
+    if (rc == 0) rc = write_weights(argv[1], (int)layers, &err);
     if (rc < 0) fprintf(stderr, "random_llama: %s\n", err.text);
     return rc < 0;
 }
