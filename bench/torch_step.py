@@ -1,6 +1,7 @@
 """torch_step.py SHAPE THREADS: training steps of PyTorch, in float32 with AdamW: the peer of train_step.c, same shapes and batch.
 
-Prints one line about itself when it is ready; then, for each line on standard input, runs a step and prints its seconds.
+Prints one line about itself when it is ready; then, for each line on standard input, runs a step and prints its seconds. For the line
+"bf16" the forward pass runs under autocast to bfloat16.
 Plain modules as people write them; the library's own attention where this version has it.
 """
 import sys
@@ -108,10 +109,12 @@ def main():
     text = torch.randint(0, shape["vocab"], (BATCH, TOKENS + 1))
     count = sum(p.numel() for p in model.parameters())
     print("PyTorch %s fp32 (%.0fM, %d threads)" % (torch.__version__, count / 1e6, threads), flush=True)
-    for _ in sys.stdin:
+    for line in sys.stdin:
         start = time.perf_counter()
         optimizer.zero_grad(set_to_none=True)
-        model(text[:, :-1], text[:, 1:].contiguous()).backward()
+        with torch.autocast("cpu", torch.bfloat16, enabled=line.strip() == "bf16"):
+            loss = model(text[:, :-1], text[:, 1:].contiguous())
+        loss.backward()
         optimizer.step()
         print("%.6f" % (time.perf_counter() - start), flush=True)
 

@@ -11,20 +11,12 @@
 #include "base/bf16.h"
 #include "base/dtype.h"
 #include "compute/cpu/amx.h"
+#include "compute/cpu/gemm_blocks.h"
 
 #define INLINE static inline __attribute__((always_inline))
 #define UNROLL _Pragma("GCC unroll 16")
 #define CLASS_DENORMAL 0x20         /* of _mm512_fpclass_ps_mask */
 #define PANEL_LINES (2 * TILE_SIDE) /* lines of two tiles, which take turns k by k */
-
-/* A block of count lines of k_count elements: element k of line i is at data[i * line_stride + k * k_stride]. */
-struct pack {
-    const void *data;
-    enum ash_dtype dtype;
-    size_t line_stride, k_stride;
-    size_t count, k_count;
-    bool pairs; /* for the right operand */
-};
 
 INLINE const void *pack_at(const void *data, enum ash_dtype dtype, size_t index)
 {
@@ -124,12 +116,12 @@ INLINE void turn_over(__m512i v[TILE_SIDE])
 }
 
 /* A tile whose elements are adjacent neither way. */
-static void pack_apart(const struct pack *p, size_t line, size_t k, uint16_t *out)
+static void pack_tile_apart(const struct pack *p, size_t line, size_t k, uint16_t *out)
 {
     for (size_t i = 0; i < TILE_SIDE; i++)
         for (size_t j = 0; j < TILE_K; j++) {
             size_t index = (line + i) * p->line_stride + (k + j) * p->k_stride;
-            size_t at = p->pairs ? (j / 2 * TILE_SIDE + i) * 2 + j % 2 : i * TILE_K + j;
+            size_t at = p->right ? (j / 2 * TILE_SIDE + i) * 2 + j % 2 : i * TILE_K + j;
             const void *from = pack_at(p->data, p->dtype, index);
 
             if (line + i >= p->count || k + j >= p->k_count)
@@ -157,50 +149,59 @@ INLINE void pack_tile(const struct pack *p, enum ash_dtype dtype, bool adjacent,
         else
             v[i] = load_pairs(p->data, dtype, first + 2 * i * p->k_stride, first + (2 * i + 1) * p->k_stride,
                               2 * i < k_left ? line_mask : 0, 2 * i + 1 < k_left ? line_mask : 0);
-    if (adjacent == p->pairs) turn_over(v);
+    if (adjacent == p->right) turn_over(v);
     UNROLL
     for (size_t i = 0; i < TILE_SIDE; i++)
         _mm512_storeu_si512(out + i * TILE_K, v[i]);
 }
 
-INLINE void pack_panel_as(const struct pack *pack, enum ash_dtype dtype, bool adjacent, size_t line, uint16_t *out)
+/* Where the tile from (line, k) on belongs. */
+INLINE uint16_t *pack_place(const struct pack *p, size_t line, size_t k, uint16_t *out)
+{
+    size_t panel = round_up(p->k_count, TILE_K) / TILE_K * 2;
+
+    return out + (line / PANEL_LINES * panel + k / TILE_K * 2 + line / TILE_SIDE % 2) * TILE_SIZE;
+}
+
+INLINE void pack_as(const struct pack *pack, enum ash_dtype dtype, bool adjacent, uint16_t *out)
 {
     const struct pack p = *pack; /* out may alias it as far as the compiler knows */
+    size_t line;
 
-    for (size_t k = 0; k < p.k_count; k += TILE_K)
-        for (size_t half = 0; half < PANEL_LINES; half += TILE_SIDE, out += TILE_SIZE)
-            if (line + half < p.count)
-                pack_tile(&p, dtype, adjacent, line + half, k, out);
-            else
-                memset(out, 0, TILE_SIZE * sizeof(*out));
+    for (size_t k = 0; k < p.k_count; k += TILE_K) {
+        for (line = 0; line < p.count; line += TILE_SIDE)
+            pack_tile(&p, dtype, adjacent, line, k, pack_place(&p, line, k, out));
+        if (line % PANEL_LINES != 0) memset(pack_place(&p, line, k, out), 0, TILE_SIZE * sizeof(*out));
+    }
 }
 
-static void pack_panel_apart(const struct pack *p, size_t line, uint16_t *out)
+static void pack_apart(const struct pack *p, uint16_t *out)
 {
     for (size_t k = 0; k < p->k_count; k += TILE_K)
-        for (size_t half = 0; half < PANEL_LINES; half += TILE_SIDE, out += TILE_SIZE)
-            pack_apart(p, line + half, k, out);
+        for (size_t line = 0; line < round_up(p->count, PANEL_LINES); line += TILE_SIDE)
+            pack_tile_apart(p, line, k, pack_place(p, line, k, out));
 }
 
-/* The panel of PANEL_LINES lines from line on: for each TILE_K of k, two tiles. */
-static void pack_panel(const struct pack *p, size_t line, uint16_t *out)
+/* Panels of PANEL_LINES lines, one after the other: for each TILE_K of k, two tiles. */
+static void pack_block(const struct pack *p, void *out, size_t width)
 {
     bool adjacent = p->k_stride == 1;
 
+    (void)width; /* PANEL_LINES */
     if (!adjacent && p->line_stride != 1)
-        pack_panel_apart(p, line, out);
+        pack_apart(p, out);
     else if (p->dtype == ASH_BF16 && adjacent)
-        pack_panel_as(p, ASH_BF16, true, line, out);
+        pack_as(p, ASH_BF16, true, out);
     else if (p->dtype == ASH_BF16)
-        pack_panel_as(p, ASH_BF16, false, line, out);
+        pack_as(p, ASH_BF16, false, out);
     else if (p->dtype == ASH_F16 && adjacent)
-        pack_panel_as(p, ASH_F16, true, line, out);
+        pack_as(p, ASH_F16, true, out);
     else if (p->dtype == ASH_F16)
-        pack_panel_as(p, ASH_F16, false, line, out);
+        pack_as(p, ASH_F16, false, out);
     else if (adjacent)
-        pack_panel_as(p, ASH_F32, true, line, out);
+        pack_as(p, ASH_F32, true, out);
     else
-        pack_panel_as(p, ASH_F32, false, line, out);
+        pack_as(p, ASH_F32, false, out);
 }
 
 #endif

@@ -20,7 +20,7 @@ struct rows_block {
 
 static bool rows_fit(const struct ash_gemm_args *args)
 {
-    return args->M <= TILE_SIDE && args->b.dtype == ASH_BF16 && args->b.row_stride == 1;
+    return args->K > 0 && args->M <= TILE_SIDE && args->b.dtype == ASH_BF16 && args->b.row_stride == 1;
 }
 
 /* The tiles of a unit with count columns. */
@@ -118,7 +118,7 @@ static void rows_pack(const struct pack *rows, uint16_t *out)
 
         step.data = pack_at(rows->data, rows->dtype, k * rows->k_stride);
         step.k_count = rows->k_count - k < TILE_K ? rows->k_count - k : TILE_K;
-        pack_panel(&step, 0, panel);
+        pack_block(&step, panel, PANEL_LINES);
         for (size_t pair = 0; pair < TILE_SIDE; pair++)
             memcpy(out + pair * 2 * rows->count, panel + pair * TILE_K, 2 * rows->count * sizeof(*out));
     }
@@ -137,7 +137,7 @@ static void rows_gemm(struct ash_exec *exec, const struct ash_gemm_args *args)
                             .line_stride = args->a.row_stride,
                             .k_stride = args->a.col_stride,
                             .count = args->M,
-                            .pairs = true};
+                            .right = true};
 
         block.k_count = args->K - block.k < k_max ? args->K - block.k : k_max;
         left.k_count = block.k_count;

@@ -57,6 +57,7 @@ static void pack_lines(const struct product *op, const struct side *side, size_t
     struct pack lines = {.data = (const unsigned char *)side->mat->data + at * ash_dtype_bytes(side->mat->dtype),
                          .dtype = side->mat->dtype,
                          .round_bf16 = op->args->round_bf16,
+                         .right = side == &op->cols,
                          .line_stride = side->line_stride,
                          .k_stride = side->k_stride,
                          .count = count,
@@ -172,6 +173,7 @@ static void multiply_units(void *ctx, size_t begin, size_t end, int worker)
     unsigned char *own_panels = worker == 0 ? op->shared_panels - op->own_bytes
                                             : ash_exec_scratch(op->exec, worker, op->own_bytes);
 
+    if (op->kernel->begin != NULL) op->kernel->begin();
     for (size_t unit = begin; unit < end; unit++) {
         size_t first = unit * panels / op->units * own->width;
         size_t count = min_size((unit + 1) * panels / op->units * own->width, own->lines) - first;
@@ -181,6 +183,7 @@ static void multiply_units(void *ctx, size_t begin, size_t end, int worker)
 
         multiply_part(op, &part);
     }
+    if (op->kernel->end != NULL) op->kernel->end();
 }
 
 /* ---- the product ------------------------------------------------------------------------------------------------- */

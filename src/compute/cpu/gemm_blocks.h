@@ -18,6 +18,7 @@ struct pack {
     const void *data;
     enum ash_dtype dtype;
     bool round_bf16; /* elements are rounded to bf16 */
+    bool right;      /* lines are columns of the right operand */
     size_t line_stride, k_stride;
     size_t count, k_count;
 };
@@ -29,6 +30,9 @@ struct gemm_kernel {
     size_t block_k;       /* at most; whole steps. A panel of so many k and a c tile leave room in L1 for another panel. */
     /* Write panels of width lines, one after the other; the last is filled up with zeros. */
     void (*pack)(const struct pack *lines, void *out, size_t width);
+    /* What a thread does before its tiles and after them; or NULL. */
+    void (*begin)(void);
+    void (*end)(void);
     /* c[tile_rows, tile_cols] = a b, or += where add, over k_count (whole steps) of one panel each. */
     void (*tile)(size_t k_count, const void *a, const void *b, bool add, float *c, size_t c_stride);
 };

@@ -15,8 +15,12 @@ static void gemm_bf16(struct ash_exec *exec, const struct ash_gemm_args *args)
         gemm(exec, args);
 }
 
-static const struct ash_matrix_ops amx_matrix = {
-    .gemm = gemm_bf16, .quant_gemm = VEC_QUANT_GEMM, .project = ash_ref_project, .column_sum = column_sum};
+static const struct ash_matrix_ops amx_matrix = {.gemm = gemm_bf16,
+                                                 .quant_gemm = VEC_QUANT_GEMM,
+                                                 .project = project,
+                                                 .packed_bytes = packed_bytes,
+                                                 .pack = pack,
+                                                 .column_sum = column_sum};
 
 const struct ash_ops ash_ops_amx = VEC_OPS("amx", &ash_ops_ref_tdpbf16, &amx_matrix);
 
