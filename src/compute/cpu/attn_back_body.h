@@ -18,14 +18,21 @@ struct back {
     float *dout_copy;                   /* [block, pad_v] */
     float *dk, *dv;                     /* sums of this block's keys: [block, pad] */
     float *p, *ds;                      /* [query row, key], each [block, block] */
+    float *delta;                       /* [query head of the group, query row of the document]: dot of dout and out */
+    size_t delta_stride;
 };
 
-static void back_init(struct back *back, struct ash_exec *exec, const struct ash_attn_args *args, int worker)
+static void back_init(struct back *back, const struct attn *op, int worker)
 {
-    size_t block = ASH_ATTN_BLOCK, pad_k = attn_pad(args->dim_k), pad_v = attn_pad(args->dim_v);
-    float *memory = ash_exec_scratch(exec, worker, block * (4 * pad_k + 3 * pad_v + 2 * block) * sizeof(*memory));
+    const struct ash_attn_args *args = op->args;
+    size_t block = ASH_ATTN_BLOCK, pad_k = attn_pad(args->dim_k), pad_v = attn_pad(args->dim_v), longest = 0;
+    float *memory;
 
-    *back = (struct back){.args = args, .pad_k = pad_k, .pad_v = pad_v};
+    for (size_t s = 0; s < args->seq_count; s++)
+        if (args->seqs[s].q_count > longest) longest = args->seqs[s].q_count;
+    memory = ash_exec_scratch(op->exec, worker,
+                              (block * (4 * pad_k + 3 * pad_v + 2 * block) + op->group * longest) * sizeof(*memory));
+    *back = (struct back){.args = args, .pad_k = pad_k, .pad_v = pad_v, .delta_stride = longest};
     back->keys_turned = memory;
     back->keys_copy = back->keys_turned + block * pad_k;
     back->q_copy = back->keys_copy + block * pad_k;
@@ -35,33 +42,34 @@ static void back_init(struct back *back, struct ash_exec *exec, const struct ash
     back->dv = back->dout_copy + block * pad_v;
     back->p = back->dv + block * pad_v;
     back->ds = back->p + block * block;
+    back->delta = back->ds + block * block;
 }
 
-/* Copy count rows of dim floats between a tensor and padded scratch rows. */
-static void load_padded(float *to, size_t pad, const float *from, size_t stride, size_t count, size_t dim)
-{
-    for (size_t r = 0; r < count; r++) {
-        memcpy(to + r * pad, from + r * stride, dim * sizeof(*to));
-        memset(to + r * pad + dim, 0, (pad - dim) * sizeof(*to));
-    }
-}
-
-static void store_padded(const float *from, size_t pad, float *to, size_t stride, size_t count, size_t dim)
-{
-    for (size_t r = 0; r < count; r++)
-        memcpy(to + r * stride, from + r * pad, dim * sizeof(*to));
-}
-
-/* p and ds of one query row, from its scaled scores (in p) and the dots of its dout with the values (in ds). */
-static void back_scores(const struct back *back, size_t row, size_t width, float *p, float *ds)
+/* The dots of dout and out of every row and head of the unit. */
+static void back_deltas(const struct back *back)
 {
     const struct ash_attn_args *args = back->args;
-    size_t at = row * args->out_stride + back->h * args->dim_v;
-    struct wide delta = wide_set(dot_row(args->dout + at, args->out + at, args->dim_v));
-    struct wide lse = wide_set(args->lse[row * args->heads + back->h]), scale = wide_set(args->scale);
+    size_t group = args->heads / args->kv_heads;
+
+    for (size_t i = 0; i < back->seq->q_count; i++)
+        for (size_t h = 0; h < group; h++) {
+            size_t at = (back->seq->q_row + i) * args->out_stride + (back->g * group + h) * args->dim_v;
+
+            back->delta[h * back->delta_stride + i] = dot_row(args->dout + at, args->out + at, args->dim_v);
+        }
+}
+
+/* p and ds of query row i, from the dots of its q with the keys (in p) and of its dout with the values (in ds). Keys that the
+ * row does not see get values too, which nobody reads. */
+static void back_scores(const struct back *back, size_t i, size_t width, float *p, float *ds)
+{
+    const struct ash_attn_args *args = back->args;
+    size_t h = back->h % (args->heads / args->kv_heads);
+    struct wide delta = wide_set(back->delta[h * back->delta_stride + i]), scale = wide_set(args->scale);
+    struct wide lse = wide_set(args->lse[(back->seq->q_row + i) * args->heads + back->h]);
 
     for (size_t n = 0; n < width; n += ASH_LANES) {
-        struct wide weight = wide_exp(wide_sub(wide_load(p + n), lse)), dp = wide_load(ds + n);
+        struct wide weight = wide_exp(wide_sub(wide_mul(wide_load(p + n), scale), lse)), dp = wide_load(ds + n);
 
         wide_store(p + n, weight);
         wide_store(ds + n, wide_mul(wide_mul(weight, wide_sub(dp, delta)), scale));
@@ -69,12 +77,12 @@ static void back_scores(const struct back *back, size_t row, size_t width, float
 }
 
 /* Scores of count query rows from i on, and what they add to dq. */
-static void back_queries(const struct back *back, size_t i, size_t count, struct rows keys)
+static void back_queries(const struct back *back, size_t i, size_t count, struct rows keys, struct rows queries,
+                         struct rows douts)
 {
     const struct ash_attn_args *args = back->args;
     size_t row = back->seq->q_row + i, at = row * args->q_stride + back->h * args->dim_k, first = i - back->first,
            width;
-    const float *dout = args->dout + row * args->out_stride + back->h * args->dim_v;
     float *p = back->p + first * ASH_ATTN_BLOCK, *ds = back->ds + first * ASH_ATTN_BLOCK;
     float sums[STRIP * ASH_ATTN_HEAD_MAX];
     struct range seen[STRIP];
@@ -83,13 +91,12 @@ static void back_queries(const struct back *back, size_t i, size_t count, struct
     for (size_t r = 0; r < count; r++)
         seen[r] = in_block(visible_keys(args, i + r), back->base);
     width = attn_pad(seen[count - 1].end);
-    dot_block(args->q + at, args->q_stride, count, args->dim_k, (struct rows){back->keys_turned, ASH_ATTN_BLOCK}, width,
-              p);
-    dot_block(dout, args->out_stride, count, args->dim_v, (struct rows){back->values_turned, ASH_ATTN_BLOCK}, width,
-              ds);
+    dot_block(queries.data + first * queries.stride, queries.stride, count, args->dim_k,
+              (struct rows){back->keys_turned, ASH_ATTN_BLOCK}, width, p);
+    dot_block(douts.data + first * douts.stride, douts.stride, count, args->dim_v,
+              (struct rows){back->values_turned, ASH_ATTN_BLOCK}, width, ds);
     for (size_t r = 0; r < count; r++) {
-        mask_row(p + r * ASH_ATTN_BLOCK, width, args->scale, seen[r]);
-        back_scores(back, row + r, width, p + r * ASH_ATTN_BLOCK, ds + r * ASH_ATTN_BLOCK);
+        back_scores(back, i + r, width, p + r * ASH_ATTN_BLOCK, ds + r * ASH_ATTN_BLOCK);
         if (visible_keys(args, i + r).begin < back->base) /* else this is the row's first block */
             memcpy(sums + r * back->pad_k, args->dq + at + r * args->q_stride, args->dim_k * sizeof(*sums));
     }
@@ -126,7 +133,7 @@ static void back_pair(const struct back *back, struct rows keys)
                                     args->out_stride, back->rows, args->dim_v, back->dout_copy);
 
     for (size_t r = 0; r < back->rows; r += STRIP)
-        back_queries(back, back->first + r, back->rows - r < STRIP ? back->rows - r : STRIP, keys);
+        back_queries(back, back->first + r, back->rows - r < STRIP ? back->rows - r : STRIP, keys, queries, douts);
     for (size_t n = 0; n < back->count; n += STRIP)
         back_strip(back, n, back->count - n < STRIP ? back->count - n : STRIP, queries, douts);
 }
@@ -162,10 +169,11 @@ static void backward_units(void *ctx, size_t begin, size_t end, int worker)
     const struct attn *op = ctx;
     struct back back;
 
-    back_init(&back, op->exec, op->args, worker);
+    back_init(&back, op, worker);
     for (size_t unit = begin; unit < end; unit++) {
         back.seq = &op->args->seqs[unit / op->args->kv_heads];
         back.g = unit % op->args->kv_heads;
+        back_deltas(&back);
         for (back.base = 0; back.base < back.seq->q_count; back.base += ASH_ATTN_BLOCK) {
             size_t left = back.seq->q_count - back.base;
 

@@ -42,14 +42,30 @@ static struct range in_block(struct range keys, size_t base)
     return part;
 }
 
-/* count rows of dim elements as padded float32 rows; where they lie if they are that already, else in copy. */
+/* Copy count rows of dim floats between a tensor and padded scratch rows. */
+static void load_padded(float *to, size_t pad, const float *from, size_t stride, size_t count, size_t dim)
+{
+    for (size_t r = 0; r < count; r++) {
+        memcpy(to + r * pad, from + r * stride, dim * sizeof(*to));
+        if (pad > dim) memset(to + r * pad + dim, 0, (pad - dim) * sizeof(*to));
+    }
+}
+
+static void store_padded(const float *from, size_t pad, float *to, size_t stride, size_t count, size_t dim)
+{
+    for (size_t r = 0; r < count; r++)
+        memcpy(to + r * stride, from + r * pad, dim * sizeof(*to));
+}
+
+/* count rows of dim elements as padded float32 rows in copy. Rows of a tensor are far apart, often by nearly a multiple of
+ * what a way of the first cache holds, so that few of them stay there; a copy does. */
 static struct rows padded_rows(const void *data, enum ash_dtype dtype, size_t stride, size_t count, size_t dim,
                                float *copy)
 {
     size_t pad = attn_pad(dim);
 
-    if (dtype == ASH_F32 && dim == pad) return (struct rows){data, stride};
-    for (size_t r = 0; r < count; r++) {
+    if (dtype == ASH_F32) load_padded(copy, pad, data, stride, count, dim);
+    for (size_t r = 0; r < count && dtype != ASH_F32; r++) {
         struct pack pack = {
             .data = pack_at(data, dtype, r * stride), .dtype = dtype, .line_stride = 1, .count = dim, .k_count = 1};
 
@@ -75,19 +91,28 @@ static void dot_block(const float *x, size_t stride, size_t count, size_t dim, s
 {
     struct range whole[STRIP] = {{0, dim}, {0, dim}, {0, dim}, {0, dim}};
 
-    for (size_t r = 0; r < count; r++)
-        memset(dots + r * ASH_ATTN_BLOCK, 0, width * sizeof(*dots));
+    memset(dots, 0, ((count - 1) * ASH_ATTN_BLOCK + width) * sizeof(*dots));
     chain_rows(dots, ASH_ATTN_BLOCK, width, (struct left){x, stride, 1}, turned, whole, count);
 }
 
-/* Scale the dots of a row into scores; minus infinity where the row does not see the key. */
-static void mask_row(float *score, size_t width, float scale, struct range seen)
+/* Scale the dots of a row into scores, minus infinity where the row does not see the key; returns the larger of max and the
+ * largest score. */
+static float score_row(float *score, size_t width, float scale, struct range seen, float max)
 {
-    scale_row(score, width, scale);
+    struct wide by = wide_set(scale), top = wide_set(max);
+
+    for (size_t n = 0; n < width; n += ASH_LANES) {
+        struct wide x = wide_mul(wide_load(score + n), by);
+
+        wide_store(score + n, x);
+        top = wide_max(x, top);
+    }
+    if (seen.begin == 0 && seen.end >= width) return wide_fold_max(top);
     for (size_t n = 0; n < seen.begin; n++)
         score[n] = -INFINITY;
     for (size_t n = seen.end; n < width; n++)
         score[n] = -INFINITY;
+    return max_row(score, width, max);
 }
 
 /* ---- forward ----------------------------------------------------------------------------------------------------- */
@@ -99,21 +124,21 @@ struct attn_unit {
     size_t g;           /* kv head */
 };
 
-/* The unit of a number; units of a document follow each other. */
+/* The unit of a number; units of a document follow each other, the last rows, which see most keys, first: threads that have
+ * only short units left end at the same time. */
 static struct attn_unit find_unit(const struct attn *op, size_t number)
 {
     const struct ash_attn_seq *seq = op->args->seqs;
     struct attn_unit unit = {.g = number % op->args->kv_heads};
-    size_t n = number / op->args->kv_heads;
+    size_t n = number / op->args->kv_heads, blocks;
 
     for (;; seq++) {
-        size_t blocks = (seq->q_count + op->unit_rows - 1) / op->unit_rows;
-
+        blocks = (seq->q_count + op->unit_rows - 1) / op->unit_rows;
         if (n < blocks) break;
         n -= blocks;
     }
     unit.seq = seq;
-    unit.first = n * op->unit_rows;
+    unit.first = (blocks - 1 - n) * op->unit_rows;
     unit.rows = seq->q_count - unit.first < op->unit_rows ? seq->q_count - unit.first : op->unit_rows;
     return unit;
 }
@@ -123,25 +148,36 @@ static struct attn_unit find_unit(const struct attn *op, size_t number)
 struct attn_state {
     float *max, *sum;     /* [state rows] */
     float *acc;           /* [state rows, padded dim_v] */
+    float *q;             /* [state rows, padded dim_k] */
     float *turned, *copy; /* a block's keys and values */
-    size_t pad;           /* of dim_v */
+    size_t pad, pad_k;    /* of dim_v, dim_k */
 };
 
 static void attn_state_init(const struct attn *op, int worker, struct attn_state *state)
 {
-    size_t turned = ASH_ATTN_BLOCK * op->args->dim_k, pad = attn_pad(op->args->dim_v);
-    size_t floats = op->state_rows * (2 + pad) + turned + ASH_ATTN_BLOCK * pad;
+    size_t turned = ASH_ATTN_BLOCK * op->args->dim_k, pad = attn_pad(op->args->dim_v),
+           pad_k = attn_pad(op->args->dim_k);
+    size_t floats = op->state_rows * (2 + pad + pad_k) + turned + ASH_ATTN_BLOCK * pad;
 
     state->pad = pad;
-    state->acc = ash_exec_scratch(op->exec, worker, floats * sizeof(float));
+    state->pad_k = pad_k;
+    state->q = ash_exec_scratch(op->exec, worker, floats * sizeof(float));
+    state->acc = state->q + op->state_rows * pad_k;
     state->copy = state->acc + op->state_rows * pad;
     state->turned = state->copy + ASH_ATTN_BLOCK * pad;
     state->max = state->turned + turned;
     state->sum = state->max + op->state_rows;
 }
 
-static void attn_state_reset(struct attn_state *state, size_t rows)
+static void attn_state_reset(const struct attn *op, const struct attn_unit *unit, struct attn_state *state)
 {
+    const struct ash_attn_args *args = op->args;
+    const float *q = args->q + (unit->seq->q_row + unit->first) * args->q_stride + unit->g * op->group * args->dim_k;
+    size_t rows = op->group * unit->rows;
+
+    for (size_t h = 0; h < op->group; h++)
+        load_padded(state->q + h * unit->rows * state->pad_k, state->pad_k, q + h * args->dim_k, args->q_stride,
+                    unit->rows, args->dim_k);
     for (size_t n = 0; n < rows; n++) {
         state->max[n] = -INFINITY;
         state->sum[n] = 0.0f;
@@ -149,23 +185,22 @@ static void attn_state_reset(struct attn_state *state, size_t rows)
     memset(state->acc, 0, rows * state->pad * sizeof(*state->acc));
 }
 
-/* Fold the keys that rows n to n + count of the state see in this block into them. q is the first of their queries. */
-static void forward_strip(const struct ash_attn_args *args, const float *q, struct rows keys, struct rows values,
+/* Fold the keys that rows n to n + count of the state see in this block into them. */
+static void forward_strip(const struct ash_attn_args *args, struct rows keys, struct rows values,
                           const struct range *seen, size_t count, struct attn_state *state, size_t n)
 {
     float score[STRIP * ASH_ATTN_BLOCK], *acc = state->acc + n * state->pad;
     size_t width = attn_pad(seen[count - 1].end);
 
-    dot_block(q, args->q_stride, count, args->dim_k, keys, width, score);
+    dot_block(state->q + n * state->pad_k, state->pad_k, count, args->dim_k, keys, width, score);
     for (size_t r = 0; r < count; r++) {
         float *row = score + r * ASH_ATTN_BLOCK, max, alpha;
 
-        mask_row(row, width, args->scale, seen[r]);
-        max = max_row(row, width, state->max[n + r]);
+        max = score_row(row, width, args->scale, seen[r], state->max[n + r]);
         alpha = ash_expf(state->max[n + r] - max);
         state->sum[n + r] = fmaf(state->sum[n + r], alpha, exp_row(row, width, max, row));
         state->max[n + r] = max;
-        scale_row(acc + r * state->pad, state->pad, alpha);
+        if (alpha != 1.0f) scale_row(acc + r * state->pad, state->pad, alpha);
     }
     chain_rows(acc, state->pad, state->pad, (struct left){score, ASH_ATTN_BLOCK, 1}, values, seen, count);
 }
@@ -182,7 +217,7 @@ static void forward_block(const struct attn *op, const struct attn_unit *unit, s
     struct rows values = padded_rows(v, args->kv_dtype, args->v_stride, count, args->dim_v, state->copy);
 
     for (size_t n = 0; n < op->group * unit->rows;) {
-        size_t h = unit->g * op->group + n / unit->rows, i = unit->first + n % unit->rows, rows = 0;
+        size_t i = unit->first + n % unit->rows, rows = 0;
         struct range seen[STRIP];
 
         for (; rows < STRIP && n % unit->rows + rows < unit->rows; rows++) {
@@ -190,8 +225,7 @@ static void forward_block(const struct attn *op, const struct attn_unit *unit, s
             if (seen[rows].begin >= seen[rows].end) break;
         }
         if (rows > 0)
-            forward_strip(args, args->q + (seq->q_row + i) * args->q_stride + h * args->dim_k, keys, values, seen, rows,
-                          state, n);
+            forward_strip(args, keys, values, seen, rows, state, n);
         n += rows > 0 ? rows : 1;
     }
 }
@@ -222,7 +256,7 @@ static void forward_units(void *ctx, size_t begin, size_t end, int worker)
         size_t base = visible_keys(op->args, unit.seq->pos + unit.first).begin / ASH_ATTN_BLOCK * ASH_ATTN_BLOCK;
         size_t last = unit.seq->pos + unit.first + unit.rows;
 
-        attn_state_reset(&state, op->group * unit.rows);
+        attn_state_reset(op, &unit, &state);
         for (; base < last; base += ASH_ATTN_BLOCK)
             forward_block(op, &unit, base, last - base < ASH_ATTN_BLOCK ? last - base : ASH_ATTN_BLOCK, &state);
         forward_finish(op, &unit, &state);
