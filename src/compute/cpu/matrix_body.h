@@ -100,6 +100,7 @@ static void gemm(struct ash_exec *exec, const struct ash_gemm_args *args)
 /* ---- column sums ------------------------------------------------------------------------------------------------- */
 
 #define SUM_COLS 64 /* columns of a unit */
+#define SUM_ROWS 4  /* rows that are added in one go */
 
 struct column_sum {
     const float *x;
@@ -107,14 +108,42 @@ struct column_sum {
     float *sum;
 };
 
+/* Units of a range of a loop over units of columns: as few ranges as threads, because wide pieces of rows are read fastest. */
+static size_t column_units(const struct ash_exec *exec, size_t units)
+{
+    size_t threads = (size_t)ash_workers_count(exec->workers);
+
+    return (units + threads - 1) / threads;
+}
+
+/* sum + row + row + ..., SUM_ROWS rows in turn. */
+static void sum_rows(const float *x, size_t stride, size_t cols, float *sum)
+{
+    size_t c = 0;
+
+    for (; c + ASH_LANES <= cols; c += ASH_LANES) {
+        struct wide acc = wide_load(sum + c);
+
+        UNROLL
+        for (size_t r = 0; r < SUM_ROWS; r++)
+            acc = wide_add(acc, wide_load(x + r * stride + c));
+        wide_store(sum + c, acc);
+    }
+    for (; c < cols; c++)
+        for (size_t r = 0; r < SUM_ROWS; r++)
+            sum[c] = sum[c] + x[r * stride + c];
+}
+
 /* Rows are the outer loop, so that memory is read in order; the sums of a unit's columns stay in the nearest cache. */
 static void column_sum_units(void *ctx, size_t begin, size_t end, int worker)
 {
     const struct column_sum *op = ctx;
-    size_t first = begin * SUM_COLS, last = end * SUM_COLS < op->cols ? end * SUM_COLS : op->cols;
+    size_t first = begin * SUM_COLS, last = end * SUM_COLS < op->cols ? end * SUM_COLS : op->cols, r = 0;
 
     (void)worker;
-    for (size_t r = 0; r < op->rows; r++)
+    for (; r + SUM_ROWS <= op->rows; r += SUM_ROWS)
+        sum_rows(op->x + r * op->stride + first, op->stride, last - first, op->sum + first);
+    for (; r < op->rows; r++)
         add_row(op->sum + first, op->x + r * op->stride + first, last - first, op->sum + first);
 }
 
@@ -122,7 +151,9 @@ static void column_sum(struct ash_exec *exec, const float *x, size_t stride, siz
 {
     struct column_sum op = {.x = x, .stride = stride, .rows = rows, .cols = cols, .sum = sum};
 
-    ash_workers_run(exec->workers, (cols + SUM_COLS - 1) / SUM_COLS, 1, column_sum_units, &op);
+    size_t units = (cols + SUM_COLS - 1) / SUM_COLS;
+
+    ash_workers_run(exec->workers, units, column_units(exec, units), column_sum_units, &op);
 }
 
 #endif

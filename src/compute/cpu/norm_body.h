@@ -213,9 +213,10 @@ static void norm_forward(struct ash_exec *exec, const struct ash_norm_args *args
 static void norm_backward(struct ash_exec *exec, const struct ash_norm_args *args, bool layer)
 {
     struct norm op = {.args = args, .layer = layer};
+    size_t units = (args->cols + NORM_COLS - 1) / NORM_COLS;
 
     if (args->dweight != NULL || (layer && args->dbias != NULL))
-        ash_workers_run(exec->workers, (args->cols + NORM_COLS - 1) / NORM_COLS, 1, norm_backward_weight, &op);
+        ash_workers_run(exec->workers, units, column_units(exec, units), norm_backward_weight, &op);
     ash_workers_run(exec->workers, args->rows * args->groups, NORM_MIN_ROWS, norm_backward_rows, &op);
 }
 

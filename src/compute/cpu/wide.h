@@ -13,6 +13,7 @@
 #define UNROLL _Pragma("GCC unroll 16")
 
 #define WIDE_VECS (ASH_LANES / VF_WIDTH)
+#define WIDE_TANH_MAX 40.0f
 
 struct wide {
     vf v[WIDE_VECS];
@@ -213,19 +214,39 @@ INLINE struct wide wide_exp_scale(struct wide y, struct wide shifted)
     return y;
 }
 
-INLINE struct wide wide_exp(struct wide x)
+/* exp(x) = the result times 2 to the integer in the low bits of *shifted_out. */
+INLINE struct wide wide_exp_parts(struct wide x, struct wide *shifted_out)
 {
     static const float poly[] = ASH_EXP_POLY;
-    struct wide max = wide_set(ASH_EXP_MAX), min = wide_set(ASH_EXP_MIN), shifted, n, r;
+    struct wide shifted = wide_fma(x, wide_set(ASH_LOG2E), wide_set(ASH_ROUND_MAGIC));
+    struct wide n = wide_sub(shifted, wide_set(ASH_ROUND_MAGIC)), r;
+
+    r = wide_fma(n, wide_set(-ASH_LN2_HI), x);
+    r = wide_fma(n, wide_set(-ASH_LN2_LO), r);
+    *shifted_out = shifted;
+    return wide_add(wide_fma(wide_poly(poly, 5, r), wide_mul(r, r), r), wide_set(1.0f));
+}
+
+INLINE struct wide wide_exp(struct wide x)
+{
+    struct wide max = wide_set(ASH_EXP_MAX), min = wide_set(ASH_EXP_MIN), shifted, y;
 
     x = wide_pick_gt(x, max, max, x);
     x = wide_pick_gt(min, x, min, x);
-    shifted = wide_fma(x, wide_set(ASH_LOG2E), wide_set(ASH_ROUND_MAGIC));
-    n = wide_sub(shifted, wide_set(ASH_ROUND_MAGIC));
-    r = wide_fma(n, wide_set(-ASH_LN2_HI), x);
-    r = wide_fma(n, wide_set(-ASH_LN2_LO), r);
-    r = wide_add(wide_fma(wide_poly(poly, 5, r), wide_mul(r, r), r), wide_set(1.0f));
-    return wide_exp_scale(r, shifted);
+    y = wide_exp_parts(x, &shifted);
+    return wide_exp_scale(y, shifted);
+}
+
+/* exp of x >= 0 (or NaN), for x up to WIDE_TANH_MAX, from where on exp is so large that 1 - 2 / (exp + 1) is 1 already. */
+INLINE struct wide wide_exp_tanh(struct wide x)
+{
+    struct wide max = wide_set(WIDE_TANH_MAX), shifted, y;
+
+    y = wide_exp_parts(wide_pick_gt(x, max, max, x), &shifted);
+    UNROLL
+    for (int n = 0; n < WIDE_VECS; n++) /* the power is small: one factor does */
+        y.v[n] = vf_mul(y.v[n], vf_from_bits(vu_shl23(vu_add(vf_bits(shifted.v[n]), vu_set(127 - ASH_ROUND_MAGIC_BITS)))));
+    return y;
 }
 
 INLINE struct wide wide_sigmoid(struct wide x)
@@ -240,7 +261,7 @@ INLINE struct wide wide_tanh(struct wide x)
     static const float poly[] = ASH_TANH_POLY;
     struct wide a = wide_abs(x), square = wide_mul(x, x), one = wide_set(1.0f);
     struct wide small = wide_fma(wide_poly(poly, 5, square), wide_mul(square, x), x);
-    struct wide large = wide_sub(one, wide_div(wide_set(2.0f), wide_add(wide_exp(wide_add(a, a)), one)));
+    struct wide large = wide_sub(one, wide_div(wide_set(2.0f), wide_add(wide_exp_tanh(wide_add(a, a)), one)));
 
     return wide_pick_gt(wide_set(ASH_TANH_SMALL), a, small, wide_copysign(large, x));
 }
