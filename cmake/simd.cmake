@@ -45,6 +45,6 @@ endif()
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64|ARM64")
   # Every extension spelt out: compilers differ in what a version implies.
   set(ISA_bfmmla -march=armv8.4-a+bf16+i8mm+fp16+dotprod)
-  set_source_files_properties(${CMAKE_SOURCE_DIR}/src/compute/cpu/gemm_bfmmla.c
+  set_source_files_properties(${CMAKE_SOURCE_DIR}/src/compute/cpu/gemm_bfmmla.c ${CMAKE_SOURCE_DIR}/src/compute/cpu/few_bfmmla.c
     PROPERTIES COMPILE_OPTIONS "${ISA_ALL};${ISA_bfmmla}")
 endif()

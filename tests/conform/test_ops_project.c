@@ -11,12 +11,29 @@ static struct ash_weight draw_weight(struct tape *tape, enum ash_dtype dtype, si
     return (struct ash_weight){.N = N, .mat = mat};
 }
 
+/* Packed in two pieces, where this backend packs at all. */
+static void pack_weight(struct ash_exec *exec, struct tape *tape, struct ash_weight *w, size_t K)
+{
+    const struct ash_matrix_ops *matrix = exec->ops->matrix;
+    size_t bytes = matrix->packed_bytes != NULL ? matrix->packed_bytes(w->mat.dtype, w->N, K) : 0;
+    size_t half = w->N / 2 / ASH_PACK_ROWS * ASH_PACK_ROWS;
+    uint8_t *room;
+
+    if (bytes == 0) return;
+    room = tape_alloc(tape, bytes + ASH_MEMORY_ALIGN);
+    room += ASH_MEMORY_ALIGN - (uintptr_t)room % ASH_MEMORY_ALIGN;
+    if (half > 0) matrix->pack(exec, w, K, 0, half, room);
+    matrix->pack(exec, w, K, half, w->N - half, room);
+    w->mat.data = room;
+    w->packed = true;
+}
+
 static void run_project(struct ash_exec *exec, struct tape *tape, size_t M, size_t N, size_t K)
 {
     static const enum ash_dtype dtypes[] = {ASH_BF16, ASH_F32, ASH_F16};
     struct ash_project_args args = {.M = M, .K = K, .x_stride = K + draw_below(tape, 5), .norm_eps = 1e-5f};
     enum ash_dtype dtype = dtypes[draw_below(tape, ASH_COUNT(dtypes))];
-    bool turned = draw_below(tape, 4) == 0;
+    bool turned = draw_below(tape, 4) == 0, packed = draw_bool(tape);
     size_t kind = draw_below(tape, 3);
 
     args.x = draw_floats(tape, M * args.x_stride + 1, 2.0f);
@@ -30,6 +47,7 @@ static void run_project(struct ash_exec *exec, struct tape *tape, size_t M, size
         struct ash_project_out *out = &args.outs[i];
 
         out->w = draw_weight(tape, dtype, width, K, turned);
+        if (packed && args.round_bf16) pack_weight(exec, tape, &out->w, K); /* floats are packed for bf16 products */
         out->bias = draw_bool(tape) ? draw_floats(tape, width, 1.0f) : NULL;
         out->y_stride = width + draw_below(tape, 5);
         out->y = draw_floats(tape, M * out->y_stride, 1.0f);

@@ -1,6 +1,6 @@
-/* Products of bf16 matrices with BFMMLA, to the bit as ref/bfmmla.c computes them: the kernel for gemm_blocks.h, and the
- * way for few rows. Compiled for machines with the instruction. No bf16 vector here is a constant: gcc 12 builds those
- * as half floats. */
+/* Products of bf16 matrices with BFMMLA, to the bit as ref/bfmmla.c computes them: the kernel for gemm_blocks.h, and
+ * the way for few rows. Compiled for machines with the instruction. No bf16 vector here is a constant: gcc 12 builds
+ * those as half floats. */
 #if defined(__aarch64__)
 
 #include "compute/cpu/cpu_priv.h"
@@ -8,6 +8,7 @@
 #include "base/assert.h"
 #include "compute/cpu/bfmmla_pack.h"
 #include "compute/cpu/bfmmla_rows.h"
+#include "compute/cpu/few.h"
 #include "compute/cpu/gemm_blocks.h"
 #include "compute/cpu/tile_bfmmla.h"
 
@@ -32,6 +33,57 @@ void ash_gemm_bfmmla(struct ash_exec *exec, const struct ash_gemm_args *args)
         rows_gemm(exec, args);
     else
         ash_gemm_blocks(exec, args, &kernel);
+}
+
+/* ---- weights that are packed already ----------------------------------------------------------------------------- */
+
+/* Panels of ASH_BFMMLA_PANEL lines become panels of width lines (a multiple of that). A panel's group lies where
+ * element (line, k) of a matrix with these strides would. */
+static void repack(const struct pack *lines, uint16_t *out, size_t width)
+{
+    const uint16_t *data = lines->data;
+    size_t groups = (lines->k_count + GROUP - 1) / GROUP, step = ASH_BFMMLA_PANEL * GROUP;
+
+    for (size_t line = 0; line < lines->count; line += width, out += groups * width * GROUP)
+        for (size_t i = 0; i < width; i += ASH_BFMMLA_PANEL) {
+            const uint16_t *from = data + (line + i) * lines->line_stride;
+            uint16_t *to = out + i * GROUP;
+
+            for (size_t g = 0; g < groups; g++, to += width * GROUP)
+                if (line + i < lines->count)
+                    memcpy(to, from + g * step, step * sizeof(*to));
+                else
+                    memset(to, 0, step * sizeof(*to));
+        }
+}
+
+/* Rows of x are float32, packed weights are not. */
+static void pack_either(const struct pack *lines, void *out, size_t width)
+{
+    if (lines->dtype == ASH_F32)
+        pack_block(lines, out, width);
+    else
+        repack(lines, out, width);
+}
+
+static const struct gemm_kernel packed_kernel = {.tile_rows = TILE_BFMMLA_ROWS,
+                                                 .tile_cols = TILE_BFMMLA_COLS,
+                                                 .k_step = GROUP,
+                                                 .element_bytes = sizeof(uint16_t),
+                                                 .block_k = 1024,
+                                                 .pack = pack_either,
+                                                 .tile = tile};
+
+void ash_gemm_bfmmla_packed(struct ash_exec *exec, const struct ash_gemm_args *args, size_t first)
+{
+    struct ash_gemm_args panels = *args;
+    size_t k_padded = (args->K + GROUP - 1) / GROUP * GROUP;
+
+    ash_assert(args->a.dtype == ASH_F32 && first % ASH_BFMMLA_PANEL == 0);
+    if (args->M == 0 || args->N == 0) return;
+    panels.b =
+        (struct ash_mat){(const uint16_t *)args->b.data + first * k_padded, ASH_BF16, ASH_BFMMLA_PANEL, k_padded};
+    ash_gemm_blocks(exec, &panels, &packed_kernel);
 }
 
 #endif

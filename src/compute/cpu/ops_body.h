@@ -10,6 +10,7 @@
 #include "compute/cpu/pack_body.h"
 #include "compute/cpu/gemv_body.h"
 #include "compute/cpu/matrix_body.h"
+#include "compute/cpu/few_body.h"
 #include "compute/cpu/norm_body.h"
 #include "compute/cpu/point_body.h"
 #include "compute/cpu/quant_body.h"

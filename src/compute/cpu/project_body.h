@@ -1,6 +1,7 @@
 /* project_body - products that share their input, with what stands before and behind them. Include after matrix_body.h,
- * norm_body.h and point_body.h. Many rows: the table's own product, over columns enough to keep the sums near, and one
- * pass over the sums. */
+ * few_body.h, norm_body.h and point_body.h. Many rows: the table's own product, over columns enough to keep the sums
+ * near, and one pass over the sums. Few rows: one parallel loop over the rows of all weights; each thread norms x for
+ * itself, which costs less than waiting for another. */
 #ifndef ASH_COMPUTE_PROJECT_BODY_H
 #define ASH_COMPUTE_PROJECT_BODY_H
 
@@ -34,8 +35,8 @@ static void project_end_rows(void *ctx, size_t begin, size_t end, int worker)
 
 /* Columns [first, first + cols) of one product. */
 static void project_product(struct ash_exec *exec, const struct ash_project_args *args,
-                            const struct ash_project_out *out, const float *x, size_t x_stride, size_t first,
-                            size_t cols, float *y, size_t y_stride)
+                            const struct ash_few_kernel *kernel, const struct ash_project_out *out, const float *x,
+                            size_t x_stride, size_t first, size_t cols, float *y, size_t y_stride)
 {
     struct ash_gemm_args gemm_args = {.M = args->M,
                                       .N = cols,
@@ -47,14 +48,18 @@ static void project_product(struct ash_exec *exec, const struct ash_project_args
                                       .bias = out->bias != NULL ? out->bias + first : NULL,
                                       .round_bf16 = args->round_bf16};
 
+    if (out->w.packed) {
+        kernel->packed_gemm(exec, &gemm_args, first);
+        return;
+    }
     gemm_args.b.data = pack_at(out->w.mat.data, out->w.mat.dtype, first * out->w.mat.col_stride);
     exec->ops->matrix->gemm(exec, &gemm_args);
 }
 
 /* One product that something stands behind. */
 static void project_with_end(struct ash_exec *exec, const struct ash_project_args *args,
-                             const struct ash_project_out *out, const float *x, size_t x_stride, float *to,
-                             size_t to_stride, size_t block, float *sums)
+                             const struct ash_few_kernel *kernel, const struct ash_project_out *out, const float *x,
+                             size_t x_stride, float *to, size_t to_stride, size_t block, float *sums)
 {
     for (size_t first = 0; first < out->w.N; first += block) {
         struct project_end end = {.swiglu = args->swiglu,
@@ -63,7 +68,7 @@ static void project_with_end(struct ash_exec *exec, const struct ash_project_arg
                                   .y_stride = to_stride,
                                   .cols = min_size(block, out->w.N - first)};
 
-        project_product(exec, args, out, x, x_stride, first, end.cols, sums, end.cols);
+        project_product(exec, args, kernel, out, x, x_stride, first, end.cols, sums, end.cols);
         ash_workers_run(exec->workers, args->M, PROJECT_MIN_ROWS, project_end_rows, &end);
     }
 }
@@ -106,7 +111,8 @@ static void project_input(struct ash_exec *exec, const struct ash_project_args *
         copy_block(args->x, args->x_stride, copy, args->K, args->M, args->K);
 }
 
-static void project_many(struct ash_exec *exec, const struct ash_project_args *args)
+static void project_many(struct ash_exec *exec, const struct ash_project_args *args,
+                         const struct ash_few_kernel *kernel)
 {
     const struct ash_project_out *outs = args->outs;
     bool copied = args->norm != NULL || project_in_place(args);
@@ -117,28 +123,174 @@ static void project_many(struct ash_exec *exec, const struct ash_project_args *a
 
     if (copied) project_input(exec, args, copy);
     if (args->swiglu) {
-        project_product(exec, args, &outs[0], x, x_stride, 0, outs[0].w.N, outs[0].y, outs[0].y_stride);
-        project_with_end(exec, args, &outs[1], x, x_stride, outs[0].y, outs[0].y_stride, block, sums);
+        project_product(exec, args, kernel, &outs[0], x, x_stride, 0, outs[0].w.N, outs[0].y, outs[0].y_stride);
+        project_with_end(exec, args, kernel, &outs[1], x, x_stride, outs[0].y, outs[0].y_stride, block, sums);
         return;
     }
     for (size_t i = 0; i < args->out_count; i++)
         if (args->residual)
-            project_with_end(exec, args, &outs[i], x, x_stride, outs[i].y, outs[i].y_stride, block, sums);
+            project_with_end(exec, args, kernel, &outs[i], x, x_stride, outs[i].y, outs[i].y_stride, block, sums);
         else
-            project_product(exec, args, &outs[i], x, x_stride, 0, outs[i].w.N, outs[i].y, outs[i].y_stride);
+            project_product(exec, args, kernel, &outs[i], x, x_stride, 0, outs[i].w.N, outs[i].y, outs[i].y_stride);
 }
 
-static void project(struct ash_exec *exec, const struct ash_project_args *args)
+/* ---- few rows ---------------------------------------------------------------------------------------------------- */
+
+#define FEW_UNIT ASH_FEW_COLS /* rows of a weight that a thread takes at least */
+#define FEW_MIN_UNITS 4
+#define FEW_BLOCK 1024 /* rows of a weight whose sums are kept */
+
+struct project_few {
+    struct ash_exec *exec;
+    const struct ash_project_args *args;
+    const struct ash_few_kernel *kernel;
+    size_t left_bytes;
+    bool ready[ASH_WORKERS_MAX]; /* has this thread prepared x? */
+};
+
+/* What a thread works with: x as the kernel reads it, and the sums of two products. */
+struct few_room {
+    void *left;
+    float *sums[2];
+};
+
+static struct few_room few_room(const struct project_few *op, int worker)
+{
+    const struct ash_project_args *args = op->args;
+    size_t normed = args->M * args->K, sums = 2 * args->M * FEW_BLOCK;
+    char *base = ash_exec_scratch(op->exec, worker, op->left_bytes + (normed > sums ? normed : sums) * sizeof(float));
+    float *first = (float *)(void *)(base + op->left_bytes);
+
+    return (struct few_room){.left = base, .sums = {first, first + args->M * FEW_BLOCK}};
+}
+
+static void few_begin(struct project_few *op, int worker, const struct few_room *room)
+{
+    const struct ash_project_args *args = op->args;
+    struct ash_norm_args norm_args = {.rows = args->M,
+                                      .groups = 1,
+                                      .cols = args->K,
+                                      .x_stride = args->x_stride,
+                                      .y_stride = args->K,
+                                      .x = args->x,
+                                      .weight = args->norm,
+                                      .eps = args->norm_eps,
+                                      .y = room->sums[0]};
+    struct norm norm = {.args = &norm_args};
+
+    if (op->ready[worker]) return;
+    if (args->norm != NULL)
+        norm_forward_rows(&norm, 0, args->M, worker);
+    else
+        copy_block(args->x, args->x_stride, room->sums[0], args->K, args->M, args->K);
+    op->kernel->prepare(room->sums[0], args->M, args->K, args->round_bf16, room->left);
+    op->ready[worker] = true;
+}
+
+/* What stands behind count sums of row m of x, from row first of the weights on. */
+static void few_end(const struct ash_project_args *args, const struct ash_project_out *out, size_t m, size_t first,
+                    size_t count, float *const *sums)
+{
+    float *y = args->outs[args->swiglu ? 0 : out - args->outs].y + m * out->y_stride + first;
+    struct act act = {.x = sums[0], .up = sums[1], .out = y};
+
+    for (size_t i = 0; i < (args->swiglu ? 2u : 1u); i++)
+        if (out[i].bias != NULL) add_row(sums[i], out[i].bias + first, count, sums[i]);
+    if (args->swiglu)
+        swiglu_forward_range(&act, 0, count, 0);
+    else if (args->residual)
+        add_row(y, sums[0], count, y);
+    else
+        memcpy(y, sums[0], count * sizeof(*y));
+}
+
+/* Rows [first, first + count) of one weight (swiglu: of both). */
+static void few_block(const struct project_few *op, const struct ash_project_out *out, size_t first, size_t count,
+                      const struct few_room *room)
+{
+    const struct ash_project_args *args = op->args;
+
+    for (size_t i = 0; i < (args->swiglu ? 2u : 1u); i++) {
+        struct ash_few job = {.w = &out[i].w,
+                              .M = args->M,
+                              .K = args->K,
+                              .left = room->left,
+                              .round_bf16 = args->round_bf16,
+                              .first = first,
+                              .count = count,
+                              .sums = room->sums[i],
+                              .sums_stride = FEW_BLOCK};
+
+        op->kernel->sums(&job);
+    }
+    for (size_t m = 0; m < args->M; m++)
+        few_end(args, out, m, first, count, (float *[]){room->sums[0] + m * FEW_BLOCK, room->sums[1] + m * FEW_BLOCK});
+}
+
+static size_t few_units(const struct ash_project_out *out)
+{
+    return (out->w.N + FEW_UNIT - 1) / FEW_UNIT;
+}
+
+/* Units of the outs follow each other; swiglu's are those of one. */
+static void project_few_units(void *ctx, size_t begin, size_t end, int worker)
+{
+    struct project_few *op = ctx;
+    const struct ash_project_out *out = op->args->outs;
+    struct few_room room = few_room(op, worker);
+
+    few_begin(op, worker, &room);
+    for (size_t base = 0; begin < end; base += few_units(out), out++) {
+        size_t last = min_size(end - base, few_units(out));
+
+        for (; begin < base + last; begin = min_size(begin + FEW_BLOCK / FEW_UNIT, base + last)) {
+            size_t first = (begin - base) * FEW_UNIT;
+
+            few_block(op, out, first, min_size(FEW_BLOCK, min_size(last * FEW_UNIT, out->w.N) - first), &room);
+        }
+    }
+}
+
+static void project_few(struct ash_exec *exec, const struct ash_project_args *args, const struct ash_few_kernel *kernel)
+{
+    struct project_few op = {.exec = exec, .args = args, .kernel = kernel};
+    size_t units = 0;
+
+    op.left_bytes = (kernel->left_bytes(args->M, args->K) + ASH_MEMORY_ALIGN - 1) / ASH_MEMORY_ALIGN * ASH_MEMORY_ALIGN;
+    for (size_t i = 0; i < (args->swiglu ? 1 : args->out_count); i++)
+        units += few_units(&args->outs[i]);
+    ash_workers_run(exec->workers, units, FEW_MIN_UNITS, project_few_units, &op);
+}
+
+static bool few_fits(const struct ash_project_args *args)
+{
+    if (args->M > ASH_FEW_ROWS || args->K == 0 || project_in_place(args)) return false;
+    for (size_t i = 0; i < args->out_count; i++)
+        if (!args->outs[i].w.packed && args->outs[i].w.mat.row_stride != 1) return false;
+    return true;
+}
+
+/* ---- the op ------------------------------------------------------------------------------------------------------ */
+
+static void project_with(struct ash_exec *exec, const struct ash_project_args *args,
+                         const struct ash_few_kernel *kernel)
 {
     ash_assert(args->out_count >= 1 && args->out_count <= ASH_PROJECT_OUTS_MAX);
     ash_assert(!args->swiglu || (args->out_count == 2 && !args->residual && args->outs[0].w.N == args->outs[1].w.N));
     if (args->M == 0) return;
-    if (args->outs[0].w.packed)
+    if (ash_dtype_block(args->outs[0].w.mat.dtype) > 1 && args->outs[0].w.packed)
         quant_project(exec, args);
     else if (ash_dtype_block(args->outs[0].w.mat.dtype) > 1)
         ash_ref_project(exec, args);
+    else if (few_fits(args))
+        project_few(exec, args, kernel);
     else
-        project_many(exec, args);
+        project_many(exec, args, kernel);
+}
+
+static void project(struct ash_exec *exec, const struct ash_project_args *args)
+{
+    project_with(exec, args, &few_kernel);
 }
 
 static size_t packed_bytes(enum ash_dtype dtype, size_t N, size_t K)

@@ -1,0 +1,47 @@
+/* few - the kernel behind products of few rows of x: what a step of decoding needs. It is bound by reading weights, so
+ * it reads each once, from where it lies; the driver (project_body.h) norms x, shares out the weights and does what
+ * stands behind. */
+#ifndef ASH_COMPUTE_FEW_H
+#define ASH_COMPUTE_FEW_H
+
+#include "compute/ops.h"
+
+#define ASH_FEW_ROWS 8  /* rows of x at most */
+#define ASH_FEW_COLS 16 /* rows of w that a kernel may take together */
+
+/* Rows of a weight and where their sums go: sums[m * sums_stride + i] for row first + i of w, i < count. The stride has
+ * room for count filled up to a multiple of ASH_FEW_COLS: what is written there is not read. */
+struct ash_few {
+    const struct ash_weight *w; /* its k are adjacent, or it is packed */
+    size_t M, K;
+    const void *left; /* written by prepare */
+    bool round_bf16;
+    size_t first, count; /* first is a multiple of ASH_PACK_ROWS */
+    float *sums;
+    size_t sums_stride;
+};
+
+struct ash_few_kernel {
+    size_t (*left_bytes)(size_t M, size_t K);
+    /* x is [M, K], rows adjacent. */
+    void (*prepare)(const float *x, size_t M, size_t K, bool round_bf16, void *left);
+    void (*sums)(const struct ash_few *job);
+    /* Any number of rows times rows first ... first + args->N - 1 of a packed weight (args->b.data); first is a
+     * multiple of ASH_PACK_ROWS. NULL: this kernel reads nothing packed. */
+    void (*packed_gemm)(struct ash_exec *exec, const struct ash_gemm_args *args, size_t first);
+};
+
+/* A weight packed for BFMMLA: panels of rows one after the other, the last filled up with zeros; in a panel, the rows'
+ * first four k side by side, then their next. */
+#define ASH_BFMMLA_PANEL 4
+
+#if defined(__aarch64__)
+extern const struct ash_few_kernel ash_few_bfmmla; /* round_bf16 is understood; reads what ash_pack_bfmmla wrote, too */
+size_t ash_packed_bytes_bfmmla(size_t N, size_t K);
+/* As ash_matrix_ops.pack, for weights that are floats. */
+void ash_pack_bfmmla(struct ash_exec *exec, const struct ash_weight *w, size_t K, size_t first, size_t count,
+                     void *packed);
+void ash_gemm_bfmmla_packed(struct ash_exec *exec, const struct ash_gemm_args *args, size_t first);
+#endif
+
+#endif
