@@ -31,6 +31,7 @@ static int bench_open(struct bench *bench, const char *path, int threads, struct
     if (rc == 0) rc = ash_model_open(path, &bench->model, err);
     if (rc < 0) return rc;
     ash_model_round_bf16(bench->model, true);
+    if ((rc = ash_model_pack(bench->model, &bench->exec, err)) < 0) return rc;
     rc = ash_pass_open(bench->model, &bench->exec, &opts, &bench->pass, err);
     if (rc == 0) rc = ash_cache_open(bench->model, 1, TOKENS_MAX, &bench->cache, err);
     if (rc < 0) return rc;

@@ -84,6 +84,14 @@ void ash_map_close(struct ash_map *map)
     *map = (struct ash_map){0};
 }
 
+void ash_map_drop(const void *data, size_t size_bytes)
+{
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), first = ((uintptr_t)data + page - 1) / page * page,
+              end = ((uintptr_t)data + size_bytes) / page * page;
+
+    if (first < end) madvise((void *)first, end - first, MADV_DONTNEED); /* advice: nothing depends on it */
+}
+
 /* Fill data from fd; a file that shrank meanwhile gives fewer bytes. Returns 0 or a negative errno. */
 static int read_all(int fd, char *data, size_t size_bytes, size_t *done_out)
 {

@@ -17,6 +17,9 @@ struct ash_map {
  * err. */
 int ash_map_open(const char *path, struct ash_map *map_out, struct ash_err *err);
 void ash_map_close(struct ash_map *map);
+/* Let go of the memory behind the whole pages of a part of a mapping: they come back from the file when they are read
+ * again. */
+void ash_map_drop(const void *data, size_t size_bytes);
 
 /* Read a whole file of at most max_bytes; *data_out is malloc'd and NUL-terminated behind size_out bytes. */
 int ash_file_read(const char *path, size_t max_bytes, char **data_out, size_t *size_out, struct ash_err *err);

@@ -10,23 +10,45 @@
 #include <sys/mman.h>
 
 #define HUGE_PAGE_BYTES ((size_t)2 << 20)
+#define SMALL_PAGE_BYTES ((size_t)64 << 10) /* the largest that a machine has */
 
 static _Atomic size_t used_bytes, peak_bytes;
 
+/* Whole pages on a huge-page border. The system's own zeros serve, so that what is never touched costs nothing. */
+static void *map_large(size_t size_bytes)
+{
+    char *base = mmap(NULL, size_bytes + HUGE_PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    size_t before;
+
+    if (base == MAP_FAILED) return NULL;
+    before = (HUGE_PAGE_BYTES - (uintptr_t)base % HUGE_PAGE_BYTES) % HUGE_PAGE_BYTES;
+    if (before > 0) munmap(base, before);
+    munmap(base + before + size_bytes, HUGE_PAGE_BYTES - before);
+    madvise(base + before, size_bytes / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES, MADV_HUGEPAGE);
+    return base + before;
+}
+
+static size_t large_bytes(size_t size_bytes)
+{
+    return (size_bytes + SMALL_PAGE_BYTES - 1) / SMALL_PAGE_BYTES * SMALL_PAGE_BYTES;
+}
+
 static void *host_alloc(size_t size_bytes)
 {
-    size_t align = size_bytes >= HUGE_PAGE_BYTES ? HUGE_PAGE_BYTES : ASH_MEMORY_ALIGN;
     void *ptr = NULL;
 
-    if (size_bytes > (size_t)PTRDIFF_MAX - align || posix_memalign(&ptr, align, size_bytes) != 0) return NULL;
-    if (align == HUGE_PAGE_BYTES) madvise(ptr, size_bytes / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES, MADV_HUGEPAGE);
-    return ptr;
+    if (size_bytes > (size_t)PTRDIFF_MAX - 2 * HUGE_PAGE_BYTES) return NULL;
+    if (size_bytes >= HUGE_PAGE_BYTES) return map_large(large_bytes(size_bytes));
+    if (posix_memalign(&ptr, ASH_MEMORY_ALIGN, size_bytes) != 0) return NULL;
+    return memset(ptr, 0, size_bytes);
 }
 
 static void host_free(void *ptr, size_t size_bytes)
 {
-    (void)size_bytes;
-    free(ptr);
+    if (size_bytes >= HUGE_PAGE_BYTES)
+        munmap(ptr, large_bytes(size_bytes));
+    else
+        free(ptr);
 }
 
 static int host_copy(void *dst, const void *src, size_t size_bytes)
@@ -72,11 +94,6 @@ int ash_buffer_init(struct ash_buffer *buffer, const struct ash_memory_ops *memo
             return ash_err_set(err, -ENOMEM, "out of %s memory: %s needs %.1f MiB more, %.1f MiB are in use",
                                memory->name, what, (double)size_bytes / 0x1p20,
                                (double)ash_memory_used_bytes() / 0x1p20);
-        int rc = memory->zero(data, size_bytes);
-        if (rc < 0) {
-            memory->free(data, size_bytes);
-            return ash_err_set(err, rc, "cannot clear %zu bytes of %s memory for %s", size_bytes, memory->name, what);
-        }
         count_up(size_bytes);
     }
     *buffer = (struct ash_buffer){.data = data, .size_bytes = size_bytes, .memory = memory};

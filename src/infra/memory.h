@@ -11,7 +11,7 @@ struct ash_memory_ops {
     size_t size; /* of this struct, for binary growth */
     const char *name;
     bool host_visible;                 /* may the host read and write it directly? */
-    void *(*alloc)(size_t size_bytes); /* aligned to ASH_MEMORY_ALIGN, contents undefined; NULL when full */
+    void *(*alloc)(size_t size_bytes); /* aligned to ASH_MEMORY_ALIGN, zeros; NULL when full */
     void (*free)(void *ptr, size_t size_bytes);
     int (*copy)(void *dst, const void *src, size_t size_bytes); /* within, into or out of this memory */
     int (*zero)(void *dst, size_t size_bytes);
@@ -19,7 +19,7 @@ struct ash_memory_ops {
 
 #define ASH_MEMORY_ALIGN ((size_t)64)
 
-/* Host memory: page-aligned and huge-page-advised above 2 MiB. */
+/* Host memory. From 2 MiB on it sits on huge-page borders and is taken from the system when it is first touched. */
 extern const struct ash_memory_ops ash_memory_host;
 
 /* A block owned by the caller. */

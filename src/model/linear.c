@@ -28,26 +28,34 @@ static struct ash_mat weight_operand(const struct ash_model *model, int32_t weig
 
 /* ---- forward ----------------------------------------------------------------------------------------------------- */
 
-/* A weight as products of inference read it. Only GGUF files hold quantised ones, and never transposed. */
-static struct ash_weight weight_of(const struct ash_model *model, int32_t weight)
+/* Only GGUF files hold quantised weights, and never transposed. */
+struct ash_weight ash_linear_weight(const struct ash_model *model, const struct ash_exec *exec, int32_t weight,
+                                    size_t *in_out)
 {
+    const struct ash_param *param = &model->params[weight];
     struct shape shape = shape_of(model, weight);
     struct ash_weight w = {.N = shape.out, .mat = weight_operand(model, weight, shape, false)};
 
+    *in_out = shape.in;
     if (ash_dtype_block(w.mat.dtype) > 1) w.mat.row_stride = w.mat.col_stride = 0;
+    if (param->packed == NULL || model->packed_for->pack != exec->ops->matrix->pack) return w;
+    if (ash_dtype_block(w.mat.dtype) == 1 && model->packed_bf16 != model->round_bf16) return w;
+    w.mat.data = param->packed;
+    w.packed = true;
     return w;
 }
 
 bool ash_linear_alike(const struct ash_model *model, const struct ash_exec *exec, int32_t a, int32_t b)
 {
-    (void)exec;
-    return model->params[a].dtype == model->params[b].dtype;
+    size_t in;
+
+    return model->params[a].dtype == model->params[b].dtype &&
+           ash_linear_weight(model, exec, a, &in).packed == ash_linear_weight(model, exec, b, &in).packed;
 }
 
 void ash_linear_project(const struct ash_model *model, struct ash_exec *exec, const struct ash_linear_group *group)
 {
     struct ash_project_args args = {.M = group->rows,
-                                    .K = shape_of(model, group->outs[0].weight).in,
                                     .x = group->x,
                                     .x_stride = group->x_stride,
                                     .norm = ash_model_vector(model, group->norm),
@@ -60,7 +68,8 @@ void ash_linear_project(const struct ash_model *model, struct ash_exec *exec, co
         const struct ash_linear_out *out = &group->outs[i];
 
         args.outs[args.out_count++] =
-            (struct ash_project_out){weight_of(model, out->weight), ash_model_vector(model, out->bias), out->y, out->y_stride};
+            (struct ash_project_out){ash_linear_weight(model, exec, out->weight, &args.K), ash_model_vector(model, out->bias),
+                                     out->y, out->y_stride};
         if (i + 1 < group->out_count && ash_linear_alike(model, exec, out->weight, out[1].weight)) continue;
         exec->ops->matrix->project(exec, &args);
         args.out_count = 0;

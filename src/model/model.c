@@ -218,6 +218,7 @@ int ash_model_own(struct ash_model *model, struct ash_err *err)
         const struct ash_param *param = &model->params[i];
         ash_weights_to_f32(param->data, param->dtype, 0, param->count, (float *)model->values.data + param->offset);
     }
+    ash_model_unpack(model);
     bind_owned(model);
     ash_safetensors_close(model->files);
     model->files = NULL;
@@ -229,6 +230,7 @@ void ash_model_close(struct ash_model *model)
     if (model == NULL) return;
     ash_buffer_fini(&model->values);
     ash_buffer_fini(&model->vectors);
+    ash_buffer_fini(&model->packed);
     ash_safetensors_close(model->files);
     ash_gguf_close(model->gguf);
     json_decref(model->generation);

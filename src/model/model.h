@@ -25,6 +25,7 @@ struct ash_param {
     bool trained;     /* false: a constant that travels with the weights (a router's choice bias) */
     const void *data; /* the values the forward pass reads */
     enum ash_dtype dtype;
+    const void *packed; /* the same for products of inference, laid out by ash_model_pack; or NULL */
 };
 
 /* Open a Hugging Face folder, or a GGUF file (its name ends in .gguf; architectures llama, qwen2 and qwen3; F32, F16,
@@ -51,6 +52,11 @@ void ash_model_use_bf16(struct ash_model *model, const uint16_t *values);
 /* Round matrix operands (and every weight that is not bf16 already) to bf16 when they are read: the arithmetic of a
  * model trained in bf16, on weights as they are mapped. */
 void ash_model_round_bf16(struct ash_model *model, bool on);
+/* Lay the mapped matrices out as exec's products read them fastest, where those ask for it, in memory that the model
+ * owns; the mapped copy's memory is let go piece by piece behind it. Changes no bit of any result. Only passes on an exec
+ * with the same backend, in the precision of now, read the new layout; others read the file again. A no-op on an owned
+ * model and the second time. Not while a pass runs. Returns 0 or -ENOMEM. */
+int ash_model_pack(struct ash_model *model, struct ash_exec *exec, struct ash_err *err);
 /* Small tensors (norms, biases) are kept as float32 copies; call after values changed under an owned model. */
 void ash_model_refresh(struct ash_model *model);
 

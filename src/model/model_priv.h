@@ -28,8 +28,14 @@ struct ash_model {
     struct ash_buffer vectors;     /* float32 copies of 1-D parameters whose values are narrower */
     size_t *vector_offset;         /* [param_count] element offset in vectors */
     bool round_bf16;
+    struct ash_buffer packed;                /* see pack.c */
+    const struct ash_matrix_ops *packed_for; /* whose pack() wrote it; NULL: nobody's */
+    bool packed_bf16;                        /* round_bf16 when that was */
     struct ash_gguf *gguf; /* the file, where the model came from one: it can compute, but not train or be saved */
 };
+
+/* pack.c: forget the packed weights. */
+void ash_model_unpack(struct ash_model *model);
 
 /* params.c: fill model's parameter list from its config. */
 int ash_model_list_params(struct ash_model *model, struct ash_err *err);
@@ -66,9 +72,14 @@ struct ash_linear_io {
     float *dx; /* NULL: not wanted */
     size_t dx_stride;
     bool dx_add;
-    size_t seq_rows; /* rows are whole sequences of this many, or one that starts at a multiple of ASH_K_GROUP of its sequence and
-                        ends at one or at its end (then seq_rows = rows); 0: rows of many sequences, of which other calls have more */
+    size_t seq_rows; /* rows are whole sequences of this many, or one that starts at a multiple of ASH_K_GROUP of its
+                        sequence and ends at one or at its end (then seq_rows = rows); 0: rows of many sequences, of
+                        which other calls have more */
 };
+
+/* A weight as the products of exec read it. */
+struct ash_weight ash_linear_weight(const struct ash_model *model, const struct ash_exec *exec, int32_t weight,
+                                    size_t *in_out);
 
 /* weight and bias are parameter indices (bias may be ASH_NO_PARAM). */
 void ash_linear_forward(const struct ash_model *model, struct ash_exec *exec, int32_t weight, int32_t bias,

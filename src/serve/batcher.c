@@ -67,6 +67,8 @@ int ash_batcher_open(struct ash_model *model, struct ash_exec *exec, const struc
         rc = ash_err_set(err, -ENOMEM, "batcher: no memory for %zu slots", opts->slots);
         goto fail;
     }
+    rc = ash_model_pack(model, exec, err);
+    if (rc < 0) goto fail;
     rc = ash_pass_open(model, exec, &pass_opts, &batcher->pass, err);
     if (rc < 0) goto fail;
     rc = ash_cache_open(model, opts->slots, opts->slot_tokens, &batcher->cache, err);

@@ -12,12 +12,15 @@
 #include "serve/stops.h"
 
 #define NS_PER_S 1e9
+#define PACK_TOKENS_MIN 16
 
 struct ash_generator {
     struct ash_generator_opts opts; /* stops is not valid here: see the copy below */
     struct ash_stops stops;
     size_t context_tokens, prefill_rows, vocab;
     const struct ash_tokenizer *tokenizer;
+    struct ash_model *model;
+    struct ash_exec *exec;
     struct ash_pass *pass;
     struct ash_cache *cache;
     struct ash_sampler *sampler;
@@ -69,6 +72,8 @@ int ash_generator_open(struct ash_model *model, struct ash_exec *exec, const str
     if (generator == NULL) return ash_err_set(err, -ENOMEM, "generator: out of memory");
     generator->opts = *opts;
     generator->tokenizer = tokenizer;
+    generator->model = model;
+    generator->exec = exec;
     generator->vocab = config->vocab;
     generator->context_tokens = limit(opts->context_tokens, config->max_positions);
     generator->prefill_rows =
@@ -263,12 +268,23 @@ static void drop_given(struct ash_generator *generator)
     generator->given_bytes = 0;
 }
 
+/* Weights are packed once the first token is out, so that it does not wait for that, and only for an answer that is long
+ * enough to win the time back. */
+static int pack_weights(struct ash_generator *generator, struct ash_err *err)
+{
+    size_t most = generator->context_tokens - generator->prompt_count, asked = generator->opts.max_tokens;
+
+    if (answer_count(generator) == 0 || (asked != 0 && asked < PACK_TOKENS_MIN) || most < PACK_TOKENS_MIN) return 0;
+    return ash_model_pack(generator->model, generator->exec, err);
+}
+
 static int step(struct ash_generator *generator, struct ash_err *err)
 {
     bool in_prompt = generator->cached < generator->prompt_count;
     uint64_t begin_ns = ash_clock_ns();
-    int rc = compute(generator, err);
+    int rc = pack_weights(generator, err);
 
+    if (rc == 0) rc = compute(generator, err);
     if (rc < 0) return rc;
     if (in_prompt) generator->prompt_ns += ash_clock_ns() - begin_ns;
     if (generator->cached < generator->tokens.count) return 0;

@@ -37,12 +37,20 @@ static size_t left_bytes(size_t M, size_t K)
     return 2 * pairs_of(M) * pad_k(K) * sizeof(uint16_t);
 }
 
+/* Rows side by side, group by group; a missing row and what is missing to whole groups are zeros. */
 static void prepare(const float *x, size_t M, size_t K, bool round_bf16, void *left)
 {
-    struct pack rows = {.data = x, .dtype = ASH_F32, .line_stride = K, .k_stride = 1, .count = M, .k_count = K};
+    size_t rows = 2 * pairs_of(M), whole = K / GROUP * GROUP;
+    uint16_t *out = left;
 
     ash_assert(round_bf16);
-    pack_block(&rows, left, 2 * pairs_of(M));
+    memset(out, 0, left_bytes(M, K));
+    for (size_t m = 0; m < M; m++, x += K) {
+        for (size_t k = 0; k < whole; k += GROUP)
+            vst1_u16(out + k * rows + m * GROUP, pack_round4(vld1q_f32(x + k)));
+        for (size_t k = whole; k < K; k++)
+            out[whole * rows + m * GROUP + k - whole] = ash_f32_to_bf16(x[k]);
+    }
 }
 
 /* Two accumulators, a pair of rows of x by two pairs of rows of w, to their places. */

@@ -1,0 +1,158 @@
+/* Packed weights change no bit: every golden model and the GGUF files, on every backend that packs, few rows and many;
+ * and a fused forward gives the losses that training sees. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "base/rng.h"
+#include "model/model.h"
+#include "unit/model/golden_models.h"
+
+#define ROWS 33
+
+struct fixture {
+    struct ash_exec exec;
+    struct ash_model *model;
+    int32_t ids[ROWS], targets[ROWS];
+    size_t vocab;
+};
+
+static void fixture_open(struct fixture *f, const char *name, const char *backend, bool bf16)
+{
+    struct ash_err err = {0};
+    char path[512];
+
+    snprintf(path, sizeof(path), "%s/golden/%s", TEST_DATA, name);
+    if (ash_exec_init(&f->exec, backend, 2, &err) < 0) fail_msg("%s", err.text);
+    if (ash_model_open(path, &f->model, &err) < 0) fail_msg("%s", err.text);
+    ash_model_round_bf16(f->model, bf16);
+    f->vocab = ash_model_config(f->model)->vocab;
+    for (size_t i = 0; i < ROWS; i++) {
+        f->ids[i] = (int32_t)ash_rng_below(3, 1, i, f->vocab);
+        f->targets[i] = (int32_t)ash_rng_below(3, 2, i, f->vocab);
+    }
+}
+
+static void fixture_close(struct fixture *f)
+{
+    ash_model_close(f->model);
+    ash_exec_fini(&f->exec);
+}
+
+/* Logits of all rows, computed piece rows at a time. */
+static float *infer(struct fixture *f, size_t piece)
+{
+    struct ash_pass_opts opts = {.max_rows = ROWS};
+    struct ash_pass *pass = NULL;
+    struct ash_cache *cache = NULL;
+    struct ash_err err = {0};
+    float *logits = calloc(ROWS * f->vocab, sizeof(float));
+    size_t wanted[ROWS];
+
+    for (size_t i = 0; i < ROWS; i++)
+        wanted[i] = i;
+    if (ash_pass_open(f->model, &f->exec, &opts, &pass, &err) < 0) fail_msg("%s", err.text);
+    if (ash_cache_open(f->model, 1, ROWS, &cache, &err) < 0) fail_msg("%s", err.text);
+    for (size_t done = 0; done < ROWS; done += piece) {
+        size_t count = ROWS - done < piece ? ROWS - done : piece;
+        struct ash_doc doc = {.count = count, .pos = done};
+        struct ash_batch batch = {.rows = count, .ids = f->ids + done, .docs = &doc, .doc_count = 1};
+
+        if (ash_pass_infer(pass, &batch, cache, wanted, count, logits + done * f->vocab, &err) < 0)
+            fail_msg("%s", err.text);
+    }
+    ash_cache_close(cache);
+    ash_pass_close(pass);
+    return logits;
+}
+
+static void check_pack(const char *name, const char *backend, bool bf16)
+{
+    static const size_t pieces[] = {1, 3, ROWS};
+    struct fixture f = {0};
+    struct ash_err err = {0};
+    float *plain, *other;
+
+    fixture_open(&f, name, backend, bf16);
+    plain = infer(&f, ROWS);
+    if (ash_model_pack(f.model, &f.exec, &err) < 0) fail_msg("%s", err.text);
+    for (size_t i = 0; i < sizeof(pieces) / sizeof(*pieces); i++) {
+        float *packed = infer(&f, pieces[i]);
+
+        assert_memory_equal(plain, packed, ROWS * f.vocab * sizeof(float));
+        free(packed);
+    }
+    /* the other precision reads the file again */
+    ash_model_round_bf16(f.model, !bf16);
+    other = infer(&f, ROWS);
+    ash_model_round_bf16(f.model, bf16);
+    free(plain);
+    plain = infer(&f, 1);
+    free(plain);
+    fixture_close(&f);
+    fixture_open(&f, name, backend, !bf16);
+    plain = infer(&f, ROWS);
+    assert_memory_equal(plain, other, ROWS * f.vocab * sizeof(float));
+    free(plain);
+    free(other);
+    fixture_close(&f);
+}
+
+static void test_pack(void **state)
+{
+    static const char *const files[] = {"gguf/llama-f16.gguf", "gguf/llama-q8_0.gguf", "gguf/llama-q4_0.gguf"};
+
+    (void)state;
+    for (const char *const *backend = ash_exec_backends(); *backend != NULL; backend++) {
+        if (strncmp(*backend, "ref", 3) == 0) continue; /* they pack nothing */
+        for (int bf16 = 0; bf16 < 2; bf16++) {
+            for (size_t i = 0; i < GOLDEN_MODEL_COUNT; i++)
+                check_pack(golden_models[i], *backend, bf16);
+            for (size_t i = 0; i < sizeof(files) / sizeof(*files); i++)
+                check_pack(files[i], *backend, bf16);
+        }
+    }
+}
+
+static void losses_of(struct fixture *f, bool backward, float *losses)
+{
+    struct ash_pass_opts opts = {.max_rows = ROWS, .backward = backward};
+    struct ash_doc doc = {.count = ROWS};
+    struct ash_batch batch = {
+        .rows = ROWS, .ids = f->ids, .targets = f->targets, .docs = &doc, .doc_count = 1, .seq_rows = ROWS};
+    struct ash_pass *pass = NULL;
+    struct ash_err err = {0};
+
+    if (ash_pass_open(f->model, &f->exec, &opts, &pass, &err) < 0) fail_msg("%s", err.text);
+    if (ash_pass_eval(pass, &batch, losses, &err) < 0) fail_msg("%s", err.text);
+    ash_pass_close(pass);
+}
+
+/* Training keeps what lies between the products; a pass without backward does not. */
+static void test_fused_is_separate(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < GOLDEN_MODEL_COUNT; i++)
+        for (int bf16 = 0; bf16 < 2; bf16++) {
+            struct fixture f = {0};
+            float fused[ROWS], separate[ROWS];
+
+            fixture_open(&f, golden_models[i], NULL, bf16);
+            losses_of(&f, false, fused);
+            losses_of(&f, true, separate);
+            assert_memory_equal(fused, separate, sizeof(fused));
+            fixture_close(&f);
+        }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_pack), cmocka_unit_test(test_fused_is_separate)};
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
