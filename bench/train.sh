@@ -3,7 +3,7 @@
 # threads. Both processes stay up and take turns, after a warm-up each.
 set -euo pipefail
 . "$SOURCE/bench/lib/peer.sh"
-rounds=${BENCH_ROUNDS:-3} threads=$(nproc) tokens=1024
+rounds=${BENCH_ROUNDS:-5} threads=$(nproc) tokens=1024
 
 find_torch() {
     local python

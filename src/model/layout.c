@@ -249,20 +249,33 @@ static void set_strides(struct ash_pass *pass)
     pass->head_rows = head_rows(pass);
 }
 
-int ash_pass_layout(struct ash_pass *pass, struct ash_err *err)
+static struct layout measure(struct ash_pass *pass)
 {
-    struct layout measure = {.pass = pass, .rows = pass->opts.max_rows};
-    int rc;
+    struct layout layout = {.pass = pass, .rows = pass->opts.max_rows};
 
     set_strides(pass);
-    lay_all(&measure);
-    rc = ash_buffer_init(&pass->memory, pass->exec->memory, measure.kept.used_bytes + measure.shared_peak,
-                         "activations", err);
+    lay_all(&layout);
+    return layout;
+}
+
+size_t ash_pass_layout_bytes(struct ash_pass *pass)
+{
+    struct layout layout = measure(pass);
+
+    return layout.kept.used_bytes + layout.shared_peak;
+}
+
+int ash_pass_layout(struct ash_pass *pass, struct ash_err *err)
+{
+    struct layout measured = measure(pass);
+    int rc = ash_buffer_init(&pass->memory, pass->exec->memory, measured.kept.used_bytes + measured.shared_peak,
+                             "activations", err);
+
     if (rc < 0) return rc;
     struct layout real = {.pass = pass,
                           .rows = pass->opts.max_rows,
                           .kept.base = pass->memory.data,
-                          .shared.base = (char *)pass->memory.data + measure.kept.used_bytes};
+                          .shared.base = (char *)pass->memory.data + measured.kept.used_bytes};
     lay_all(&real);
     return 0;
 }

@@ -112,8 +112,9 @@ struct ash_pass_opts {
 int ash_pass_open(struct ash_model *model, struct ash_exec *exec, const struct ash_pass_opts *opts,
                   struct ash_pass **pass_out, struct ash_err *err);
 void ash_pass_close(struct ash_pass *pass);
-/* Bytes of activations that the pass holds. */
-size_t ash_pass_bytes(const struct ash_pass *pass);
+/* Bytes of activations that a pass with these opts would hold. Returns 0 or -ENOMEM. */
+int ash_pass_measure(const struct ash_model *model, const struct ash_pass_opts *opts, size_t *bytes_out,
+                     struct ash_err *err);
 
 /* Forward and loss, no gradients: losses[r] is the cross-entropy of row r (0 where its target is -1). */
 int ash_pass_eval(struct ash_pass *pass, const struct ash_batch *batch, float *losses, struct ash_err *err);

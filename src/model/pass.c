@@ -66,9 +66,16 @@ void ash_pass_close(struct ash_pass *pass)
     free(pass);
 }
 
-size_t ash_pass_bytes(const struct ash_pass *pass)
+int ash_pass_measure(const struct ash_model *model, const struct ash_pass_opts *opts, size_t *bytes_out,
+                     struct ash_err *err)
 {
-    return pass->memory.size_bytes;
+    struct ash_pass pass = {.model = (struct ash_model *)model, .opts = *opts}; /* measuring changes nothing of it */
+
+    pass.layers = calloc(model->config.layers, sizeof(*pass.layers));
+    if (pass.layers == NULL) return ash_err_set(err, -ENOMEM, "out of memory to measure a pass");
+    *bytes_out = ash_pass_layout_bytes(&pass);
+    free(pass.layers);
+    return 0;
 }
 
 /* ---- the batch --------------------------------------------------------------------------------------------------- */

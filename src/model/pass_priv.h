@@ -99,6 +99,8 @@ struct ash_pass {
 
 /* ---- layout.c ---------------------------------------------------------------------------------------------------- */
 
+/* Bytes that the activations of a pass take of which only model, opts and layers are set. */
+size_t ash_pass_layout_bytes(struct ash_pass *pass);
 /* Size and place every activation in pass->memory. */
 int ash_pass_layout(struct ash_pass *pass, struct ash_err *err);
 

@@ -7,17 +7,24 @@
 
 #include "base/assert.h"
 
+size_t ash_grains_buffers(size_t grain_count)
+{
+    size_t count = 1;
+
+    while (grain_count >> count != 0)
+        count++;
+    return count;
+}
+
 int ash_grains_init(struct ash_grains *grains, struct ash_exec *exec, size_t leaf_size, size_t sum_size,
                     size_t grain_count, struct ash_err *err)
 {
-    size_t buffer_count = 1;
+    size_t buffer_count = ash_grains_buffers(grain_count);
 
     memset(grains, 0, sizeof(*grains));
     if (grain_count == 0 || sum_size > leaf_size)
         return ash_err_set(err, -EINVAL, "gradient sums over %zu grains of %zu values make no sense", grain_count,
                            leaf_size);
-    while (grain_count >> buffer_count != 0)
-        buffer_count++;
     if (buffer_count > ASH_GRAINS_DEPTH_MAX) return ash_err_set(err, -EINVAL, "%zu grains are too many", grain_count);
     for (size_t i = 0; i < buffer_count; i++) {
         int rc = ash_buffer_init(&grains->buffers[i], exec->memory, leaf_size * sizeof(float), "gradients", err);
@@ -38,11 +45,6 @@ void ash_grains_fini(struct ash_grains *grains)
     for (size_t i = 0; i < grains->buffer_count; i++)
         ash_buffer_fini(&grains->buffers[i]);
     memset(grains, 0, sizeof(*grains));
-}
-
-size_t ash_grains_bytes(const struct ash_grains *grains)
-{
-    return grains->buffer_count * grains->leaf_size * sizeof(float);
 }
 
 void ash_grains_reset(struct ash_grains *grains)

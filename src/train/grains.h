@@ -22,14 +22,14 @@ struct ash_grains {
     double losses[ASH_GRAINS_DEPTH_MAX];
 };
 
+/* Partial sums that grain_count >= 1 grains hold at once: floor(log2(grain_count)) + 1. */
+size_t ash_grains_buffers(size_t grain_count);
 /* Memory for the sums of grain_count grains. A leaf has leaf_size floats, of which the first sum_size are added up.
  * Borrows exec until fini. Returns 0, -EINVAL or -ENOMEM. */
 int ash_grains_init(struct ash_grains *grains, struct ash_exec *exec, size_t leaf_size, size_t sum_size,
                     size_t grain_count, struct ash_err *err);
 /* Free; a zeroed struct is a no-op. */
 void ash_grains_fini(struct ash_grains *grains);
-/* Bytes of partial sums. */
-size_t ash_grains_bytes(const struct ash_grains *grains);
 
 /* Forget partial sums, then for each grain in order: begin gives a zeroed leaf to add to, end puts it (and the grain's
  * loss) into the tree. finish gives the root, valid until the next reset, and the total loss. */

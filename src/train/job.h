@@ -96,6 +96,7 @@ int ash_job_config(const struct ash_job_model *model, size_t vocab, int32_t eos,
 /* The parts of a resolved job as their users want them. */
 struct ash_schedule ash_job_schedule(const struct ash_job *job);
 struct ash_guard_opts ash_job_guard(const struct ash_job *job);
+struct ash_pass_opts ash_job_pass_opts(const struct ash_job *job); /* of the trainer's pass */
 
 /* Compare a job with the one that a checkpoint was made by (both resolved). Returns 0, or -EINVAL naming the first
  * setting that would change bits, with both values. Paths are not compared: the data's hash is, elsewhere. */

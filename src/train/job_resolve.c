@@ -127,6 +127,13 @@ struct ash_schedule ash_job_schedule(const struct ash_job *job)
                                  .final_share = job->schedule.final_share};
 }
 
+struct ash_pass_opts ash_job_pass_opts(const struct ash_job *job)
+{
+    return (struct ash_pass_opts){.max_rows = (size_t)job->data.seq_tokens * (size_t)job->train.micro_batch,
+                                  .backward = true,
+                                  .recompute = (enum ash_recompute)job->train.recompute};
+}
+
 struct ash_guard_opts ash_job_guard(const struct ash_job *job)
 {
     return (struct ash_guard_opts){.nan = (enum ash_guard_nan)job->guard.nan,

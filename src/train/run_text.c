@@ -80,19 +80,20 @@ static void say_batch(const struct run *run, char *buf)
 
 static double needed_bytes(const struct run *run)
 {
-    return (double)(run->facts.state_bytes + run->facts.gradient_bytes + run->facts.activation_bytes);
+    return (double)ash_train_memory_total(&run->facts.memory);
 }
 
 static void say_memory(const struct run *run, char *buf)
 {
-    const struct ash_trainer_facts *facts = &run->facts;
-    char total[32], state[32], gradients[32], activations[32];
+    const struct ash_train_memory *memory = &run->facts.memory;
+    char total[32], state[32], gradients[32], activations[32], program[32];
 
-    snprintf(buf, FACT_BYTES, "%sB (state %s, gradients %s, activations %s)",
+    snprintf(buf, FACT_BYTES, "%sB (state %s, gradients %s, activations %s, program %s)",
              ash_live_short(needed_bytes(run), total, sizeof(total)),
-             ash_live_short((double)facts->state_bytes, state, sizeof(state)),
-             ash_live_short((double)facts->gradient_bytes, gradients, sizeof(gradients)),
-             ash_live_short((double)facts->activation_bytes, activations, sizeof(activations)));
+             ash_live_short((double)memory->state, state, sizeof(state)),
+             ash_live_short((double)memory->gradients, gradients, sizeof(gradients)),
+             ash_live_short((double)memory->activations, activations, sizeof(activations)),
+             ash_live_short((double)memory->program, program, sizeof(program)));
 }
 
 static void say_machine(const struct run *run, char *buf)

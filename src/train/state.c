@@ -65,12 +65,6 @@ void ash_state_refresh(struct ash_state *state)
     ash_model_refresh(state->model);
 }
 
-size_t ash_state_bytes(const struct ash_state *state)
-{
-    return ash_model_size(state->model) * sizeof(float) + state->m.size_bytes + state->v.size_bytes +
-           state->bf16.size_bytes;
-}
-
 struct hash_ctx {
     const float *values;
     size_t count;

@@ -31,8 +31,6 @@ int ash_state_init(struct ash_state *state, struct ash_exec *exec, struct ash_mo
 void ash_state_fini(struct ash_state *state);
 /* After the weights were written from outside: bring the working copies up to date. */
 void ash_state_refresh(struct ash_state *state);
-/* Bytes of weights, moments and working copy. */
-size_t ash_state_bytes(const struct ash_state *state);
 
 /* Sum over every tensor of ash_hash_words seeded by "weights/<name>", "m/<name>", "v/<name>", mixed with step and
  * updates. */

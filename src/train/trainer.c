@@ -34,6 +34,7 @@ struct ash_trainer {
     struct ash_grains grains;
     struct ash_optimizer optimizer;
     char arithmetic[ARITHMETIC_BYTES];
+    struct ash_train_memory memory;
 };
 
 /* ---- opening ----------------------------------------------------------------------------------------------------- */
@@ -189,11 +190,12 @@ static int open_step(struct ash_trainer *trainer, struct ash_err *err)
     const struct ash_job *job = trainer->job;
     struct ash_model *model = trainer->state.model;
     size_t micro_batch = (size_t)job->train.micro_batch, seq_tokens = (size_t)job->data.seq_tokens;
-    struct ash_pass_opts pass_opts = {.backward = true, .recompute = (enum ash_recompute)job->train.recompute};
+    struct ash_pass_opts pass_opts = ash_job_pass_opts(job);
     int rc = ash_feed_init(&trainer->feed, seq_tokens, micro_batch, err);
 
     if (rc < 0) return rc;
-    pass_opts.max_rows = seq_tokens * micro_batch;
+    rc = ash_train_memory(model, job, ash_workers_count(trainer->exec.workers), &trainer->memory, err);
+    if (rc < 0) return rc;
     if ((rc = ash_pass_open(model, &trainer->exec, &pass_opts, &trainer->pass, err)) < 0) return rc;
     rc = ash_grains_init(&trainer->grains, &trainer->exec, ash_model_grad_size(model), ash_model_size(model),
                          (size_t)job->train.grains, err);
@@ -365,9 +367,7 @@ struct ash_trainer_facts ash_trainer_facts(const struct ash_trainer *trainer)
         .train_windows = ash_dataset_windows(trainer->train),
         .valid_tokens = trainer->valid != NULL ? ash_dataset_tokens(trainer->valid) : 0,
         .valid_sequences = trainer->valid_sequences,
-        .state_bytes = ash_state_bytes(&trainer->state),
-        .gradient_bytes = ash_grains_bytes(&trainer->grains),
-        .activation_bytes = ash_pass_bytes(trainer->pass),
+        .memory = trainer->memory,
         .data_hash = ash_dataset_hash(trainer->train),
         .arithmetic = trainer->arithmetic,
     };

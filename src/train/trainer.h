@@ -8,6 +8,7 @@
 #include <stdint.h>
 #include "ashlar/err.h"
 #include "train/job.h"
+#include "train/memory.h"
 #include "train/state.h"
 
 struct ash_trainer;
@@ -29,7 +30,7 @@ struct ash_trainer_facts {
     int threads;
     size_t weights, layers, hidden, heads, vocab;
     size_t train_tokens, train_windows, valid_tokens, valid_sequences; /* valid_sequences 0: no validation */
-    size_t state_bytes, gradient_bytes, activation_bytes;
+    struct ash_train_memory memory; /* what the run needs at its peak */
     uint64_t data_hash;
     const char *arithmetic; /* reference whose bits the run has ("ref" for all float32 runs), "/N" where its order changed */
 };
