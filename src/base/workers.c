@@ -255,6 +255,24 @@ void ash_workers_close(struct ash_workers *workers)
     free(workers);
 }
 
+int ash_workers_pin(struct ash_workers *workers, enum ash_pin pin, struct ash_err *err)
+{
+    int cpus[ASH_WORKERS_MAX], count = ash_cores_list(cpus, ASH_WORKERS_MAX);
+    bool whole =
+        count == workers->thread_count && count == ash_cores_usable() && (long)count == sysconf(_SC_NPROCESSORS_ONLN);
+
+    if (pin == ASH_PIN_OFF || (pin == ASH_PIN_AUTO && !whole)) return 0;
+    if (workers->thread_count > count)
+        return ash_err_set(err, -EINVAL, "%d threads cannot be pinned to %d cores: use fewer, or do not pin",
+                           workers->thread_count, count);
+    for (int i = 1; i <= workers->started; i++) {
+        int rc = ash_cores_pin(workers->threads[i].thread, cpus[i]);
+
+        if (rc < 0) return ash_err_set(err, rc, "thread %d cannot be pinned to core %d: %s", i, cpus[i], strerror(-rc));
+    }
+    return 0;
+}
+
 int ash_workers_count(const struct ash_workers *workers)
 {
     return workers->thread_count;

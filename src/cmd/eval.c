@@ -38,6 +38,8 @@ static const struct ash_opt eval_opts[] = {
      256, NULL},
     {"backend", ASH_OPT_STRING, FIELD(backend), NULL,
      "which kernels to use; default: the best that `ashlar version` lists", 0, 0, NULL},
+    {"cpu", ASH_OPT_STRING, FIELD(backend), NULL,
+     "another name of --backend: ASHLAR_CPU=NAME in the environment holds for every command", 0, 0, NULL},
     {"precision", ASH_OPT_CHOICE, FIELD(precision), "fp32",
      "bf16: round what is multiplied to bfloat16, as in bf16 training", 0, 0, precisions},
 };

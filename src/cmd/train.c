@@ -22,6 +22,7 @@ struct flags {
     const char *out;
     bool resume, allow_change;
     int64_t metrics_port;
+    const char *cpu;
 };
 
 static const struct ash_opt flag_opts[] = {
@@ -43,6 +44,12 @@ static const struct ash_opt flag_opts[] = {
      .fallback = "0",
      .max = 65535,
      .help = "serve Prometheus metrics on this port; 0: do not"},
+    {.name = "cpu",
+     .type = ASH_OPT_STRING,
+     .offset = offsetof(struct flags, cpu),
+     .help =
+         "which kernels to use where runtime.backend does not say: ASHLAR_CPU=NAME in the environment holds for every "
+         "command"},
 };
 static const struct ash_opt_table flag_table = {"", "flags", flag_opts, ASH_COUNT(flag_opts)};
 
@@ -129,6 +136,7 @@ static int run(int argc, char **argv)
     exit_code = read_settings(opts, &flags, argc, argv);
     if (exit_code == ASH_CMD_GO) {
         ash_log_set_level((enum ash_log_level)job.runtime.log_level);
+        if (job.runtime.backend == NULL) job.runtime.backend = flags.cpu;
         if (ash_job_resolve(&job, &err) < 0) {
             exit_code = ash_cmd_misuse("train", "%s", err.text);
         } else {

@@ -182,7 +182,8 @@ struct ash_rope_ops {
  * Query i sees keys j with j <= pos + i and, under a window, j > pos + i - window. */
 struct ash_attn_seq {
     size_t q_row, q_count, pos;
-    const void *k, *v; /* key 0 of this document */
+    const void *k, *v; /* key 0 of this document; not used with pages */
+    const void *const *pages; /* page j / page_tokens holds key j and its value; NULL: one run at k and v. Forward only. */
     float *dk, *dv;    /* backward: likewise, += */
 };
 
@@ -193,6 +194,8 @@ struct ash_attn_args {
     size_t window;          /* 0: none */
     enum ash_dtype kv_dtype; /* of k and v: F32 or BF16 (a cache may be narrower; then forward only) */
     size_t q_stride, k_stride, v_stride, out_stride; /* between rows; heads are adjacent */
+    size_t page_tokens;      /* of a page; a multiple of ASH_ATTN_BLOCK */
+    size_t k_page, v_page;   /* where in a page its first key and its first value are */
     const float *q;
     float *out;
     float *lse; /* [query rows, heads]: log of the sum of exponentials; written by forward (NULL: not), read by backward */

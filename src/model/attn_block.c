@@ -126,12 +126,7 @@ static void attend(struct ash_pass *pass, size_t layer)
     struct ash_attn_args args = attention_args(pass, layer);
 
     point_at_batch(pass, layer);
-    if (pass->cache != NULL) {
-        ash_cache_write(pass, layer);
-        args.kv_dtype = ash_cache_dtype(pass->cache);
-        args.k_stride = ash_cache_k_stride(pass->cache);
-        args.v_stride = ash_cache_v_stride(pass->cache);
-    }
+    if (pass->cache != NULL) ash_cache_write(pass, layer, &args);
     pass->exec->ops->attn->forward(pass->exec, &args);
 }
 

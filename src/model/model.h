@@ -131,11 +131,13 @@ void ash_model_grad_fold(const struct ash_model *model, struct ash_exec *exec, f
 
 /* ---- inference --------------------------------------------------------------------------------------------------- */
 
-struct ash_cache; /* keys and values of earlier tokens: slots sequences of up to max_tokens */
+struct ash_cache; /* keys and values of earlier tokens: slots sequences of up to max_tokens; memory grows with them */
 
 int ash_cache_open(const struct ash_model *model, size_t slots, size_t max_tokens, struct ash_cache **cache_out,
                    struct ash_err *err);
 void ash_cache_close(struct ash_cache *cache);
+/* Forget what a slot holds; its memory serves other slots. */
+void ash_cache_release(struct ash_cache *cache, size_t slot);
 /* Bytes that a cache opened now takes for one token of one slot. */
 size_t ash_cache_token_bytes(const struct ash_model *model);
 

@@ -129,7 +129,7 @@ static int begin(struct ash_pass *pass, const struct ash_batch *batch, struct as
     int rc;
 
     if ((rc = check_batch(pass, batch, cache != NULL, &positions, err)) < 0) return rc;
-    if (cache != NULL && (rc = ash_cache_check(cache, pass, batch, err)) < 0) return rc;
+    if (cache != NULL && (rc = ash_cache_begin(cache, pass, batch, err)) < 0) return rc;
     if ((rc = ash_pass_rope_reserve(pass, positions, err)) < 0) return rc;
     pass->batch = batch;
     pass->rows = batch->rows;

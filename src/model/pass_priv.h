@@ -161,12 +161,10 @@ void ash_head_logits(struct ash_pass *pass, const float *x, int32_t norm, size_t
 
 /* ---- cache.c ----------------------------------------------------------------------------------------------------- */
 
-/* Put the batch's k and v of a layer into the cache and point pass->seqs at it. */
-void ash_cache_write(struct ash_pass *pass, size_t layer);
-int ash_cache_check(const struct ash_cache *cache, const struct ash_pass *pass, const struct ash_batch *batch,
+/* Does the batch fit? Takes the pages that it needs. */
+int ash_cache_begin(struct ash_cache *cache, const struct ash_pass *pass, const struct ash_batch *batch,
                     struct ash_err *err);
-enum ash_dtype ash_cache_dtype(const struct ash_cache *cache);
-size_t ash_cache_k_stride(const struct ash_cache *cache);
-size_t ash_cache_v_stride(const struct ash_cache *cache);
+/* Put the batch's k and v of a layer into the cache, and point pass->seqs and args at it. */
+void ash_cache_write(struct ash_pass *pass, size_t layer, struct ash_attn_args *args);
 
 #endif

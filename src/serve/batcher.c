@@ -158,7 +158,10 @@ static int advance(struct ash_batcher *batcher, struct slot *slot, const float *
     slot->cached = total;
     request->ended = is_eos(batcher, id);
     if (!request->ended) request->answer[request->answer_count++] = id;
-    if (request->ended || request->answer_count == request->answer_max) slot->request = NULL;
+    if (request->ended || request->answer_count == request->answer_max) {
+        slot->request = NULL;
+        ash_cache_release(batcher->cache, (size_t)(slot - batcher->slots));
+    }
     return 0;
 }
 

@@ -45,6 +45,8 @@ int ash_engine_open(const char *dir, const struct ash_engine_opts *opts, struct 
     if (engine == NULL) return ash_err_set(err, -ENOMEM, "engine: out of memory");
     rc = ash_exec_init(&engine->exec, taken.backend, taken.threads, err);
     if (rc < 0) goto fail;
+    rc = ash_workers_pin(engine->exec.workers, ASH_PIN_AUTO, err);
+    if (rc < 0) goto fail;
     rc = ash_model_open(dir, &engine->model, err);
     if (rc < 0) goto fail;
     if (taken.bf16) ash_model_round_bf16(engine->model, true);

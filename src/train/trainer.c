@@ -224,6 +224,7 @@ int ash_trainer_open(const struct ash_job *job, const char *weights_dir, struct 
     trainer->schedule = ash_job_schedule(job);
     trainer->guard = ash_job_guard(job);
     if ((rc = ash_exec_init(&trainer->exec, job->runtime.backend, (int)job->runtime.threads, err)) < 0) goto fail;
+    if ((rc = ash_workers_pin(trainer->exec.workers, (enum ash_pin)job->runtime.pin, err)) < 0) goto fail;
     name_arithmetic(trainer);
     if ((rc = open_data(trainer, err)) < 0) goto fail;
     if ((rc = find_tokenizer(trainer, weights_dir, err)) < 0) goto fail;

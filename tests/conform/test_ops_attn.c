@@ -217,11 +217,67 @@ static void test_packing(void **state)
     }
 }
 
+/* Cut the keys and values of a document into pages in which other things lie too. */
+static const void *const *cut_pages(struct tape *tape, const struct ash_attn_args *args, const struct ash_attn_seq *seq)
+{
+    size_t tokens = seq->pos + seq->q_count, count = (tokens + args->page_tokens - 1) / args->page_tokens;
+    size_t width = ash_dtype_bytes(args->kv_dtype), v_end = args->v_page + args->page_tokens * args->v_stride;
+    void **pages = tape_alloc(tape, count * sizeof(*pages));
+
+    for (size_t p = 0; p < count; p++) {
+        pages[p] = tape_alloc(tape, v_end * width);
+        memset(pages[p], 0xff, v_end * width); /* NaN, should anyone read what is not there */
+    }
+    for (size_t j = 0; j < tokens; j++) {
+        char *page = pages[j / args->page_tokens];
+        size_t row = j % args->page_tokens;
+
+        memcpy(page + (args->k_page + row * args->k_stride) * width, (const char *)seq->k + j * args->k_stride * width,
+               args->kv_heads * args->dim_k * width);
+        memcpy(page + (args->v_page + row * args->v_stride) * width, (const char *)seq->v + j * args->v_stride * width,
+               args->kv_heads * args->dim_v * width);
+    }
+    return (const void *const *)pages;
+}
+
+/* Keys in pages give the bits of keys in one run. */
+static void test_pages(void **state)
+{
+    (void)state;
+    for (const char *const *name = ash_exec_backends(); *name != NULL; name++)
+        for (uint64_t seed = 300; seed < 312; seed++) {
+            struct ash_exec exec;
+            struct tape tape;
+            struct docs docs;
+            float *out;
+            size_t bytes;
+
+            tape_init(&tape, seed);
+            exec_init(&exec, *name, 2);
+            draw_docs(&tape, &docs, false);
+            exec.ops->attn->forward(&exec, &docs.args);
+            bytes = docs.rows * docs.args.out_stride * sizeof(float);
+            out = tape_alloc(&tape, bytes);
+            memcpy(out, docs.out, bytes);
+            docs.args.page_tokens = (1 + draw_below(&tape, 2)) * ASH_ATTN_BLOCK;
+            docs.args.k_page = draw_below(&tape, 9);
+            docs.args.v_page = docs.args.k_page + docs.args.page_tokens * docs.args.k_stride;
+            for (size_t s = 0; s < docs.args.seq_count; s++) {
+                docs.seqs[s].pages = cut_pages(&tape, &docs.args, &docs.seqs[s]);
+                docs.seqs[s].k = docs.seqs[s].v = NULL;
+            }
+            exec.ops->attn->forward(&exec, &docs.args);
+            assert_memory_equal(out, docs.out, bytes);
+            ash_exec_fini(&exec);
+            tape_fini(&tape);
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_forward), cmocka_unit_test(test_backward), cmocka_unit_test(test_wide),
-        cmocka_unit_test(test_split),   cmocka_unit_test(test_packing),
+        cmocka_unit_test(test_split),   cmocka_unit_test(test_packing),  cmocka_unit_test(test_pages),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -163,6 +163,8 @@ try "${generate[@]}" prompt
 expect_error 2 "a word too many" "--prompt"
 try "${generate[@]}" --prompt x --backend gpu9
 expect_error 1 "unknown backend" "gpu9" "ref"
+ASHLAR_CPU=gpu8 try "${generate[@]}" --prompt x
+expect_error 1 "unknown path in the environment" "gpu8" "ref"
 try "${generate[@]}" --prompt "" --raw
 expect_error 1 "empty prompt" "prompt is empty"
 try "${generate[@]}" --prompt x --stop ""

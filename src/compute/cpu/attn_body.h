@@ -4,6 +4,8 @@
 #ifndef ASH_COMPUTE_ATTN_BODY_H
 #define ASH_COMPUTE_ATTN_BODY_H
 
+#include "compute/attn_pages.h"
+
 #define ATTN_ROWS 64  /* query rows, over all heads of a group, that share a packed block of keys */
 #define ATTN_ALIGN 16 /* rows of scratch matrices are padded to a multiple of this */
 
@@ -211,8 +213,8 @@ static void forward_block(const struct attn *op, const struct attn_unit *unit, s
 {
     const struct ash_attn_args *args = op->args;
     const struct ash_attn_seq *seq = unit->seq;
-    const void *k = pack_at(seq->k, args->kv_dtype, base * args->k_stride + unit->g * args->dim_k);
-    const void *v = pack_at(seq->v, args->kv_dtype, base * args->v_stride + unit->g * args->dim_v);
+    const void *k = pack_at(ash_attn_key(args, seq, base), args->kv_dtype, unit->g * args->dim_k);
+    const void *v = pack_at(ash_attn_value(args, seq, base), args->kv_dtype, unit->g * args->dim_v);
     struct rows keys = turned_rows(k, args->kv_dtype, args->k_stride, count, args->dim_k, state->turned);
     struct rows values = padded_rows(v, args->kv_dtype, args->v_stride, count, args->dim_v, state->copy);
 

@@ -11,6 +11,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include <cmocka.h>
 
 #include "base/assert.h"
@@ -187,12 +188,58 @@ static void test_zero_means_all_cores(void **state)
     assert_int_equal(sched_setaffinity(0, sizeof(before), &before), 0);
 }
 
+/* Which cores each thread of a loop may run on. */
+struct seen {
+    int cpus[ASH_WORKERS_MAX]; /* how many; 0: this thread had no unit */
+};
+
+static void count_cpus(void *ctx, size_t begin, size_t end, int worker)
+{
+    struct seen *seen = ctx;
+    cpu_set_t set;
+
+    (void)begin, (void)end;
+    if (sched_getaffinity(0, sizeof(set), &set) == 0) seen->cpus[worker] = CPU_COUNT(&set);
+    usleep(1000); /* so that others get a unit too */
+}
+
+static void test_pinning(void **state)
+{
+    int cores = ash_cores_usable(), all;
+    struct ash_workers *workers = NULL;
+    struct ash_err err = {0};
+    struct seen seen = {{0}}, free_threads = {{0}};
+    cpu_set_t set;
+    (void)state;
+
+    assert_int_equal(sched_getaffinity(0, sizeof(set), &set), 0);
+    all = CPU_COUNT(&set);
+    assert_int_equal(ash_workers_open(cores, &workers, NULL), 0);
+    assert_int_equal(ash_workers_pin(workers, ASH_PIN_OFF, &err), 0);
+    ash_workers_run(workers, 40, 1, count_cpus, &free_threads);
+    assert_int_equal(ash_workers_pin(workers, ASH_PIN_ON, &err), 0);
+    ash_workers_run(workers, 40, 1, count_cpus, &seen);
+    assert_true(seen.cpus[0] == 0 || seen.cpus[0] == all); /* the caller's thread is the caller's */
+    for (int i = 1; i < cores; i++) {
+        assert_true(free_threads.cpus[i] == 0 || free_threads.cpus[i] == all);
+        assert_true(seen.cpus[i] == 0 || seen.cpus[i] == 1);
+    }
+    ash_workers_close(workers);
+    if (all >= ASH_WORKERS_MAX) return;
+    assert_int_equal(ash_workers_open(all + 1, &workers, NULL), 0);
+    assert_int_equal(ash_workers_pin(workers, ASH_PIN_AUTO, &err), 0);
+    assert_int_equal(ash_workers_pin(workers, ASH_PIN_ON, &err), -EINVAL);
+    assert_non_null(strstr(err.text, "cannot be pinned"));
+    ash_workers_close(workers);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_unit_once),     cmocka_unit_test(test_few_units_stay_on_the_caller),
         cmocka_unit_test(test_threads_run_at_once), cmocka_unit_test(test_many_short_loops),
         cmocka_unit_test(test_open_errors),         cmocka_unit_test(test_zero_means_all_cores),
+        cmocka_unit_test(test_pinning),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,27 @@
+/* attn_pages - where keys and values are: in one run, or in the pages of a cache. */
+#ifndef ASH_COMPUTE_ATTN_PAGES_H
+#define ASH_COMPUTE_ATTN_PAGES_H
+
+#include "compute/ops.h"
+
+static inline const void *ash_attn_at(const struct ash_attn_args *args, const void *run, const void *const *pages,
+                                      size_t j, size_t stride, size_t page_first)
+{
+    size_t element = pages == NULL ? j * stride : page_first + j % args->page_tokens * stride;
+    const unsigned char *base = pages == NULL ? run : pages[j / args->page_tokens];
+
+    return base + element * ash_dtype_bytes(args->kv_dtype);
+}
+
+/* Key j of a document, all heads. The keys of its block follow. */
+static inline const void *ash_attn_key(const struct ash_attn_args *args, const struct ash_attn_seq *seq, size_t j)
+{
+    return ash_attn_at(args, seq->k, seq->pages, j, args->k_stride, args->k_page);
+}
+
+static inline const void *ash_attn_value(const struct ash_attn_args *args, const struct ash_attn_seq *seq, size_t j)
+{
+    return ash_attn_at(args, seq->v, seq->pages, j, args->v_stride, args->v_page);
+}
+
+#endif
