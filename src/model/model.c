@@ -220,14 +220,42 @@ int ash_model_own(struct ash_model *model, struct ash_err *err)
     }
     ash_model_unpack(model);
     bind_owned(model);
+    ash_fetch_stop(model->fetch);
+    model->fetch = NULL;
     ash_safetensors_close(model->files);
     model->files = NULL;
     return 0;
 }
 
+/* Parameters are listed in the order of use, but for an embedding: a few of its rows are looked up first, and all of it
+ * is read last where it is the output matrix too. */
+void ash_model_prefetch(struct ash_model *model)
+{
+    size_t embed = (size_t)model->top.param[ASH_ROLE_EMBED], count = 0;
+    struct ash_fetch_range *ranges;
+
+    if (model->values.data != NULL || model->fetch != NULL) return;
+    ranges = calloc(model->param_count, sizeof(*ranges));
+    if (ranges == NULL) return;
+    for (size_t i = 0; i < model->param_count; i++) {
+        const struct ash_param *param = &model->params[i];
+
+        if (i != embed)
+            ranges[count++] = (struct ash_fetch_range){param->data, ash_dtype_size(param->dtype, param->count)};
+    }
+    if (model->config.tied) {
+        const struct ash_param *param = &model->params[embed];
+
+        ranges[count++] = (struct ash_fetch_range){param->data, ash_dtype_size(param->dtype, param->count)};
+    }
+    model->fetch = ash_fetch_start(ranges, count);
+    free(ranges);
+}
+
 void ash_model_close(struct ash_model *model)
 {
     if (model == NULL) return;
+    ash_fetch_stop(model->fetch);
     ash_buffer_fini(&model->values);
     ash_buffer_fini(&model->vectors);
     ash_buffer_fini(&model->packed);

@@ -41,6 +41,10 @@ void ash_model_close(struct ash_model *model);
  * lies in. Returns 0 or -ENAMETOOLONG. */
 int ash_model_home(const char *path, char *buf, size_t buf_bytes);
 
+/* Begin to bring mapped weights into memory, in the background, in the order in which a pass reads them. Worth it where
+ * a pass follows at once; on an owned model a no-op. */
+void ash_model_prefetch(struct ash_model *model);
+
 /* Turn mapped weights into one owned float32 buffer (for training). A no-op on an owned model. */
 int ash_model_own(struct ash_model *model, struct ash_err *err);
 /* The owned buffer: ash_model_size elements, parameter p at params[p.offset]. NULL while mapped. */
@@ -53,9 +57,9 @@ void ash_model_use_bf16(struct ash_model *model, const uint16_t *values);
  * model trained in bf16, on weights as they are mapped. */
 void ash_model_round_bf16(struct ash_model *model, bool on);
 /* Lay the mapped matrices out as exec's products read them fastest, where those ask for it, in memory that the model
- * owns; the mapped copy's memory is let go piece by piece behind it. Changes no bit of any result. Only passes on an exec
- * with the same backend, in the precision of now, read the new layout; others read the file again. A no-op on an owned
- * model and the second time. Not while a pass runs. Returns 0 or -ENOMEM. */
+ * owns; the mapped copy's memory is let go piece by piece behind it. Changes no bit of any result. Only passes on an
+ * exec with the same backend, in the precision of now, read the new layout; others read the file again. A no-op on an
+ * owned model and the second time. Not while a pass runs. Returns 0 or -ENOMEM. */
 int ash_model_pack(struct ash_model *model, struct ash_exec *exec, struct ash_err *err);
 /* Small tensors (norms, biases) are kept as float32 copies; call after values changed under an owned model. */
 void ash_model_refresh(struct ash_model *model);
@@ -93,8 +97,9 @@ struct ash_batch {
     const int32_t *targets;     /* [rows], the id that should follow, or -1 for none; training and evaluation only */
     const struct ash_doc *docs; /* they cover all rows, in order */
     size_t doc_count;
-    size_t seq_rows; /* rows of one sequence: the batch is whole ones, one behind the other; 0: it is one sequence. Weight gradients
-                        sum sequence by sequence, so this (and nothing else of the batch's shape) is part of their order. */
+    size_t seq_rows; /* rows of one sequence: the batch is whole ones, one behind the other; 0: it is one sequence.
+                        Weight gradients sum sequence by sequence, so this (and nothing else of the batch's shape) is
+                        part of their order. */
 };
 
 enum ash_recompute { ASH_RECOMPUTE_NONE, ASH_RECOMPUTE_SELECTIVE, ASH_RECOMPUTE_FULL };

@@ -2,6 +2,7 @@
 #ifndef ASH_MODEL_MODEL_PRIV_H
 #define ASH_MODEL_MODEL_PRIV_H
 
+#include "base/fetch.h"
 #include "model/family.h"
 #include "model/model.h"
 #include "storage/gguf.h"
@@ -31,6 +32,7 @@ struct ash_model {
     struct ash_buffer packed;                /* see pack.c */
     const struct ash_matrix_ops *packed_for; /* whose pack() wrote it; NULL: nobody's */
     bool packed_bf16;                        /* round_bf16 when that was */
+    struct ash_fetch *fetch;                 /* brings mapped weights in, or NULL */
     struct ash_gguf *gguf; /* the file, where the model came from one: it can compute, but not train or be saved */
 };
 

@@ -51,6 +51,8 @@ int ash_model_pack(struct ash_model *model, struct ash_exec *exec, struct ash_er
     for (size_t i = 0; i < model->param_count; i++)
         total += packed_bytes(model, exec, (int32_t)i);
     if (total == 0) return 0;
+    ash_fetch_finish(model->fetch); /* it would bring back what is dropped below */
+    model->fetch = NULL;
     if ((rc = ash_buffer_init(&model->packed, exec->memory, total, "packed weights", err)) < 0) return rc;
     at = model->packed.data;
     for (size_t i = 0; i < model->param_count; i++) {
