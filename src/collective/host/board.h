@@ -1,0 +1,64 @@
+/* board - the shared memory of one rank, and how the others wait for what it says. Private to collective/host. */
+#ifndef ASH_COLLECTIVE_BOARD_H
+#define ASH_COLLECTIVE_BOARD_H
+
+#include <stdatomic.h>
+#include "collective/host/local.h"
+
+#define ASH_BOARD_TINY 48           /* bytes that travel in the line of their flag */
+#define ASH_BOARD_SMALL 4096        /* bytes that are joined by everyone at once */
+#define ASH_BOARD_PIECE (64 * 1024) /* bytes of a stage */
+#define ASH_BOARD_STAGES 4
+
+/* A call, as it is compared between ranks. */
+struct ash_call {
+    uint64_t number; /* 1 is the first */
+    uint8_t kind, dtype, op;
+    uint16_t root;
+    uint64_t size_bytes;
+};
+
+#define ASH_FLAG_CHECK_BITS 24 /* of a flag; the number is above them */
+
+/* Counters only grow, over all calls; each has a line of its own. */
+struct ash_board {
+    struct {
+        _Alignas(64) _Atomic uint64_t flag; /* number and check of the call that data belongs to */
+        uint8_t data[ASH_BOARD_TINY];
+    } tiny[2];
+    _Alignas(64) _Atomic uint64_t flag; /* the same for small and large calls */
+    struct ash_call call[2];            /* in words, by the number's parity */
+    _Alignas(64) _Atomic uint64_t staged;
+    _Alignas(64) _Atomic uint64_t summed;
+    _Alignas(64) _Atomic uint64_t taken; /* pieces of others that this rank will not read again */
+    _Alignas(64) _Atomic uint32_t sleepers, bell;
+    _Alignas(4096) uint8_t small[2][ASH_BOARD_SMALL];
+    _Alignas(4096) uint8_t stage[ASH_BOARD_STAGES][ASH_BOARD_PIECE];
+    uint8_t result[ASH_BOARD_STAGES][ASH_BOARD_PIECE];
+};
+
+struct ash_local {
+    size_t rank, size;
+    bool crowded;
+    uint64_t timeout_ns;
+    struct ash_segment own, peers[ASH_LOCAL_RANKS_MAX];
+    struct ash_board *boards[ASH_LOCAL_RANKS_MAX];
+    struct ash_call call; /* the one that runs, or ran last */
+    uint64_t check;       /* its flag */
+    uint64_t pieces;      /* staged by every rank so far */
+    _Atomic int state;    /* 0, or the error of all calls from now on */
+    _Atomic size_t culprit;
+    char why[ASH_ERR_TEXT_BYTES];
+};
+
+/* Say something: store value into a counter of one's own board and wake who sleeps on it. */
+void ash_board_say(struct ash_local *local, _Atomic uint64_t *counter, uint64_t value);
+/* Wait until the counter of peer's board is at least value (flags: is of the present call). Returns 0 or the error to
+ * return. */
+int ash_board_wait(struct ash_local *local, size_t peer, const _Atomic uint64_t *counter, uint64_t value,
+                   struct ash_err *err);
+int ash_board_wait_flag(struct ash_local *local, size_t peer, const _Atomic uint64_t *flag, struct ash_err *err);
+/* Begin a call: give it a number and a flag and write it on the board. Fails where an earlier call has failed. */
+int ash_board_begin(struct ash_local *local, struct ash_call call, struct ash_err *err);
+
+#endif

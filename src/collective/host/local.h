@@ -1,0 +1,64 @@
+/* local - collectives between the processes of one machine, through shared memory.
+ * Every rank owns a segment, its board: flags that say how far it is, and room where pieces of its data wait to be read
+ * by the others. Pieces are small enough to stay in a cache, so data cross memory once in and once out. All ranks make
+ * the same calls in the same order; each call is compared. Sums have the order of collective/sum.h. One owner thread; a
+ * watcher may call ash_local_break from any thread. After an error every call fails with the same one. */
+#ifndef ASH_COLLECTIVE_LOCAL_H
+#define ASH_COLLECTIVE_LOCAL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "ashlar/err.h"
+#include "collective/sum.h"
+#include "fabric/shm/segment.h"
+
+#define ASH_LOCAL_RANKS_MAX 256
+
+enum ash_call_kind {
+    ASH_CALL_NONE,
+    ASH_CALL_BARRIER,
+    ASH_CALL_ALL_REDUCE,
+    ASH_CALL_REDUCE_SCATTER,
+    ASH_CALL_ALL_GATHER,
+    ASH_CALL_BROADCAST,
+    ASH_CALL_ALL_TO_ALL,
+};
+
+struct ash_local;
+
+/* Create this rank's board. crowded: there are more ranks than cores, so a wait gives its core away at once.
+ * timeout_ns: how long a peer may be silent in a call. */
+int ash_local_open(size_t rank, size_t size, bool crowded, uint64_t timeout_ns, struct ash_local **local_out,
+                   struct ash_err *err);
+/* What the others need to map it. */
+struct ash_segment_key ash_local_key(const struct ash_local *local);
+/* Map the boards of all ranks (keys[rank] is not looked at). Call before anything else. */
+int ash_local_connect(struct ash_local *local, const struct ash_segment_key *keys, struct ash_err *err);
+void ash_local_close(struct ash_local *local);
+
+/* Every wait, now and later, ends with -ECONNRESET: rank is the culprit and why the sentence (copied). The first call
+ * counts. */
+void ash_local_break(struct ash_local *local, size_t rank, const char *why);
+/* Who is to blame for the error that a call returned. */
+size_t ash_local_culprit(const struct ash_local *local);
+
+/* All return 0, -ETIMEDOUT (a silent peer), -ECONNRESET (ash_local_break) or -EPROTO (ranks make different calls), with
+ * a sentence that names rank, call, number of the call and how long. Counts are in elements. out may be in where sizes
+ * are equal. */
+int ash_local_barrier(struct ash_local *local, struct ash_err *err);
+/* out[count] = in of all ranks, joined */
+int ash_local_all_reduce(struct ash_local *local, const void *in, void *out, size_t count, enum ash_coll_dtype dtype,
+                         enum ash_coll_op op, struct ash_err *err);
+/* out[count] = part `rank` of the join of in[size * count] */
+int ash_local_reduce_scatter(struct ash_local *local, const void *in, void *out, size_t count,
+                             enum ash_coll_dtype dtype, enum ash_coll_op op, struct ash_err *err);
+/* out[size * size_bytes]: every rank's in[size_bytes], by rank. in may be this rank's part of out. */
+int ash_local_all_gather(struct ash_local *local, const void *in, void *out, size_t size_bytes, struct ash_err *err);
+int ash_local_broadcast(struct ash_local *local, void *data, size_t size_bytes, size_t root, struct ash_err *err);
+/* in holds send_bytes[r] for each rank r, one after the other; out gets recv_bytes[r] from each. -EPROTO where two
+ * ranks disagree. */
+int ash_local_all_to_all(struct ash_local *local, const void *in, const size_t *send_bytes, void *out,
+                         const size_t *recv_bytes, struct ash_err *err);
+
+#endif

@@ -1,0 +1,191 @@
+/* Collectives that move data without all of it meeting everywhere: reduce-scatter, all-gather, broadcast, all-to-all.
+ * The same pipeline as all-reduce; where each rank has something else for each other one, a stage holds one part for
+ * each. */
+#include "collective/host/pipe.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- reduce-scatter ---------------------------------------------------------------------------------------------- */
+
+static void stage_parts(const struct ash_pipe *pipe, size_t first, size_t bytes, uint8_t *stage)
+{
+    for (size_t r = 0; r < pipe->local->size; r++)
+        if (r != pipe->local->rank)
+            memcpy(stage + r * pipe->piece_bytes, pipe->in + r * pipe->size_bytes + first, bytes);
+}
+
+static void join_part(const struct ash_pipe *pipe, size_t first, size_t bytes, size_t slot)
+{
+    const struct ash_local *local = pipe->local;
+    const void *parts[ASH_LOCAL_RANKS_MAX];
+
+    for (size_t r = 0; r < local->size; r++)
+        parts[r] = r == local->rank ? (const void *)(pipe->in + r * pipe->size_bytes + first)
+                                    : local->boards[r]->stage[slot] + local->rank * pipe->piece_bytes;
+    ash_coll_reduce(pipe->dtype, pipe->op, parts, local->size, bytes / ash_coll_dtype_bytes(pipe->dtype),
+                    pipe->out + first);
+}
+
+/* The largest part of a stage that each of the ranks can have. */
+static size_t part_bytes(const struct ash_local *local)
+{
+    return ASH_BOARD_PIECE / local->size / 64 * 64;
+}
+
+int ash_local_reduce_scatter(struct ash_local *local, const void *in, void *out, size_t count,
+                             enum ash_coll_dtype dtype, enum ash_coll_op op, struct ash_err *err)
+{
+    size_t bytes = count * ash_coll_dtype_bytes(dtype);
+    struct ash_pipe pipe = {.local = local,
+                            .in = in,
+                            .out = out,
+                            .size_bytes = bytes,
+                            .piece_bytes = part_bytes(local),
+                            .dtype = dtype,
+                            .op = op,
+                            .stage = stage_parts,
+                            .join = join_part};
+    struct ash_call call = {.kind = ASH_CALL_REDUCE_SCATTER, .dtype = dtype, .op = op, .size_bytes = bytes};
+    int rc = ash_board_begin(local, call, err);
+
+    if (rc < 0 || local->size > 1) return rc < 0 ? rc : ash_pipe_run(&pipe, err);
+    memmove(out, in, bytes);
+    return 0;
+}
+
+/* ---- all-gather -------------------------------------------------------------------------------------------------- */
+
+static void join_beside(const struct ash_pipe *pipe, size_t first, size_t bytes, size_t slot)
+{
+    const struct ash_local *local = pipe->local;
+
+    for (size_t r = 0; r < local->size; r++)
+        if (r != local->rank) memcpy(pipe->out + r * pipe->size_bytes + first, local->boards[r]->stage[slot], bytes);
+}
+
+int ash_local_all_gather(struct ash_local *local, const void *in, void *out, size_t size_bytes, struct ash_err *err)
+{
+    struct ash_pipe pipe = {.local = local,
+                            .in = in,
+                            .out = out,
+                            .size_bytes = size_bytes,
+                            .piece_bytes = ASH_BOARD_PIECE,
+                            .stage = ash_pipe_stage_same,
+                            .join = join_beside};
+    int rc = ash_board_begin(local, (struct ash_call){.kind = ASH_CALL_ALL_GATHER, .size_bytes = size_bytes}, err);
+
+    if (rc < 0) return rc;
+    if (size_bytes > 0) memmove((char *)out + local->rank * size_bytes, in, size_bytes);
+    return ash_pipe_run(&pipe, err);
+}
+
+/* ---- broadcast --------------------------------------------------------------------------------------------------- */
+
+static void join_root(const struct ash_pipe *pipe, size_t first, size_t bytes, size_t slot)
+{
+    if (pipe->root != pipe->local->rank) memcpy(pipe->out + first, pipe->local->boards[pipe->root]->stage[slot], bytes);
+}
+
+int ash_local_broadcast(struct ash_local *local, void *data, size_t size_bytes, size_t root, struct ash_err *err)
+{
+    struct ash_pipe pipe = {.local = local,
+                            .in = data,
+                            .out = data,
+                            .size_bytes = size_bytes,
+                            .piece_bytes = ASH_BOARD_PIECE,
+                            .root = root,
+                            .stage = root == local->rank ? ash_pipe_stage_same : NULL,
+                            .join = join_root};
+    struct ash_call call = {.kind = ASH_CALL_BROADCAST, .root = (uint16_t)root, .size_bytes = size_bytes};
+    int rc;
+
+    if (root >= local->size) return ash_err_set(err, -EINVAL, "a broadcast from rank %zu of %zu", root, local->size);
+    rc = ash_board_begin(local, call, err);
+    return rc < 0 ? rc : ash_pipe_run(&pipe, err);
+}
+
+/* ---- all-to-all -------------------------------------------------------------------------------------------------- */
+
+/* Bytes of a pair's data that lie in a piece of the pipeline, which is as long as the longest pair. */
+static size_t overlap(size_t pair_bytes, size_t first, size_t bytes)
+{
+    size_t left = pair_bytes > first ? pair_bytes - first : 0;
+
+    return left < bytes ? left : bytes;
+}
+
+static void stage_pairs(const struct ash_pipe *pipe, size_t first, size_t bytes, uint8_t *stage)
+{
+    size_t at = 0;
+
+    for (size_t r = 0; r < pipe->local->size; at += pipe->send_bytes[r], r++)
+        if (r != pipe->local->rank)
+            memcpy(stage + r * pipe->piece_bytes, pipe->in + at + first, overlap(pipe->send_bytes[r], first, bytes));
+}
+
+static void join_pairs(const struct ash_pipe *pipe, size_t first, size_t bytes, size_t slot)
+{
+    const struct ash_local *local = pipe->local;
+    size_t at = 0;
+
+    for (size_t r = 0; r < local->size; at += pipe->recv_bytes[r], r++)
+        if (r != local->rank)
+            memcpy(pipe->out + at + first, local->boards[r]->stage[slot] + local->rank * pipe->piece_bytes,
+                   overlap(pipe->recv_bytes[r], first, bytes));
+}
+
+/* Copy what stays here. */
+static void move_own(const struct ash_pipe *pipe)
+{
+    size_t from = 0, to = 0;
+
+    for (size_t r = 0; r < pipe->local->rank; r++) {
+        from += pipe->send_bytes[r];
+        to += pipe->recv_bytes[r];
+    }
+    memcpy(pipe->out + to, pipe->in + from, pipe->send_bytes[pipe->local->rank]);
+}
+
+/* Compare what the ranks send with what they expect (matrix[from * size + to]); the longest pair. */
+static int check_pairs(const struct ash_local *local, const size_t *matrix, const size_t *recv_bytes,
+                       size_t *longest_out, struct ash_err *err)
+{
+    *longest_out = 0;
+    for (size_t from = 0; from < local->size; from++) {
+        const size_t *row = matrix + from * local->size;
+
+        if (row[local->rank] != recv_bytes[from])
+            return ash_err_set(err, -EPROTO, "all-to-all: rank %zu sends %zu bytes to rank %zu, which expects %zu",
+                               from, row[local->rank], local->rank, recv_bytes[from]);
+        for (size_t to = 0; to < local->size; to++)
+            if (to != from && row[to] > *longest_out) *longest_out = row[to];
+    }
+    return 0;
+}
+
+int ash_local_all_to_all(struct ash_local *local, const void *in, const size_t *send_bytes, void *out,
+                         const size_t *recv_bytes, struct ash_err *err)
+{
+    size_t *matrix = malloc(local->size * local->size * sizeof(*matrix));
+    struct ash_pipe pipe = {.local = local,
+                            .in = in,
+                            .out = out,
+                            .send_bytes = send_bytes,
+                            .recv_bytes = recv_bytes,
+                            .piece_bytes = part_bytes(local),
+                            .stage = stage_pairs,
+                            .join = join_pairs};
+    int rc;
+
+    if (matrix == NULL) return ash_err_set(err, -ENOMEM, "out of memory for an all-to-all of %zu ranks", local->size);
+    rc = ash_local_all_gather(local, send_bytes, matrix, local->size * sizeof(*matrix), err);
+    if (rc == 0) rc = check_pairs(local, matrix, recv_bytes, &pipe.size_bytes, err);
+    free(matrix);
+    if (rc == 0)
+        rc = ash_board_begin(local, (struct ash_call){.kind = ASH_CALL_ALL_TO_ALL, .size_bytes = pipe.size_bytes}, err);
+    if (rc < 0) return rc;
+    move_own(&pipe);
+    return ash_pipe_run(&pipe, err);
+}

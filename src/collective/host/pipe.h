@@ -1,0 +1,29 @@
+/* pipe - large calls, piece by piece through the stages of the boards. While one piece is joined, the next is being
+ * staged; a piece fits a cache, so what one rank writes another reads from there. Private to collective/host. */
+#ifndef ASH_COLLECTIVE_PIPE_H
+#define ASH_COLLECTIVE_PIPE_H
+
+#include "collective/host/board.h"
+
+/* A large call as the pipeline sees it: pieces that are staged, joined and collected. A step may be NULL. */
+struct ash_pipe {
+    struct ash_local *local;
+    const char *in;
+    char *out;
+    size_t size_bytes;  /* of the operand that is cut into pieces */
+    size_t piece_bytes; /* the last piece may be smaller */
+    enum ash_coll_dtype dtype;
+    enum ash_coll_op op;
+    size_t root;
+    const size_t *send_bytes, *recv_bytes; /* all-to-all: of each pair */
+    void (*stage)(const struct ash_pipe *pipe, size_t first, size_t bytes, uint8_t *stage);
+    void (*join)(const struct ash_pipe *pipe, size_t first, size_t bytes, size_t slot);    /* when all have staged */
+    void (*collect)(const struct ash_pipe *pipe, size_t first, size_t bytes, size_t slot); /* when all have joined */
+};
+
+/* Run the present call (after ash_board_begin). */
+int ash_pipe_run(const struct ash_pipe *pipe, struct ash_err *err);
+/* The stage that copies a piece of in as it is. */
+void ash_pipe_stage_same(const struct ash_pipe *pipe, size_t first, size_t bytes, uint8_t *stage);
+
+#endif

@@ -1,0 +1,152 @@
+/* Sums over ranks, some hundred elements at a time, so that partial sums stay in the nearest cache. Two parts, the
+ * common case, are added straight from memory to memory. */
+#include "collective/sum.h"
+
+#include <stdint.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/bf16.h"
+
+#define BLOCK 256    /* elements of a partial sum */
+#define DEPTH_MAX 33 /* partial sums that can wait: one for each bit of the count */
+#define VECTOR_BYTES 16
+
+size_t ash_coll_dtype_bytes(enum ash_coll_dtype dtype)
+{
+    static const size_t bytes[] = {4, 2, 8, 4, 8, 1};
+
+    return bytes[dtype];
+}
+
+const char *ash_coll_dtype_name(enum ash_coll_dtype dtype)
+{
+    static const char *const names[] = {"f32", "bf16", "f64", "i32", "i64", "u8"};
+
+    return names[dtype];
+}
+
+const char *ash_coll_op_name(enum ash_coll_op op)
+{
+    static const char *const names[] = {"sum", "max", "min"};
+
+    return names[op];
+}
+
+/* out = a op b, element by element, in vectors; signed integers are added as unsigned ones, which wrap. */
+#define DEFINE_JOIN(NAME, TYPE, ADD_TYPE)                                                                              \
+    typedef TYPE NAME##_vector __attribute__((vector_size(VECTOR_BYTES), aligned(1)));                                 \
+    typedef ADD_TYPE NAME##_adder __attribute__((vector_size(VECTOR_BYTES), aligned(1)));                              \
+                                                                                                                       \
+    static void NAME##_add(const TYPE *a, const TYPE *b, size_t count, TYPE *out)                                      \
+    {                                                                                                                  \
+        const size_t width = VECTOR_BYTES / sizeof(TYPE);                                                              \
+        size_t i = 0;                                                                                                  \
+                                                                                                                       \
+        for (; i + 4 * width <= count; i += 4 * width) {                                                               \
+            NAME##_adder sums[4];                                                                                      \
+                                                                                                                       \
+            for (size_t v = 0; v < 4; v++)                                                                             \
+                sums[v] = *(const NAME##_adder *)(const void *)(a + i + v * width) +                                   \
+                          *(const NAME##_adder *)(const void *)(b + i + v * width);                                    \
+            for (size_t v = 0; v < 4; v++)                                                                             \
+                *(NAME##_adder *)(void *)(out + i + v * width) = sums[v];                                              \
+        }                                                                                                              \
+        for (; i < count; i++)                                                                                         \
+            out[i] = (TYPE)((ADD_TYPE)a[i] + (ADD_TYPE)b[i]);                                                          \
+    }                                                                                                                  \
+                                                                                                                       \
+    static void NAME##_join(enum ash_coll_op op, const TYPE *a, const TYPE *b, size_t count, TYPE *out)                \
+    {                                                                                                                  \
+        if (op == ASH_COLL_SUM) NAME##_add(a, b, count, out);                                                          \
+        for (size_t i = 0; op == ASH_COLL_MAX && i < count; i++)                                                       \
+            out[i] = a[i] < b[i] ? b[i] : a[i];                                                                        \
+        for (size_t i = 0; op == ASH_COLL_MIN && i < count; i++)                                                       \
+            out[i] = b[i] < a[i] ? b[i] : a[i];                                                                        \
+    }                                                                                                                  \
+                                                                                                                       \
+    /* The tree over the parts' elements first ... first + count - 1, at most BLOCK of them, as a binary counter. */   \
+    static void NAME##_tree(enum ash_coll_op op, const void *const *parts, size_t part_count, size_t first,            \
+                            size_t count, TYPE *out)                                                                   \
+    {                                                                                                                  \
+        TYPE sums[DEPTH_MAX][BLOCK];                                                                                   \
+        size_t leaves[DEPTH_MAX], depth = 0;                                                                           \
+                                                                                                                       \
+        for (size_t p = 0; p < part_count; p++) {                                                                      \
+            memcpy(sums[depth], (const TYPE *)parts[p] + first, count * sizeof(TYPE));                                 \
+            leaves[depth++] = 1;                                                                                       \
+            while (depth >= 2 && (leaves[depth - 1] == leaves[depth - 2] || p + 1 == part_count)) {                    \
+                depth--;                                                                                               \
+                NAME##_join(op, sums[depth - 1], sums[depth], count, sums[depth - 1]);                                 \
+                leaves[depth - 1] += leaves[depth];                                                                    \
+            }                                                                                                          \
+        }                                                                                                              \
+        memcpy(out, sums[0], count * sizeof(TYPE));                                                                    \
+    }                                                                                                                  \
+                                                                                                                       \
+    static void NAME##_reduce(enum ash_coll_op op, const void *const *parts, size_t part_count, size_t count,          \
+                              TYPE *out)                                                                               \
+    {                                                                                                                  \
+        if (part_count == 2) {                                                                                         \
+            NAME##_join(op, parts[0], parts[1], count, out);                                                           \
+            return;                                                                                                    \
+        }                                                                                                              \
+        for (size_t i = 0; i < count; i += BLOCK)                                                                      \
+            NAME##_tree(op, parts, part_count, i, count - i < BLOCK ? count - i : BLOCK, out + i);                     \
+    }
+
+DEFINE_JOIN(f32, float, float)
+DEFINE_JOIN(f64, double, double)
+DEFINE_JOIN(i32, int32_t, uint32_t)
+DEFINE_JOIN(i64, int64_t, uint64_t)
+DEFINE_JOIN(u8, uint8_t, uint8_t)
+
+/* bf16: the same tree over widened blocks. */
+static void bf16_block(enum ash_coll_op op, const void *const *parts, size_t part_count, size_t first, size_t count,
+                       uint16_t *out)
+{
+    float sums[DEPTH_MAX][BLOCK];
+    size_t leaves[DEPTH_MAX], depth = 0;
+
+    for (size_t p = 0; p < part_count; p++) {
+        const uint16_t *part = (const uint16_t *)parts[p] + first;
+
+        for (size_t i = 0; i < count; i++)
+            sums[depth][i] = ash_bf16_to_f32(part[i]);
+        leaves[depth++] = 1;
+        while (depth >= 2 && (leaves[depth - 1] == leaves[depth - 2] || p + 1 == part_count)) {
+            depth--;
+            f32_join(op, sums[depth - 1], sums[depth], count, sums[depth - 1]);
+            leaves[depth - 1] += leaves[depth];
+        }
+    }
+    for (size_t i = 0; i < count; i++)
+        out[i] = ash_f32_to_bf16(sums[0][i]);
+}
+
+void ash_coll_reduce(enum ash_coll_dtype dtype, enum ash_coll_op op, const void *const *parts, size_t part_count,
+                     size_t count, void *out)
+{
+    ash_assert(part_count >= 1);
+    switch (dtype) {
+    case ASH_COLL_F32:
+        f32_reduce(op, parts, part_count, count, out);
+        break;
+    case ASH_COLL_F64:
+        f64_reduce(op, parts, part_count, count, out);
+        break;
+    case ASH_COLL_I32:
+        i32_reduce(op, parts, part_count, count, out);
+        break;
+    case ASH_COLL_I64:
+        i64_reduce(op, parts, part_count, count, out);
+        break;
+    case ASH_COLL_U8:
+        u8_reduce(op, parts, part_count, count, out);
+        break;
+    case ASH_COLL_BF16:
+        for (size_t i = 0; i < count; i += BLOCK)
+            bf16_block(op, parts, part_count, i, count - i < BLOCK ? count - i : BLOCK, (uint16_t *)out + i);
+        break;
+    }
+}

@@ -1,0 +1,85 @@
+/* Segments are anonymous files (memfd), so nothing is left behind by a process that is killed. */
+#include "fabric/shm/segment.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static int map_fd(struct ash_segment *segment, int fd, size_t size_bytes)
+{
+    void *data = mmap(NULL, size_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+
+    if (data == MAP_FAILED) return -errno;
+    madvise(data, size_bytes, MADV_HUGEPAGE); /* a wish; most systems keep small pages for shared memory */
+    segment->data = data;
+    segment->size_bytes = size_bytes;
+    return 0;
+}
+
+int ash_segment_create(struct ash_segment *segment, size_t size_bytes, const char *what, struct ash_err *err)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), whole = (size_bytes + page - 1) / page * page;
+    int fd = memfd_create(what, MFD_CLOEXEC), rc;
+
+    memset(segment, 0, sizeof(*segment));
+    if (fd < 0) return ash_err_set(err, -errno, "shared memory for %s cannot be created: %s", what, strerror(errno));
+    rc = ftruncate(fd, (off_t)whole) < 0 ? -errno : map_fd(segment, fd, whole);
+    if (rc < 0) {
+        close(fd);
+        return ash_err_set(err, rc, "%zu bytes of shared memory for %s cannot be had: %s", whole, what, strerror(-rc));
+    }
+    segment->fd = fd;
+    return 0;
+}
+
+int ash_segment_key(const struct ash_segment *segment, struct ash_segment_key *key_out)
+{
+    struct stat info;
+
+    if (fstat(segment->fd, &info) < 0) return -errno;
+    *key_out = (struct ash_segment_key){.pid = getpid(),
+                                        .fd = segment->fd,
+                                        .device = info.st_dev,
+                                        .inode = info.st_ino,
+                                        .size_bytes = segment->size_bytes};
+    return 0;
+}
+
+int ash_segment_map(struct ash_segment *segment, const struct ash_segment_key *key, struct ash_err *err)
+{
+    char path[64];
+    struct stat info;
+    int fd, rc;
+
+    memset(segment, 0, sizeof(*segment));
+    snprintf(path, sizeof(path), "/proc/%d/fd/%d", (int)key->pid, (int)key->fd);
+    fd = open(path, O_RDWR | O_CLOEXEC);
+    if (fd < 0) {
+        rc = errno == ENOENT ? -ESRCH : -errno;
+        return ash_err_set(err, rc, "shared memory of process %d cannot be opened: %s", (int)key->pid,
+                           rc == -ESRCH ? "the process is gone" : strerror(-rc));
+    }
+    if (fstat(fd, &info) < 0 || info.st_dev != key->device || info.st_ino != key->inode ||
+        (uint64_t)info.st_size != key->size_bytes || key->size_bytes == 0) {
+        close(fd);
+        return ash_err_set(err, -ESRCH, "shared memory of process %d is gone: another process has its number",
+                           (int)key->pid);
+    }
+    rc = map_fd(segment, fd, key->size_bytes);
+    close(fd);
+    segment->fd = -1;
+    if (rc < 0) ash_err_set(err, rc, "shared memory of process %d cannot be mapped: %s", (int)key->pid, strerror(-rc));
+    return rc;
+}
+
+void ash_segment_fini(struct ash_segment *segment)
+{
+    if (segment->data == NULL) return;
+    munmap(segment->data, segment->size_bytes);
+    if (segment->fd >= 0) close(segment->fd);
+    memset(segment, 0, sizeof(*segment));
+}

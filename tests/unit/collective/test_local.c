@@ -1,0 +1,337 @@
+/* Collectives through shared memory: every call against what one process computes, for 1 to 9 ranks and sizes around
+ * every limit; and what happens when ranks disagree or are silent. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+
+#include <errno.h>
+#include <string.h>
+
+#include "base/bf16.h"
+#include "base/rng.h"
+#include "collective/host/board.h"
+#include "unit/collective/ranks.h"
+
+#define PATIENCE_NS 20000000000ull
+
+static const size_t counts[] = {0, 1, 3, 12, 13, 1024, 1025, 16384, 16385, 100003};
+
+/* Element i of rank r's operand: small integers where rounding would hide an error, fractions where order matters. */
+static void fill(enum ash_coll_dtype dtype, size_t rank, size_t count, void *out)
+{
+    for (size_t i = 0; i < count; i++) {
+        uint64_t bits = ash_rng_below(7, rank, i, 1u << 30);
+        float value = ((float)bits / (1 << 20) - 512.0f) * (1.0f + (float)(i % 7));
+
+        switch (dtype) {
+        case ASH_COLL_F32:
+            ((float *)out)[i] = value;
+            break;
+        case ASH_COLL_F64:
+            ((double *)out)[i] = value * 1.000000001;
+            break;
+        case ASH_COLL_BF16:
+            ((uint16_t *)out)[i] = ash_f32_to_bf16(value);
+            break;
+        case ASH_COLL_I32:
+            ((int32_t *)out)[i] = (int32_t)(bits * 8);
+            break;
+        case ASH_COLL_I64:
+            ((int64_t *)out)[i] = (int64_t)(bits << 34);
+            break;
+        case ASH_COLL_U8:
+            ((uint8_t *)out)[i] = (uint8_t)bits;
+            break;
+        }
+    }
+}
+
+/* The join of all ranks' operands, written as the definition reads: left half, right half. */
+static double tree(enum ash_coll_dtype dtype, enum ash_coll_op op, char *const *parts, size_t first, size_t size,
+                   size_t i)
+{
+    size_t left = 1;
+    double a, b;
+
+    if (size == 1) {
+        if (dtype == ASH_COLL_F32) return ((float *)(void *)parts[first])[i];
+        if (dtype == ASH_COLL_BF16) return ash_bf16_to_f32(((uint16_t *)(void *)parts[first])[i]);
+        if (dtype == ASH_COLL_F64) return ((double *)(void *)parts[first])[i];
+        if (dtype == ASH_COLL_I32) return ((int32_t *)(void *)parts[first])[i];
+        return ((uint8_t *)parts[first])[i];
+    }
+    while (2 * left < size)
+        left *= 2;
+    a = tree(dtype, op, parts, first, left, i);
+    b = tree(dtype, op, parts, first + left, size - left, i);
+    if (op == ASH_COLL_MAX) return a < b ? b : a;
+    if (op == ASH_COLL_MIN) return b < a ? b : a;
+    if (dtype == ASH_COLL_F32 || dtype == ASH_COLL_BF16) return (float)a + (float)b;
+    if (dtype == ASH_COLL_I32) return (int32_t)((uint32_t)(int32_t)a + (uint32_t)(int32_t)b);
+    if (dtype == ASH_COLL_U8) return (uint8_t)((int)a + (int)b);
+    return a + b;
+}
+
+static bool same(enum ash_coll_dtype dtype, const void *got, size_t i, double want)
+{
+    if (dtype == ASH_COLL_F32) return ((const float *)got)[i] == (float)want;
+    if (dtype == ASH_COLL_BF16) return ((const uint16_t *)got)[i] == ash_f32_to_bf16((float)want);
+    if (dtype == ASH_COLL_F64) return ((const double *)got)[i] == want;
+    if (dtype == ASH_COLL_I32) return ((const int32_t *)got)[i] == (int32_t)want;
+    return ((const uint8_t *)got)[i] == (uint8_t)want;
+}
+
+struct operands {
+    char *parts[ASH_LOCAL_RANKS_MAX];
+};
+
+static struct operands make_operands(enum ash_coll_dtype dtype, size_t size, size_t count)
+{
+    struct operands made = {{0}};
+
+    for (size_t r = 0; r < size; r++) {
+        made.parts[r] = malloc(count * ash_coll_dtype_bytes(dtype) + 1);
+        fill(dtype, r, count, made.parts[r]);
+    }
+    return made;
+}
+
+static void free_operands(struct operands *operands, size_t size)
+{
+    for (size_t r = 0; r < size; r++)
+        free(operands->parts[r]);
+}
+
+static int check_all_reduce(struct ash_local *local, enum ash_coll_dtype dtype, enum ash_coll_op op, size_t count,
+                            bool in_place)
+{
+    struct operands operands = make_operands(dtype, local->size, count);
+    size_t bytes = count * ash_coll_dtype_bytes(dtype);
+    char *own = malloc(bytes + 1), *out = in_place ? own : malloc(bytes + 1);
+    struct ash_err err = {0};
+    int rc, bad = 0;
+
+    memcpy(own, operands.parts[local->rank], bytes);
+    rc = ash_local_all_reduce(local, own, out, count, dtype, op, &err);
+    for (size_t i = 0; rc == 0 && i < count; i += 1 + i / 64)
+        if (!same(dtype, out, i, tree(dtype, op, operands.parts, 0, local->size, i))) bad = 1;
+    if (!in_place) free(out);
+    free(own);
+    free_operands(&operands, local->size);
+    return rc != 0 ? rc : bad;
+}
+
+static int all_reduces(struct ash_local *local, struct meeting *meeting, const void *arg)
+{
+    static const enum ash_coll_dtype dtypes[] = {ASH_COLL_F32, ASH_COLL_BF16, ASH_COLL_F64, ASH_COLL_I32, ASH_COLL_U8};
+
+    (void)meeting;
+    (void)arg;
+    for (size_t d = 0; d < sizeof(dtypes) / sizeof(dtypes[0]); d++)
+        for (size_t c = 0; c < sizeof(counts) / sizeof(counts[0]); c++) {
+            enum ash_coll_op op = (enum ash_coll_op)((c + d) % 3);
+
+            if (check_all_reduce(local, dtypes[d], ASH_COLL_SUM, counts[c], c % 2 == 0) != 0) return 1;
+            if (check_all_reduce(local, dtypes[d], op, counts[c], c % 2 == 1) != 0) return 2;
+        }
+    return 0;
+}
+
+static void test_all_reduce(void **state)
+{
+    (void)state;
+    for (size_t size = 1; size <= 9; size++)
+        assert_int_equal(
+            run_ranks(&(struct rank_job){.size = size, .timeout_ns = PATIENCE_NS, .run = all_reduces}, NULL), 0);
+}
+
+static int check_reduce_scatter(struct ash_local *local, size_t count)
+{
+    size_t whole = count * local->size;
+    struct operands operands = make_operands(ASH_COLL_F32, local->size, whole);
+    float *out = malloc(count * sizeof(*out) + 1);
+    int rc = ash_local_reduce_scatter(local, operands.parts[local->rank], out, count, ASH_COLL_F32, ASH_COLL_SUM, NULL),
+        bad = 0;
+
+    for (size_t i = 0; rc == 0 && i < count; i += 1 + i / 64)
+        if (!same(ASH_COLL_F32, out, i,
+                  tree(ASH_COLL_F32, ASH_COLL_SUM, operands.parts, 0, local->size, local->rank * count + i)))
+            bad = 1;
+    free(out);
+    free_operands(&operands, local->size);
+    return rc != 0 ? rc : bad;
+}
+
+static int check_all_gather(struct ash_local *local, size_t bytes)
+{
+    struct operands operands = make_operands(ASH_COLL_U8, local->size, bytes);
+    char *out = malloc(bytes * local->size + 1);
+    int rc = ash_local_all_gather(local, operands.parts[local->rank], out, bytes, NULL), bad = 0;
+
+    for (size_t r = 0; rc == 0 && r < local->size; r++)
+        if (memcmp(out + r * bytes, operands.parts[r], bytes) != 0) bad = 1;
+    free(out);
+    free_operands(&operands, local->size);
+    return rc != 0 ? rc : bad;
+}
+
+static int check_broadcast(struct ash_local *local, size_t bytes, size_t root)
+{
+    struct operands operands = make_operands(ASH_COLL_U8, local->size, bytes);
+    int rc = ash_local_broadcast(local, operands.parts[local->rank], bytes, root, NULL), bad = 0;
+    char *want = malloc(bytes + 1);
+
+    fill(ASH_COLL_U8, root, bytes, want);
+    if (rc == 0 && memcmp(operands.parts[local->rank], want, bytes) != 0) bad = 1;
+    free(want);
+    free_operands(&operands, local->size);
+    return rc != 0 ? rc : bad;
+}
+
+/* Bytes that rank a sends to rank b: some nothing, some a lot. */
+static size_t pair_bytes(size_t a, size_t b, size_t scale)
+{
+    return (a * 7 + b * 3) % 5 * scale + (a + b) % 3;
+}
+
+static int check_all_to_all(struct ash_local *local, size_t scale)
+{
+    size_t send[ASH_LOCAL_RANKS_MAX], recv[ASH_LOCAL_RANKS_MAX], in_bytes = 0, out_bytes = 0, at = 0;
+    char *in, *out;
+    int rc, bad = 0;
+
+    for (size_t r = 0; r < local->size; r++) {
+        in_bytes += send[r] = pair_bytes(local->rank, r, scale);
+        out_bytes += recv[r] = pair_bytes(r, local->rank, scale);
+    }
+    in = malloc(in_bytes + 1);
+    out = malloc(out_bytes + 1);
+    for (size_t r = 0; r < local->size; at += send[r], r++)
+        memset(in + at, (int)(local->rank * 16 + r), send[r]);
+    rc = ash_local_all_to_all(local, in, send, out, recv, NULL);
+    at = 0;
+    for (size_t r = 0; rc == 0 && r < local->size; r++)
+        for (size_t i = 0; i < recv[r]; i++, at++)
+            if ((unsigned char)out[at] != (unsigned char)(r * 16 + local->rank)) bad = 1;
+    free(in);
+    free(out);
+    return rc != 0 ? rc : bad;
+}
+
+static int moves(struct ash_local *local, struct meeting *meeting, const void *arg)
+{
+    (void)meeting;
+    (void)arg;
+    for (size_t c = 0; c < sizeof(counts) / sizeof(counts[0]); c++) {
+        if (check_reduce_scatter(local, counts[c]) != 0) return 1;
+        if (check_all_gather(local, counts[c]) != 0) return 2;
+        if (check_broadcast(local, counts[c], c % local->size) != 0) return 3;
+        if (check_all_to_all(local, counts[c] / 4) != 0) return 4;
+        if (ash_local_barrier(local, NULL) != 0) return 5;
+    }
+    return 0;
+}
+
+static void test_moves(void **state)
+{
+    (void)state;
+    for (size_t size = 1; size <= 9; size++)
+        assert_int_equal(run_ranks(&(struct rank_job){.size = size, .timeout_ns = PATIENCE_NS, .run = moves}, NULL), 0);
+}
+
+/* ---- when it goes wrong ------------------------------------------------------------------------------------------ */
+
+enum wrong { OTHER_KIND, OTHER_SIZE, OTHER_DTYPE, OTHER_ROOT, TINY_AND_LARGE, NOTHING };
+
+/* After one good call, rank 1 makes another one than the rest. */
+static int disagree(struct ash_local *local, struct meeting *meeting, const void *arg)
+{
+    static char data[1 << 20], out[4 << 20];
+    const enum wrong wrong = *(const enum wrong *)arg;
+    bool odd = local->rank == 1;
+    struct ash_err err = {0};
+    int rc = ash_local_barrier(local, &err);
+
+    (void)meeting;
+    if (rc != 0) return 1;
+    if (wrong == OTHER_KIND)
+        rc = odd ? ash_local_barrier(local, &err)
+                 : ash_local_all_reduce(local, data, out, 100000, ASH_COLL_F32, ASH_COLL_SUM, &err);
+    if (wrong == OTHER_SIZE) rc = ash_local_all_gather(local, data, out, odd ? 1 << 20 : 1 << 19, &err);
+    if (wrong == OTHER_DTYPE)
+        rc = ash_local_all_reduce(local, data, out, 4, odd ? ASH_COLL_I32 : ASH_COLL_F32, ASH_COLL_SUM, &err);
+    if (wrong == OTHER_ROOT) rc = ash_local_broadcast(local, data, 100000, odd, &err);
+    if (wrong == TINY_AND_LARGE)
+        rc = ash_local_all_reduce(local, data, out, odd ? 1 : 1000, ASH_COLL_F32, ASH_COLL_SUM, &err);
+    if (wrong == NOTHING) rc = ash_local_broadcast(local, data, odd ? 0 : 100000, 0, &err);
+    if (rc != -EPROTO || strstr(err.text, "call 2") == NULL || strstr(err.text, "rank 1") == NULL) return 2;
+    return ash_local_barrier(local, &err) == -EPROTO ? 0 : 3; /* the group stays broken */
+}
+
+static void test_disagree(void **state)
+{
+    (void)state;
+    for (enum wrong wrong = OTHER_KIND; wrong <= NOTHING; wrong++)
+        for (size_t size = 2; size <= 3; size++) {
+            /* a third rank may see rank 1 or time out after the first two have left: two ranks are the sharp case */
+            struct rank_job job = {.size = size, .timeout_ns = 2000000000ull, .run = disagree, .arg = &wrong};
+            assert_true(run_ranks(&job, NULL) <= (size == 2 ? 0 : 1));
+        }
+}
+
+static int stay_away(struct ash_local *local, struct meeting *meeting, const void *arg)
+{
+    struct ash_err err = {0};
+    float data[4] = {0};
+    int rc = ash_local_barrier(local, &err);
+
+    (void)arg;
+    if (rc != 0) return 1;
+    if (local->rank == 2) { /* silent until the others have given up */
+        while (atomic_load(&meeting->word[0]) < local->size - 1)
+            usleep(1000);
+        return 0;
+    }
+    rc = ash_local_all_reduce(local, data, data, 4, ASH_COLL_F32, ASH_COLL_SUM, &err);
+    atomic_fetch_add(&meeting->word[0], 1);
+    return rc == -ETIMEDOUT && ash_local_culprit(local) == 2 && strstr(err.text, "rank 2") != NULL ? 0 : 2;
+}
+
+static void test_silent(void **state)
+{
+    struct rank_job job = {.size = 4, .timeout_ns = 300000000ull, .run = stay_away};
+
+    (void)state;
+    assert_int_equal(run_ranks(&job, NULL), 0);
+}
+
+static int give_up(struct ash_local *local, struct meeting *meeting, const void *arg)
+{
+    struct ash_err err = {0};
+
+    (void)meeting;
+    (void)arg;
+    if (local->rank == 1) return 0; /* leaves without a word */
+    ash_local_break(local, 1, "rank 1 on host x died");
+    return ash_local_barrier(local, &err) == -ECONNRESET && strstr(err.text, "host x") != NULL &&
+                   ash_local_culprit(local) == 1
+               ? 0
+               : 1;
+}
+
+static void test_break(void **state)
+{
+    (void)state;
+    assert_int_equal(run_ranks(&(struct rank_job){.size = 2, .timeout_ns = PATIENCE_NS, .run = give_up}, NULL), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_all_reduce), cmocka_unit_test(test_moves), cmocka_unit_test(test_disagree),
+        cmocka_unit_test(test_silent),     cmocka_unit_test(test_break),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
