@@ -185,6 +185,13 @@ static void env_name(const char *key, char *name, size_t name_bytes)
         *c = *c == '.' || *c == '-' ? '_' : (char)toupper((unsigned char)*c);
 }
 
+const char *ash_env_get(const char *name)
+{
+    const char *value = getenv(name);
+
+    return value != NULL && value[0] != '\0' ? value : NULL; /* set to nothing is how a shell says unset */
+}
+
 int ash_opts_set_env(struct ash_opts *opts, struct ash_err *err)
 {
     opts->generation++;
@@ -193,8 +200,8 @@ int ash_opts_set_env(struct ash_opts *opts, struct ash_err *err)
         const char *value;
         int rc;
         env_name(opts->slots[i].key, name, sizeof(name));
-        value = getenv(name);
-        if (value == NULL || value[0] == '\0') continue; /* set to nothing is how a shell says unset */
+        value = ash_env_get(name);
+        if (value == NULL) continue;
         rc = ash_opts_store(opts, &opts->slots[i], value, name, err);
         if (rc < 0) return rc;
     }

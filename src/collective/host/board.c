@@ -84,20 +84,41 @@ static int mismatch(struct ash_local *local, size_t peer, struct ash_err *err)
 {
     char ours[96], theirs[96], why[ASH_ERR_TEXT_BYTES];
 
-    snprintf(why, sizeof(why),
-             "call %llu: rank %zu makes %s while rank %zu makes %s: all ranks must make the same calls",
-             (unsigned long long)local->call.number, local->rank, call_text(&local->call, ours, sizeof(ours)), peer,
+    snprintf(why, sizeof(why), "call %llu: rank %u makes %s while rank %u makes %s: all ranks must make the same calls",
+             (unsigned long long)local->call.number, local->labels[local->rank],
+             call_text(&local->call, ours, sizeof(ours)), local->labels[peer],
              call_text(&local->boards[peer]->call[local->call.number % 2], theirs, sizeof(theirs)));
     return fail(local, -EPROTO, peer, why, err);
 }
 
+/* How far a rank has come: the call that it is in, then the pieces of it. */
+static uint64_t progress(const struct ash_local *local, size_t rank)
+{
+    const struct ash_board *board = local->boards[rank];
+    uint64_t number = local->call.number, flag = atomic_load(&board->flag) >> ASH_FLAG_CHECK_BITS,
+             tiny = atomic_load(&board->tiny[number % 2].flag) >> ASH_FLAG_CHECK_BITS;
+
+    if (flag < number && tiny < number) return 0;
+    return 1 + atomic_load(&board->staged) + atomic_load(&board->summed) + atomic_load(&board->taken);
+}
+
+/* The one we wait for may itself wait for another: the one that is furthest behind is to blame. */
 static int silent(struct ash_local *local, size_t peer, uint64_t waited_ns, struct ash_err *err)
 {
     char text[96], why[ASH_ERR_TEXT_BYTES];
+    uint64_t least = progress(local, peer);
 
-    snprintf(why, sizeof(why), "call %llu: rank %zu has waited %.1f s in %s for rank %zu, which has not come",
-             (unsigned long long)local->call.number, local->rank, (double)waited_ns * 1e-9,
-             call_text(&local->call, text, sizeof(text)), peer);
+    for (size_t r = 0; r < local->size; r++) {
+        uint64_t mine = r == local->rank ? UINT64_MAX : progress(local, r);
+
+        if (mine >= least) continue;
+        least = mine;
+        peer = r;
+    }
+    snprintf(why, sizeof(why), "call %llu: rank %u has waited %.1f s in %s for rank %u, which %s",
+             (unsigned long long)local->call.number, local->labels[local->rank], (double)waited_ns * 1e-9,
+             call_text(&local->call, text, sizeof(text)), local->labels[peer],
+             least == 0 ? "has not made this call" : "has stopped in the middle of it");
     return fail(local, -ETIMEDOUT, peer, why, err);
 }
 

@@ -43,6 +43,7 @@ struct ash_local {
     uint64_t timeout_ns;
     struct ash_segment own, peers[ASH_LOCAL_RANKS_MAX];
     struct ash_board *boards[ASH_LOCAL_RANKS_MAX];
+    uint32_t labels[ASH_LOCAL_RANKS_MAX];
     struct ash_call call; /* the one that runs, or ran last */
     uint64_t check;       /* its flag */
     uint64_t pieces;      /* staged by every rank so far */

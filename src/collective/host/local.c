@@ -10,27 +10,18 @@
 
 /* ---- life -------------------------------------------------------------------------------------------------------- */
 
-int ash_local_open(size_t rank, size_t size, bool crowded, uint64_t timeout_ns, struct ash_local **local_out,
-                   struct ash_err *err)
+int ash_local_open(uint64_t timeout_ns, struct ash_local **local_out, struct ash_err *err)
 {
-    struct ash_local *local;
+    struct ash_local *local = calloc(1, sizeof(*local));
     int rc;
 
-    if (size == 0 || size > ASH_LOCAL_RANKS_MAX || rank >= size)
-        return ash_err_set(err, -EINVAL, "rank %zu of %zu: at most %d ranks share a machine", rank, size,
-                           ASH_LOCAL_RANKS_MAX);
-    local = calloc(1, sizeof(*local));
     if (local == NULL) return ash_err_set(err, -ENOMEM, "out of memory for a group");
-    local->rank = rank;
-    local->size = size;
-    local->crowded = crowded;
     local->timeout_ns = timeout_ns;
     rc = ash_segment_create(&local->own, sizeof(struct ash_board), "ashlar-board", err);
     if (rc < 0) {
         ash_local_close(local);
         return rc;
     }
-    local->boards[rank] = local->own.data;
     *local_out = local;
     return 0;
 }
@@ -43,19 +34,35 @@ struct ash_segment_key ash_local_key(const struct ash_local *local)
     return key;
 }
 
-int ash_local_connect(struct ash_local *local, const struct ash_segment_key *keys, struct ash_err *err)
+/* Map the board of one peer. */
+static int connect_peer(struct ash_local *local, size_t peer, const struct ash_segment_key *key, struct ash_err *err)
 {
-    for (size_t r = 0; r < local->size; r++) {
-        int rc;
+    int rc = ash_segment_map(&local->peers[peer], key, err);
 
-        if (r == local->rank) continue;
-        rc = ash_segment_map(&local->peers[r], &keys[r], err);
-        if (rc == 0 && local->peers[r].size_bytes < sizeof(struct ash_board))
-            rc = ash_err_set(err, -EPROTO, "its board is of another version of this program");
-        if (rc < 0) return ash_err_prefix(err, rc, "rank %zu", r);
-        local->boards[r] = local->peers[r].data;
-    }
+    if (rc == 0 && local->peers[peer].size_bytes < sizeof(struct ash_board))
+        rc = ash_err_set(err, -EPROTO, "its board is of another version of this program");
+    if (rc < 0) return ash_err_prefix(err, rc, "rank %u", local->labels[peer]);
+    local->boards[peer] = local->peers[peer].data;
     return 0;
+}
+
+int ash_local_connect(struct ash_local *local, size_t rank, size_t size, bool crowded,
+                      const struct ash_segment_key *keys, const uint32_t *labels, struct ash_err *err)
+{
+    int rc = 0;
+
+    if (size > ASH_LOCAL_RANKS_MAX)
+        return ash_err_set(err, -EINVAL, "%zu ranks on one node: at most %d can share memory", size,
+                           ASH_LOCAL_RANKS_MAX);
+    local->rank = rank;
+    local->size = size;
+    local->crowded = crowded;
+    local->boards[rank] = local->own.data;
+    for (size_t r = 0; r < size; r++)
+        local->labels[r] = labels != NULL ? labels[r] : (uint32_t)r;
+    for (size_t r = 0; r < size && rc == 0; r++)
+        if (r != rank) rc = connect_peer(local, r, &keys[r], err);
+    return rc;
 }
 
 void ash_local_close(struct ash_local *local)

@@ -27,14 +27,15 @@ enum ash_call_kind {
 
 struct ash_local;
 
-/* Create this rank's board. crowded: there are more ranks than cores, so a wait gives its core away at once.
- * timeout_ns: how long a peer may be silent in a call. */
-int ash_local_open(size_t rank, size_t size, bool crowded, uint64_t timeout_ns, struct ash_local **local_out,
-                   struct ash_err *err);
+/* Create this process's board. timeout_ns: how long a peer may be late for a call. */
+int ash_local_open(uint64_t timeout_ns, struct ash_local **local_out, struct ash_err *err);
 /* What the others need to map it. */
 struct ash_segment_key ash_local_key(const struct ash_local *local);
-/* Map the boards of all ranks (keys[rank] is not looked at). Call before anything else. */
-int ash_local_connect(struct ash_local *local, const struct ash_segment_key *keys, struct ash_err *err);
+/* Become rank `rank` of size and map the boards of all others (keys[rank] is not looked at). Call before anything else.
+ * labels (may be NULL): the numbers by which messages call the ranks, where these processes are a part of a larger
+ * group. crowded: there are more processes than cores, so a wait gives its core away at once. */
+int ash_local_connect(struct ash_local *local, size_t rank, size_t size, bool crowded,
+                      const struct ash_segment_key *keys, const uint32_t *labels, struct ash_err *err);
 void ash_local_close(struct ash_local *local);
 
 /* Every wait, now and later, ends with -ECONNRESET: rank is the culprit and why the sentence (copied). The first call

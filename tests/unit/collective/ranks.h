@@ -29,14 +29,14 @@ static int rank_main(const struct rank_job *job, struct meeting *meeting, size_t
 {
     struct ash_local *local = NULL;
     struct ash_err err = {0};
-    int rc = ash_local_open(rank, job->size, job->size > 2, job->timeout_ns, &local, &err);
+    int rc = ash_local_open(job->timeout_ns, &local, &err);
 
     if (rc == 0) {
         meeting->keys[rank] = ash_local_key(local);
         atomic_fetch_add(&meeting->ready, 1);
         while (atomic_load(&meeting->ready) < job->size)
             usleep(100);
-        rc = ash_local_connect(local, meeting->keys, &err);
+        rc = ash_local_connect(local, rank, job->size, job->size > 2, meeting->keys, NULL, &err);
         atomic_fetch_add(&meeting->ready, 1);
         while (atomic_load(&meeting->ready) < 2 * job->size) /* nobody leaves before all have come */
             usleep(100);

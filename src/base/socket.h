@@ -1,0 +1,32 @@
+/* socket - TCP with a deadline on every call, so that nothing waits for a peer without end. */
+#ifndef ASH_BASE_SOCKET_H
+#define ASH_BASE_SOCKET_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include "ashlar/err.h"
+
+#define ASH_SOCKET_ADDR_BYTES 64
+
+/* A moment to give up, on the clock of ash_clock_ns; from seconds from now. */
+uint64_t ash_deadline_in(double seconds);
+/* Milliseconds left, rounded up, at least 0: for poll(2). */
+int ash_deadline_ms(uint64_t deadline_ns);
+
+/* Listen on all interfaces at port (0: any), or at host's address where host is not NULL. Returns a descriptor or a
+ * negative errno. */
+int ash_socket_listen(const char *host, int port, struct ash_err *err);
+/* The port that a descriptor listens on. */
+int ash_socket_port(int fd);
+/* The address from which this socket talks to its peer, as text without a port. Returns 0 or a negative errno. */
+int ash_socket_own_address(int fd, char *buf, size_t buf_bytes);
+/* Connect, trying again while nobody listens, until the deadline. Returns a descriptor or a negative errno. */
+int ash_socket_connect(const char *host, int port, uint64_t deadline_ns, struct ash_err *err);
+/* Accept one connection. -ETIMEDOUT at the deadline. */
+int ash_socket_accept(int listen_fd, uint64_t deadline_ns);
+
+/* All bytes or an error: -ETIMEDOUT, -ECONNRESET (the peer has gone), or another. Never SIGPIPE. */
+int ash_socket_send(int fd, const void *data, size_t size_bytes, uint64_t deadline_ns);
+int ash_socket_recv(int fd, void *data, size_t size_bytes, uint64_t deadline_ns);
+
+#endif

@@ -1,0 +1,323 @@
+/* Groups: who belongs to one, and which means its calls take. */
+#include "collective/group.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/cores.h"
+#include "collective/group_priv.h"
+
+#define GROUP(field) offsetof(struct ash_group_opts, field)
+static const struct ash_opt group_opts[] = {
+    {"join_timeout", ASH_OPT_DOUBLE, GROUP(join_timeout), "120", "seconds for all ranks to come together", 0.1, 86400,
+     NULL},
+    {"silent_timeout", ASH_OPT_DOUBLE, GROUP(silent_timeout), "10",
+     "seconds without a sign of life after which a rank is given up", 0.5, 86400, NULL},
+    {"call_timeout", ASH_OPT_DOUBLE, GROUP(call_timeout), "1800",
+     "seconds that a living rank may be late for what all do together", 0.1, 1e6, NULL},
+    {"node", ASH_OPT_STRING, GROUP(node), NULL, "failure domain of this process; default: the host's name", 0, 0, NULL},
+};
+
+const struct ash_opt_table ash_group_table = {"group", "how ranks meet and wait for each other", group_opts,
+                                              sizeof(group_opts) / sizeof(group_opts[0])};
+
+/* ---- who --------------------------------------------------------------------------------------------------------- */
+
+static const struct ash_group_card *card_of(const struct ash_group *group, size_t rank)
+{
+    return &group->root->cards[group->members[rank]];
+}
+
+/* Number the nodes in the order of their first rank. */
+static void count_nodes(struct ash_group *group)
+{
+    for (size_t r = 0; r < group->size; r++) {
+        size_t first = 0;
+
+        while (strcmp(card_of(group, first)->node, card_of(group, r)->node) != 0)
+            first++;
+        group->node_index[r] = first == r ? (uint32_t)group->node_count++ : group->node_index[first];
+    }
+}
+
+static int make_group(struct ash_group_root *root, size_t rank, size_t size, const uint32_t *members,
+                      struct ash_group **group_out, struct ash_err *err)
+{
+    struct ash_group *group = calloc(1, sizeof(*group));
+
+    if (group != NULL) {
+        group->members = calloc(size, sizeof(*group->members));
+        group->node_index = calloc(size, sizeof(*group->node_index));
+    }
+    if (group == NULL || group->members == NULL || group->node_index == NULL) {
+        ash_group_close(group);
+        return ash_err_set(err, -ENOMEM, "out of memory for a group of %zu ranks", size);
+    }
+    group->root = root;
+    group->rank = rank;
+    group->size = size;
+    memcpy(group->members, members, size * sizeof(*members));
+    count_nodes(group);
+    *group_out = group;
+    return 0;
+}
+
+/* Are there more processes on this node than cores? */
+static bool crowded(const struct ash_group_root *root)
+{
+    size_t here = 0;
+
+    for (size_t r = 0; r < root->size; r++)
+        here += strcmp(root->cards[r].watch.host, root->cards[root->rank].watch.host) == 0;
+    return here > (size_t)ash_cores_usable();
+}
+
+/* Join the boards of the members on this node; keys[r] is that of rank r. */
+static int connect_node(struct ash_group *group, const struct ash_segment_key *keys, struct ash_err *err)
+{
+    struct ash_segment_key *here = calloc(group->size, sizeof(*here));
+    uint32_t *labels = calloc(group->size, sizeof(*labels));
+    int rc = here != NULL && labels != NULL
+                 ? 0
+                 : ash_err_set(err, -ENOMEM, "out of memory for a group of %zu ranks", group->size);
+
+    for (size_t r = 0; rc == 0 && r < group->size; r++) {
+        if (group->node_index[r] != group->node_index[group->rank]) continue;
+        if (r == group->rank) group->local_rank = group->local_size;
+        labels[group->local_size] = group->members[r];
+        here[group->local_size++] = keys[r];
+    }
+    if (rc == 0)
+        rc = ash_local_connect(group->local, group->local_rank, group->local_size, crowded(group->root), here, labels,
+                               err);
+    free(labels);
+    free(here);
+    return rc;
+}
+
+static uint64_t call_timeout_ns(const struct ash_group_opts *opts)
+{
+    return (uint64_t)(opts->call_timeout * 1e9);
+}
+
+/* ---- opening and splitting --------------------------------------------------------------------------------------- */
+
+/* The group of all ranks, once they have met. Takes over root and board. */
+static int open_all(struct ash_group_root *root, struct ash_local *board, struct ash_group **group_out,
+                    struct ash_err *err)
+{
+    uint32_t *members = calloc(root->size, sizeof(*members));
+    struct ash_segment_key *keys = calloc(root->size, sizeof(*keys));
+    struct ash_group *group = NULL;
+    int rc = members != NULL && keys != NULL ? 0 : ash_err_set(err, -ENOMEM, "out of memory for %zu ranks", root->size);
+
+    for (size_t r = 0; rc == 0 && r < root->size; r++) {
+        members[r] = (uint32_t)r;
+        keys[r] = root->cards[r].board;
+    }
+    if (rc == 0) rc = make_group(root, root->rank, root->size, members, &group, err);
+    if (rc == 0) {
+        group->local = board;
+        group->owns_root = true;
+        rc = connect_node(group, keys, err);
+    }
+    free(keys);
+    free(members);
+    if (group == NULL) {
+        ash_local_close(board);
+        ash_group_root_close(root);
+    } else if (rc < 0) {
+        ash_group_close(group);
+    } else {
+        *group_out = group;
+    }
+    return rc;
+}
+
+int ash_group_open(const struct ash_place *place, const struct ash_group_opts *opts, struct ash_group **group_out,
+                   struct ash_err *err)
+{
+    struct ash_group_root *root = NULL;
+    struct ash_local *board = NULL;
+    struct ash_group *group = NULL;
+    int rc = ash_local_open(call_timeout_ns(opts), &board, err);
+
+    if (rc < 0) return rc;
+    rc = ash_group_root_open(place, opts, board, &root, err);
+    if (rc < 0) {
+        ash_local_close(board);
+        return rc;
+    }
+    rc = open_all(root, board, &group, err);
+    if (rc < 0) return rc;
+    ash_group_root_add(root, group);
+    rc = ash_group_barrier(group, err); /* nobody's board may go before everyone has mapped it */
+    if (rc < 0) {
+        ash_group_close(group);
+        return rc;
+    }
+    *group_out = group;
+    return 0;
+}
+
+/* What each rank brings to a split. */
+struct seat {
+    int64_t color, key;
+    uint32_t rank; /* in the group that is split */
+    struct ash_segment_key board;
+};
+
+static int by_key(const void *a, const void *b)
+{
+    const struct seat *x = a, *y = b;
+
+    if (x->key != y->key) return x->key < y->key ? -1 : 1;
+    return x->rank < y->rank ? -1 : 1;
+}
+
+/* Of all seats, those of this color, in their order. Returns how many. */
+static size_t choose_seats(struct seat *seats, size_t count, int64_t color)
+{
+    size_t kept = 0;
+
+    for (size_t i = 0; i < count; i++)
+        if (seats[i].color == color) seats[kept++] = seats[i];
+    qsort(seats, kept, sizeof(*seats), by_key);
+    return kept;
+}
+
+/* The part of group that these seats make. Takes over board on success. */
+static int open_part(struct ash_group *group, const struct seat *seats, size_t count, struct ash_local *board,
+                     struct ash_group **part_out, struct ash_err *err)
+{
+    uint32_t *members = calloc(count, sizeof(*members));
+    struct ash_segment_key *keys = calloc(count, sizeof(*keys));
+    struct ash_group *part = NULL;
+    size_t rank = 0;
+    int rc = members != NULL && keys != NULL ? 0 : ash_err_set(err, -ENOMEM, "out of memory for %zu ranks", count);
+
+    for (size_t i = 0; rc == 0 && i < count; i++) {
+        if (seats[i].rank == group->rank) rank = i;
+        members[i] = group->members[seats[i].rank];
+        keys[i] = seats[i].board;
+    }
+    if (rc == 0) rc = make_group(group->root, rank, count, members, &part, err);
+    if (rc == 0) {
+        part->local = board;
+        rc = connect_node(part, keys, err);
+        if (rc < 0) part->local = NULL;
+    }
+    free(keys);
+    free(members);
+    if (rc < 0) {
+        ash_group_close(part);
+        return rc;
+    }
+    ash_group_root_add(group->root, part);
+    *part_out = part;
+    return 0;
+}
+
+int ash_group_split(struct ash_group *group, int64_t color, int64_t key, struct ash_group **group_out,
+                    struct ash_err *err)
+{
+    struct seat mine = {.color = color, .key = key, .rank = (uint32_t)group->rank}, *seats = NULL;
+    struct ash_local *board = NULL;
+    struct ash_group *part = NULL;
+    int rc = ash_local_open(call_timeout_ns(&group->root->opts), &board, err);
+
+    if (rc < 0) return rc;
+    mine.board = ash_local_key(board);
+    seats = calloc(group->size, sizeof(*seats));
+    rc = seats != NULL ? ash_group_all_gather(group, &mine, seats, sizeof(mine), err)
+                       : ash_err_set(err, -ENOMEM, "out of memory for a split");
+    if (rc == 0 && color >= 0) rc = open_part(group, seats, choose_seats(seats, group->size, color), board, &part, err);
+    free(seats);
+    if (part == NULL) ash_local_close(board);
+    if (rc == 0) rc = ash_group_barrier(group, err); /* nobody's board may go before everyone has mapped it */
+    if (rc < 0) {
+        ash_group_close(part);
+        return rc;
+    }
+    *group_out = part;
+    return 0;
+}
+
+void ash_group_close(struct ash_group *group)
+{
+    if (group == NULL) return;
+    if (group->root != NULL) ash_group_root_remove(group->root, group);
+    if (group->owns_root) ash_group_root_close(group->root);
+    ash_local_close(group->local);
+    free(group->node_index);
+    free(group->members);
+    free(group);
+}
+
+size_t ash_group_rank(const struct ash_group *group)
+{
+    return group->rank;
+}
+
+size_t ash_group_size(const struct ash_group *group)
+{
+    return group->size;
+}
+
+size_t ash_group_nodes(const struct ash_group *group)
+{
+    return group->node_count;
+}
+
+struct ash_group_member ash_group_member(const struct ash_group *group, size_t rank)
+{
+    const struct ash_group_card *card = card_of(group, rank);
+
+    return (struct ash_group_member){.rank = group->members[rank],
+                                     .host = card->watch.host,
+                                     .node = card->node,
+                                     .node_index = group->node_index[rank],
+                                     .pid = card->watch.pid};
+}
+
+void ash_group_abort(struct ash_group *group, const char *why)
+{
+    if (group->root->watch != NULL) ash_watch_abort(group->root->watch, why);
+}
+
+/* ---- calls ------------------------------------------------------------------------------------------------------- */
+
+int ash_group_barrier(struct ash_group *group, struct ash_err *err)
+{
+    return ash_local_barrier(group->local, err);
+}
+
+int ash_group_all_reduce(struct ash_group *group, const void *in, void *out, size_t count, enum ash_coll_dtype dtype,
+                         enum ash_coll_op op, struct ash_err *err)
+{
+    return ash_local_all_reduce(group->local, in, out, count, dtype, op, err);
+}
+
+int ash_group_reduce_scatter(struct ash_group *group, const void *in, void *out, size_t count,
+                             enum ash_coll_dtype dtype, enum ash_coll_op op, struct ash_err *err)
+{
+    return ash_local_reduce_scatter(group->local, in, out, count, dtype, op, err);
+}
+
+int ash_group_all_gather(struct ash_group *group, const void *in, void *out, size_t size_bytes, struct ash_err *err)
+{
+    return ash_local_all_gather(group->local, in, out, size_bytes, err);
+}
+
+int ash_group_broadcast(struct ash_group *group, void *data, size_t size_bytes, size_t root, struct ash_err *err)
+{
+    return ash_local_broadcast(group->local, data, size_bytes, root, err);
+}
+
+int ash_group_all_to_all(struct ash_group *group, const void *in, const size_t *send_bytes, void *out,
+                         const size_t *recv_bytes, struct ash_err *err)
+{
+    return ash_local_all_to_all(group->local, in, send_bytes, out, recv_bytes, err);
+}

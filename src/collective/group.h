@@ -1,0 +1,68 @@
+/* group - the ranks of a job, or some of them, and what they do together. A group is opened once by meeting (place.h,
+ * rendezvous.h); parts of it, such as the axes of a mesh, are split off. All ranks of a group make the same calls on it
+ * in the same order.
+ *
+ * Sums have one order (collective/sum.h): the same bits for every algorithm, number of nodes and placement.
+ * Every wait is bounded: a dead process is noticed at once, one that stands still or is cut off within silent_timeout,
+ * one that lives but does not come to a call within call_timeout. The error names rank, host, call and how long; the
+ * group and all groups split from the same root are then over, and every call on them returns that error.
+ *
+ * One owner thread per group; calls that are started (_start) run on a thread of the group's own, in order. */
+#ifndef ASH_COLLECTIVE_GROUP_H
+#define ASH_COLLECTIVE_GROUP_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "ashlar/err.h"
+#include "base/opts.h"
+#include "collective/place.h"
+#include "collective/sum.h"
+
+/* Section `group` of the settings. */
+struct ash_group_opts {
+    double join_timeout, silent_timeout, call_timeout; /* seconds */
+    const char *node;                                  /* failure domain of this process; NULL: the host's name */
+};
+extern const struct ash_opt_table ash_group_table;
+
+struct ash_group;
+
+/* One rank, for messages and placement. */
+struct ash_group_member {
+    size_t rank; /* in the root group */
+    const char *host;
+    const char *node;
+    size_t node_index; /* nodes are numbered in the order of their first rank */
+    int pid;
+};
+
+/* Meet the other ranks of place's job. A place of size 1 gives a group of one, without any socket. */
+int ash_group_open(const struct ash_place *place, const struct ash_group_opts *opts, struct ash_group **group_out,
+                   struct ash_err *err);
+/* Orderly end. Groups split from this one must be closed before. NULL is a no-op. */
+void ash_group_close(struct ash_group *group);
+/* All ranks call it: those with equal color become a group, ordered by (key, rank). A negative color joins none
+ * (*group_out NULL). */
+int ash_group_split(struct ash_group *group, int64_t color, int64_t key, struct ash_group **group_out,
+                    struct ash_err *err);
+/* Tell every rank of the root group that this one gives up: all their calls end with why. */
+void ash_group_abort(struct ash_group *group, const char *why);
+
+size_t ash_group_rank(const struct ash_group *group);
+size_t ash_group_size(const struct ash_group *group);
+size_t ash_group_nodes(const struct ash_group *group);
+struct ash_group_member ash_group_member(const struct ash_group *group, size_t rank);
+
+/* Counts are in elements, sizes in bytes. out may be in where their sizes are equal. */
+int ash_group_barrier(struct ash_group *group, struct ash_err *err);
+int ash_group_all_reduce(struct ash_group *group, const void *in, void *out, size_t count, enum ash_coll_dtype dtype,
+                         enum ash_coll_op op, struct ash_err *err);
+int ash_group_reduce_scatter(struct ash_group *group, const void *in, void *out, size_t count,
+                             enum ash_coll_dtype dtype, enum ash_coll_op op, struct ash_err *err);
+int ash_group_all_gather(struct ash_group *group, const void *in, void *out, size_t size_bytes, struct ash_err *err);
+int ash_group_broadcast(struct ash_group *group, void *data, size_t size_bytes, size_t root, struct ash_err *err);
+int ash_group_all_to_all(struct ash_group *group, const void *in, const size_t *send_bytes, void *out,
+                         const size_t *recv_bytes, struct ash_err *err);
+
+#endif

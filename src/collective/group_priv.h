@@ -1,0 +1,53 @@
+/* group_priv - the inside of a group: who is in it, and the means that its ranks share. */
+#ifndef ASH_COLLECTIVE_GROUP_PRIV_H
+#define ASH_COLLECTIVE_GROUP_PRIV_H
+
+#include <pthread.h>
+#include "collective/group.h"
+#include "collective/host/local.h"
+#include "collective/watch.h"
+
+#define ASH_GROUP_NAME_BYTES 64
+
+/* What a rank says of itself when a root group is opened. Plain data: processes of one job run one build. */
+struct ash_group_card {
+    struct ash_watch_member watch;
+    char node[ASH_GROUP_NAME_BYTES];
+    struct ash_segment_key board; /* of the root group */
+};
+
+/* What all groups of a process that come from one meeting share. */
+struct ash_group_root {
+    struct ash_group_opts opts;
+    size_t rank, size;
+    struct ash_group_card *cards;     /* [size] */
+    struct ash_watch_member *watched; /* [size] */
+    int listen_fd;
+    struct ash_watch *watch;
+    pthread_mutex_t lock;     /* of what follows */
+    struct ash_group *groups; /* all that are open, through next */
+    bool lost;
+    size_t culprit;
+    char why[ASH_ERR_TEXT_BYTES];
+};
+
+struct ash_group {
+    struct ash_group_root *root;
+    bool owns_root;
+    size_t rank, size, node_count;
+    uint32_t *members;             /* [size] ranks in the root */
+    uint32_t *node_index;          /* [size] */
+    struct ash_local *local;       /* the ranks of this node */
+    size_t local_rank, local_size; /* among them */
+    struct ash_group *next;
+};
+
+/* root.c */
+int ash_group_root_open(const struct ash_place *place, const struct ash_group_opts *opts, struct ash_local *board,
+                        struct ash_group_root **root_out, struct ash_err *err);
+void ash_group_root_close(struct ash_group_root *root);
+/* Have the group's calls end when a rank is lost; at once if one has been. */
+void ash_group_root_add(struct ash_group_root *root, struct ash_group *group);
+void ash_group_root_remove(struct ash_group_root *root, struct ash_group *group);
+
+#endif

@@ -1,0 +1,309 @@
+/* Groups of real processes: meeting, splitting, and what the others hear when one dies, stands still, gives up or makes
+ * another call. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+
+#include <errno.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/rng.h"
+#include "base/socket.h"
+#include "collective/group.h"
+
+#define RANKS_MAX 64
+
+/* What parent and ranks share beside the group. */
+struct shared {
+    _Atomic int pids[RANKS_MAX];
+    _Atomic uint64_t began_ns, joined_ns[RANKS_MAX], heard_ns[RANKS_MAX];
+    _Atomic size_t joined;
+    char text[RANKS_MAX][ASH_ERR_TEXT_BYTES];
+    _Atomic int code[RANKS_MAX];
+};
+
+struct job {
+    size_t size;
+    double silent_s, call_s;
+    int (*run)(struct ash_group *group, struct shared *shared, const void *arg);
+    const void *arg;
+};
+
+static int free_port(void)
+{
+    int fd = ash_socket_listen(NULL, 0, NULL), port = ash_socket_port(fd);
+
+    close(fd);
+    return port;
+}
+
+static int rank_main(const struct job *job, struct shared *shared, size_t rank, int port)
+{
+    struct ash_place place = {
+        .launcher = "test", .rank = rank, .size = job->size, .host = "127.0.0.1", .port = port, .job = 7};
+    struct ash_group_opts opts = {.join_timeout = 20, .silent_timeout = job->silent_s, .call_timeout = job->call_s};
+    struct ash_group *group = NULL;
+    struct ash_err err = {0};
+    int rc = ash_group_open(&place, &opts, &group, &err);
+
+    if (rc < 0) {
+        fprintf(stderr, "rank %zu: %s\n", rank, err.text);
+        return 1;
+    }
+    atomic_store(&shared->joined_ns[rank], ash_clock_ns());
+    atomic_fetch_add(&shared->joined, 1);
+    rc = job->run(group, shared, job->arg);
+    if (rc != 0) fprintf(stderr, "rank %zu of %zu: check %d\n", rank, job->size, rc);
+    ash_group_close(group);
+    return rc != 0;
+}
+
+static struct shared *start(const struct job *job)
+{
+    struct shared *shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    int port = free_port();
+
+    fflush(NULL);
+    shared->began_ns = ash_clock_ns();
+    for (size_t r = 0; r < job->size; r++) {
+        int pid = fork();
+
+        if (pid == 0) _exit(rank_main(job, shared, r, port));
+        shared->pids[r] = pid;
+    }
+    return shared;
+}
+
+/* Wait for the ranks; how many did not end as they should (killed ones count as well done if they are `victim`). */
+static int finish(const struct job *job, struct shared *shared, size_t victim)
+{
+    int bad = 0;
+
+    for (size_t r = 0; r < job->size; r++) {
+        int status = 0;
+
+        waitpid(shared->pids[r], &status, 0);
+        if (r != victim && (!WIFEXITED(status) || WEXITSTATUS(status) != 0)) bad++;
+    }
+    return bad;
+}
+
+static void end(struct shared *shared)
+{
+    munmap(shared, sizeof(*shared));
+}
+
+/* ---- meeting and splitting --------------------------------------------------------------------------------------- */
+
+static int sum_ranks(struct ash_group *group, int64_t want)
+{
+    int64_t sum = (int64_t)ash_group_rank(group);
+
+    return ash_group_all_reduce(group, &sum, &sum, 1, ASH_COLL_I64, ASH_COLL_SUM, NULL) == 0 && sum == want ? 0 : 1;
+}
+
+static int work(struct ash_group *group, struct shared *shared, const void *arg)
+{
+    size_t rank = ash_group_rank(group), size = ash_group_size(group);
+    struct ash_group *rows = NULL, *columns = NULL;
+    int64_t all = (int64_t)(size * (size - 1) / 2);
+
+    (void)shared;
+    (void)arg;
+    if (sum_ranks(group, all) != 0) return 1;
+    if (ash_group_split(group, (int64_t)(rank / 2), 0, &rows, NULL) < 0) return 2;
+    if (ash_group_split(group, rank % 2 == 0 ? 5 : -1, -(int64_t)rank, &columns, NULL) < 0) return 3;
+    if (ash_group_size(rows) != (rank / 2 * 2 + 1 < size ? 2 : 1) || ash_group_rank(rows) != rank % 2) return 4;
+    if ((columns == NULL) != (rank % 2 == 1)) return 5;
+    if (columns != NULL && ash_group_member(columns, 0).rank != (size - 1) / 2 * 2)
+        return 6; /* ordered by key, backwards */
+    if (sum_ranks(rows, ash_group_size(rows) == 2 ? 1 : 0) != 0) return 7;
+    if (columns != NULL && sum_ranks(columns, (int64_t)((size + 1) / 2 * ((size + 1) / 2 - 1) / 2)) != 0) return 8;
+    ash_group_close(columns);
+    ash_group_close(rows);
+    return sum_ranks(group, all) != 0 || ash_group_barrier(group, NULL) != 0 ? 9 : 0;
+}
+
+static void test_split(void **state)
+{
+    (void)state;
+    for (size_t size = 1; size <= 6; size++) {
+        struct job job = {.size = size, .silent_s = 20, .call_s = 20, .run = work};
+        struct shared *shared = start(&job);
+
+        assert_int_equal(finish(&job, shared, SIZE_MAX), 0);
+        end(shared);
+    }
+}
+
+static int just_meet(struct ash_group *group, struct shared *shared, const void *arg)
+{
+    (void)shared;
+    (void)arg;
+    return ash_group_barrier(group, NULL) != 0;
+}
+
+static void test_many(void **state)
+{
+    struct job job = {.size = RANKS_MAX, .silent_s = 20, .call_s = 20, .run = just_meet};
+    struct shared *shared = start(&job);
+    uint64_t last_ns = 0;
+
+    (void)state;
+    assert_int_equal(finish(&job, shared, SIZE_MAX), 0);
+    for (size_t r = 0; r < RANKS_MAX; r++)
+        if (shared->joined_ns[r] > last_ns) last_ns = shared->joined_ns[r];
+    print_message("64 ranks have met after %.0f ms\n", (double)(last_ns - shared->began_ns) * 1e-6);
+    end(shared);
+}
+
+static void test_missing(void **state)
+{
+    struct ash_place place = {.rank = 0, .size = 3, .host = "127.0.0.1", .port = free_port(), .job = 1};
+    struct ash_group_opts opts = {.join_timeout = 0.3, .silent_timeout = 1, .call_timeout = 1};
+    struct ash_group *group = NULL;
+    struct ash_err err = {0};
+
+    (void)state;
+    assert_int_equal(ash_group_open(&place, &opts, &group, &err), -ETIMEDOUT);
+    assert_non_null(strstr(err.text, "2 of 3 ranks have not come"));
+    assert_non_null(strstr(err.text, "1, 2"));
+    place.rank = 1;
+    assert_true(ash_group_open(&place, &opts, &group, &err) < 0);
+    assert_non_null(strstr(err.text, "rank 1 cannot reach rank 0"));
+}
+
+/* ---- losses ------------------------------------------------------------------------------------------------------ */
+
+/* Calls without end; the error that ends them is written down. */
+static int call_until_lost(struct ash_group *group, struct shared *shared, const void *arg)
+{
+    size_t rank = ash_group_rank(group), count = *(const size_t *)arg;
+    float *data = calloc(count, sizeof(*data));
+    struct ash_err err = {0};
+    int rc = 0;
+
+    while (rc == 0)
+        rc = ash_group_all_reduce(group, data, data, count, ASH_COLL_F32, ASH_COLL_SUM, &err);
+    atomic_store(&shared->heard_ns[rank], ash_clock_ns());
+    memcpy(shared->text[rank], err.text, sizeof(err.text));
+    atomic_store(&shared->code[rank], rc);
+    free(data);
+    return 0;
+}
+
+static void wait_joined(const struct job *job, struct shared *shared)
+{
+    while (atomic_load(&shared->joined) < job->size)
+        usleep(1000);
+    usleep(30000); /* into the calls */
+}
+
+/* Hit one rank with a signal while all make calls; the others must name it in time. */
+static void hit(size_t size, size_t victim, int signal_number, double silent_s, double limit_s, size_t count)
+{
+    struct job job = {.size = size, .silent_s = silent_s, .call_s = 30, .run = call_until_lost, .arg = &count};
+    struct shared *shared = start(&job);
+    char name[32];
+    uint64_t hit_ns;
+
+    wait_joined(&job, shared);
+    hit_ns = ash_clock_ns();
+    kill(shared->pids[victim], signal_number);
+    snprintf(name, sizeof(name), "rank %zu", victim);
+    for (size_t r = 0; r < size; r++) {
+        if (r == victim) continue;
+        waitpid(shared->pids[r], NULL, 0);
+        assert_int_equal(shared->code[r], -ECONNRESET);
+        if (strstr(shared->text[r], name) == NULL) fail_msg("rank %zu says: %s", r, shared->text[r]);
+        assert_true((double)(shared->heard_ns[r] - hit_ns) * 1e-9 < limit_s);
+    }
+    kill(shared->pids[victim], SIGKILL);
+    waitpid(shared->pids[victim], NULL, 0);
+    end(shared);
+}
+
+static void test_killed(void **state)
+{
+    (void)state;
+    for (uint64_t i = 0; i < 12; i++) {
+        size_t size = 2 + i % 6;
+
+        hit(size, ash_rng_below(3, 1, i, size), SIGKILL, 20, 1.0, i % 2 == 0 ? 2 : 300000);
+    }
+}
+
+static void test_stopped(void **state)
+{
+    (void)state;
+    for (uint64_t i = 0; i < 3; i++)
+        hit(3 + i, ash_rng_below(4, 1, i, 3 + i), SIGSTOP, 0.5, 1.5, i % 2 == 0 ? 300000 : 2);
+}
+
+static int give_up(struct ash_group *group, struct shared *shared, const void *arg)
+{
+    size_t count = 100;
+
+    (void)arg;
+    if (ash_group_rank(group) != 1) return call_until_lost(group, shared, &count);
+    ash_group_abort(group, "rank 1 gives up: its disk is full");
+    return call_until_lost(group, shared, &count); /* its own calls end as well */
+}
+
+static void test_abort(void **state)
+{
+    struct job job = {.size = 4, .silent_s = 20, .call_s = 30, .run = give_up};
+    struct shared *shared = start(&job);
+
+    (void)state;
+    assert_int_equal(finish(&job, shared, SIZE_MAX), 0);
+    for (size_t r = 0; r < job.size; r++)
+        assert_non_null(strstr(shared->text[r], "its disk is full"));
+    end(shared);
+}
+
+static int linger(struct ash_group *group, struct shared *shared, const void *arg)
+{
+    size_t count = 3;
+
+    if (ash_group_rank(group) != 2) return call_until_lost(group, shared, &count);
+    while (atomic_load(&shared->code[0]) == 0 ||
+           atomic_load(&shared->code[1]) == 0) /* alive, but busy with something else */
+        usleep(1000);
+    (void)arg;
+    return 0;
+}
+
+static void test_late(void **state)
+{
+    struct job job = {.size = 3, .silent_s = 20, .call_s = 0.4, .run = linger};
+    struct shared *shared = start(&job);
+
+    (void)state;
+    assert_int_equal(finish(&job, shared, SIZE_MAX), 0);
+    for (size_t r = 0; r < 2; r++) {
+        assert_int_equal(shared->code[r], -ETIMEDOUT);
+        assert_non_null(strstr(shared->text[r], "for rank 2"));
+    }
+    end(shared);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_split),  cmocka_unit_test(test_many),    cmocka_unit_test(test_missing),
+        cmocka_unit_test(test_killed), cmocka_unit_test(test_stopped), cmocka_unit_test(test_abort),
+        cmocka_unit_test(test_late),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
