@@ -1,0 +1,24 @@
+/* launch - the processes of a job on this machine, as one or several failure domains ("nodes"). Each gets the variables
+ * that torchrun would set (RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT), so any program
+ * that knows those can be launched. The first rank has the terminal; what the others print comes line by line, with
+ * their rank before it. However it ends, nothing is left running. */
+#ifndef ASH_ORCHESTRATE_LAUNCH_H
+#define ASH_ORCHESTRATE_LAUNCH_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include "ashlar/err.h"
+
+struct ash_launch {
+    size_t procs;      /* of all nodes together */
+    size_t nodes;      /* procs is a multiple of it */
+    double grace_s;    /* between a failure and the end by force: time for the others to notice and say so */
+    char *const *argv; /* the program (found in PATH) and its arguments, NULL-terminated */
+};
+
+/* Run until all have ended. Returns the exit code of the process that failed first (128 + signal for one that was
+ * killed), 0 if none did, or a negative errno where they could not be started. Installs ash_interrupt: Ctrl-C and a
+ * polite kill are passed on to all. */
+int ash_launch_run(const struct ash_launch *launch, struct ash_err *err);
+
+#endif
