@@ -9,7 +9,7 @@
 #include "base/bf16.h"
 
 #define BLOCK 256    /* elements of a partial sum */
-#define DEPTH_MAX 33 /* partial sums that can wait: one for each bit of the count */
+#define DEPTH_MAX 33 /* partial sums that can wait: trees are no deeper */
 #define VECTOR_BYTES 16
 
 size_t ash_coll_dtype_bytes(enum ash_coll_dtype dtype)
@@ -65,34 +65,30 @@ const char *ash_coll_op_name(enum ash_coll_op op)
             out[i] = b[i] < a[i] ? b[i] : a[i];                                                                        \
     }                                                                                                                  \
                                                                                                                        \
-    /* The tree over the parts' elements first ... first + count - 1, at most BLOCK of them, as a binary counter. */   \
-    static void NAME##_tree(enum ash_coll_op op, const void *const *parts, size_t part_count, size_t first,            \
-                            size_t count, TYPE *out)                                                                   \
+    /* Elements first ... first + count - 1, at most BLOCK of them. */                                                 \
+    static void NAME##_block(enum ash_coll_op op, const struct ash_tree *tree, const void *const *parts, size_t first, \
+                             size_t count, TYPE *out)                                                                  \
     {                                                                                                                  \
         TYPE sums[DEPTH_MAX][BLOCK];                                                                                   \
-        size_t leaves[DEPTH_MAX], depth = 0;                                                                           \
+        size_t depth = 0;                                                                                              \
                                                                                                                        \
-        for (size_t p = 0; p < part_count; p++) {                                                                      \
-            memcpy(sums[depth], (const TYPE *)parts[p] + first, count * sizeof(TYPE));                                 \
-            leaves[depth++] = 1;                                                                                       \
-            while (depth >= 2 && (leaves[depth - 1] == leaves[depth - 2] || p + 1 == part_count)) {                    \
-                depth--;                                                                                               \
-                NAME##_join(op, sums[depth - 1], sums[depth], count, sums[depth - 1]);                                 \
-                leaves[depth - 1] += leaves[depth];                                                                    \
-            }                                                                                                          \
+        for (size_t p = 0; p < tree->part_count; p++) {                                                                \
+            memcpy(sums[depth++], (const TYPE *)parts[p] + first, count * sizeof(TYPE));                               \
+            for (unsigned j = 0; j < tree->joins[p]; j++, depth--)                                                     \
+                NAME##_join(op, sums[depth - 2], sums[depth - 1], count, sums[depth - 2]);                             \
         }                                                                                                              \
         memcpy(out, sums[0], count * sizeof(TYPE));                                                                    \
     }                                                                                                                  \
                                                                                                                        \
-    static void NAME##_reduce(enum ash_coll_op op, const void *const *parts, size_t part_count, size_t count,          \
-                              TYPE *out)                                                                               \
+    static void NAME##_reduce(enum ash_coll_op op, const struct ash_tree *tree, const void *const *parts,              \
+                              size_t count, TYPE *out)                                                                 \
     {                                                                                                                  \
-        if (part_count == 2) {                                                                                         \
+        if (tree->part_count == 2) {                                                                                   \
             NAME##_join(op, parts[0], parts[1], count, out);                                                           \
             return;                                                                                                    \
         }                                                                                                              \
         for (size_t i = 0; i < count; i += BLOCK)                                                                      \
-            NAME##_tree(op, parts, part_count, i, count - i < BLOCK ? count - i : BLOCK, out + i);                     \
+            NAME##_block(op, tree, parts, i, count - i < BLOCK ? count - i : BLOCK, out + i);                          \
     }
 
 DEFINE_JOIN(f32, float, float)
@@ -101,52 +97,48 @@ DEFINE_JOIN(i32, int32_t, uint32_t)
 DEFINE_JOIN(i64, int64_t, uint64_t)
 DEFINE_JOIN(u8, uint8_t, uint8_t)
 
-/* bf16: the same tree over widened blocks. */
-static void bf16_block(enum ash_coll_op op, const void *const *parts, size_t part_count, size_t first, size_t count,
-                       uint16_t *out)
+/* bf16: the same over widened blocks. */
+static void bf16_block(enum ash_coll_op op, const struct ash_tree *tree, const void *const *parts, size_t first,
+                       size_t count, uint16_t *out)
 {
     float sums[DEPTH_MAX][BLOCK];
-    size_t leaves[DEPTH_MAX], depth = 0;
+    size_t depth = 0;
 
-    for (size_t p = 0; p < part_count; p++) {
+    for (size_t p = 0; p < tree->part_count; p++, depth++) {
         const uint16_t *part = (const uint16_t *)parts[p] + first;
 
         for (size_t i = 0; i < count; i++)
             sums[depth][i] = ash_bf16_to_f32(part[i]);
-        leaves[depth++] = 1;
-        while (depth >= 2 && (leaves[depth - 1] == leaves[depth - 2] || p + 1 == part_count)) {
-            depth--;
+        for (unsigned j = 0; j < tree->joins[p]; j++, depth--)
             f32_join(op, sums[depth - 1], sums[depth], count, sums[depth - 1]);
-            leaves[depth - 1] += leaves[depth];
-        }
     }
     for (size_t i = 0; i < count; i++)
         out[i] = ash_f32_to_bf16(sums[0][i]);
 }
 
-void ash_coll_reduce(enum ash_coll_dtype dtype, enum ash_coll_op op, const void *const *parts, size_t part_count,
-                     size_t count, void *out)
+void ash_coll_reduce(enum ash_coll_dtype dtype, enum ash_coll_op op, const struct ash_tree *tree,
+                     const void *const *parts, size_t count, void *out)
 {
-    ash_assert(part_count >= 1);
+    ash_assert(tree->part_count >= 1);
     switch (dtype) {
     case ASH_COLL_F32:
-        f32_reduce(op, parts, part_count, count, out);
+        f32_reduce(op, tree, parts, count, out);
         break;
     case ASH_COLL_F64:
-        f64_reduce(op, parts, part_count, count, out);
+        f64_reduce(op, tree, parts, count, out);
         break;
     case ASH_COLL_I32:
-        i32_reduce(op, parts, part_count, count, out);
+        i32_reduce(op, tree, parts, count, out);
         break;
     case ASH_COLL_I64:
-        i64_reduce(op, parts, part_count, count, out);
+        i64_reduce(op, tree, parts, count, out);
         break;
     case ASH_COLL_U8:
-        u8_reduce(op, parts, part_count, count, out);
+        u8_reduce(op, tree, parts, count, out);
         break;
     case ASH_COLL_BF16:
         for (size_t i = 0; i < count; i += BLOCK)
-            bf16_block(op, parts, part_count, i, count - i < BLOCK ? count - i : BLOCK, (uint16_t *)out + i);
+            bf16_block(op, tree, parts, i, count - i < BLOCK ? count - i : BLOCK, (uint16_t *)out + i);
         break;
     }
 }

@@ -7,6 +7,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 enum ash_coll_dtype { ASH_COLL_F32, ASH_COLL_BF16, ASH_COLL_F64, ASH_COLL_I32, ASH_COLL_I64, ASH_COLL_U8 };
 enum ash_coll_op { ASH_COLL_SUM, ASH_COLL_MAX, ASH_COLL_MIN };
@@ -15,9 +16,35 @@ size_t ash_coll_dtype_bytes(enum ash_coll_dtype dtype);
 const char *ash_coll_dtype_name(enum ash_coll_dtype dtype);
 const char *ash_coll_op_name(enum ash_coll_op op);
 
-/* out[i] = the tree over parts[0 ... part_count - 1][i]. out may be one of the parts. A NaN in a maximum may be lost.
- */
-void ash_coll_reduce(enum ash_coll_dtype dtype, enum ash_coll_op op, const void *const *parts, size_t part_count,
-                     size_t count, void *out);
+/* ---- trees ------------------------------------------------------------------------------------------------------- */
+
+#define ASH_TREE_PARTS_MAX 1024
+#define ASH_TREE_COVER_MAX 64 /* subtrees that a range of leaves can need */
+
+/* Neighbouring leaves of a larger tree: leaf `first` and count - 1 more. */
+struct ash_span {
+    size_t first, count;
+};
+
+/* How parts are joined: take them in order; after part i, join the last two sums joins[i] times. */
+struct ash_tree {
+    size_t part_count;
+    uint8_t joins[ASH_TREE_PARTS_MAX];
+};
+
+/* The tree over count leaves, each a part. */
+void ash_tree_of(struct ash_tree *tree, size_t count);
+/* The tree over total leaves, given parts that are sums of subtrees, in order. -EINVAL where the parts are not that. */
+int ash_tree_of_spans(struct ash_tree *tree, const struct ash_span *spans, size_t count, size_t total);
+/* Leaves range.first ... as the fewest subtrees of the tree over total leaves, in order: what one who owns these leaves
+ * sums up by itself. Returns how many (at most ASH_TREE_COVER_MAX). */
+size_t ash_tree_cover(size_t total, struct ash_span range, struct ash_span *spans_out);
+/* Are these two neighbours (left.first + left.count == right.first) the two halves of a subtree? */
+bool ash_tree_halves(size_t total, struct ash_span left, struct ash_span right);
+
+/* out[i] = the join of parts[0 ... tree->part_count - 1][i]. out may be one of the parts. A NaN in a maximum may be
+ * lost. */
+void ash_coll_reduce(enum ash_coll_dtype dtype, enum ash_coll_op op, const struct ash_tree *tree,
+                     const void *const *parts, size_t count, void *out);
 
 #endif

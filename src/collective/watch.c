@@ -37,6 +37,7 @@ struct line {
     size_t rank;
     uint64_t heard_ns;
     bool expected; /* a silence counts: it has not said goodbye */
+    bool met;      /* both sides know that the other is there */
     size_t filled;
     struct frame frame;
 };
@@ -47,9 +48,11 @@ struct ash_watch {
     int wake_fd;
     struct line lines[NEIGHBOURS]; /* the parent is lines[0], if there is one */
     struct line strangers[STRANGERS];
-    bool lost;            /* a loss has been told */
-    pthread_mutex_t lock; /* of what follows: set by other threads */
-    bool stop, abort;
+    bool lost; /* a loss has been told: */
+    struct frame loss;
+    pthread_mutex_t lock; /* of what follows: shared with other threads */
+    pthread_cond_t met;
+    bool all_met, stop, abort;
     char why[sizeof(((struct frame *)0)->why)];
 };
 
@@ -77,16 +80,30 @@ static void send_frame(struct line *line, const struct frame *frame)
 
 /* ---- losses ------------------------------------------------------------------------------------------------------ */
 
+/* Once every neighbour is there, the owner may go on. */
+static void check_met(struct ash_watch *watch)
+{
+    bool all = true;
+
+    for (size_t i = 0; i < NEIGHBOURS; i++)
+        if (watch->lines[i].expected && !watch->lines[i].met) all = false;
+    if (!all && !watch->lost) return;
+    pthread_mutex_lock(&watch->lock);
+    watch->all_met = true;
+    pthread_cond_signal(&watch->met);
+    pthread_mutex_unlock(&watch->lock);
+}
+
 /* The first loss goes to the owner and to everyone else; later ones are its consequences. */
 static void tell_loss(struct ash_watch *watch, size_t rank, const char *why, const struct line *from)
 {
-    struct frame frame = make_frame(watch, FRAME_LOST, rank, why);
-
     if (watch->lost) return;
     watch->lost = true;
+    watch->loss = make_frame(watch, FRAME_LOST, rank, why);
     for (size_t i = 0; i < NEIGHBOURS; i++)
-        if (&watch->lines[i] != from) send_frame(&watch->lines[i], &frame);
-    watch->opts.on_loss(watch->opts.ctx, rank, frame.why);
+        if (&watch->lines[i] != from) send_frame(&watch->lines[i], &watch->loss);
+    watch->opts.on_loss(watch->opts.ctx, rank, watch->loss.why);
+    check_met(watch);
 }
 
 static void lose(struct ash_watch *watch, struct line *line, const char *how)
@@ -117,12 +134,14 @@ static void on_frame(struct ash_watch *watch, struct line *line)
     struct frame *frame = &line->frame;
 
     frame->why[sizeof(frame->why) - 1] = '\0';
+    line->met = true;
     if (frame->kind == FRAME_BYE) {
         line->expected = false;
         drop(line);
     } else if (frame->kind == FRAME_LOST && frame->rank < watch->opts.size) {
         tell_loss(watch, frame->rank, frame->why, line);
     }
+    check_met(watch);
 }
 
 static bool of_this_job(const struct ash_watch *watch, const struct frame *frame)
@@ -148,9 +167,11 @@ static bool read_line(struct ash_watch *watch, struct line *line, void (*on)(str
     return true;
 }
 
-/* A stranger has said that it is one of our children: give it its line. */
+/* A stranger has said that it is one of our children: give it its line, and an answer. */
 static void adopt(struct ash_watch *watch, struct line *stranger)
 {
+    struct frame answer = make_frame(watch, FRAME_HELLO, watch->opts.rank, "");
+
     for (size_t i = 1; i < NEIGHBOURS; i++) {
         struct line *line = &watch->lines[i];
 
@@ -159,7 +180,11 @@ static void adopt(struct ash_watch *watch, struct line *stranger)
             continue;
         line->fd = stranger->fd;
         line->heard_ns = ash_clock_ns();
+        line->met = true;
         stranger->fd = -1;
+        send_frame(line, &answer);
+        if (watch->lost) send_frame(line, &watch->loss); /* it has missed the news */
+        check_met(watch);
         return;
     }
     drop(stranger);
@@ -295,8 +320,18 @@ static void free_watch(struct ash_watch *watch)
     for (size_t i = 0; i < STRANGERS; i++)
         drop(&watch->strangers[i]);
     if (watch->wake_fd >= 0) close(watch->wake_fd);
+    pthread_cond_destroy(&watch->met);
     pthread_mutex_destroy(&watch->lock);
     free(watch);
+}
+
+/* Until every neighbour is there, or it is clear that one will not come. */
+static void wait_met(struct ash_watch *watch)
+{
+    pthread_mutex_lock(&watch->lock);
+    while (!watch->all_met) /* a neighbour that stays away is a loss after silent_s, which ends this as well */
+        pthread_cond_wait(&watch->met, &watch->lock);
+    pthread_mutex_unlock(&watch->lock);
 }
 
 int ash_watch_open(const struct ash_watch_opts *opts, struct ash_watch **watch_out, struct ash_err *err)
@@ -308,6 +343,7 @@ int ash_watch_open(const struct ash_watch_opts *opts, struct ash_watch **watch_o
     if (watch == NULL) return ash_err_set(err, -ENOMEM, "out of memory to watch the other ranks");
     watch->opts = *opts;
     pthread_mutex_init(&watch->lock, NULL);
+    pthread_cond_init(&watch->met, NULL);
     set_lines(watch);
     watch->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (watch->wake_fd < 0) rc = ash_err_set(err, -errno, "cannot watch the other ranks: %s", strerror(errno));
@@ -318,6 +354,7 @@ int ash_watch_open(const struct ash_watch_opts *opts, struct ash_watch **watch_o
         free_watch(watch);
         return rc;
     }
+    if (opts->size > 1) wait_met(watch);
     *watch_out = watch;
     return 0;
 }

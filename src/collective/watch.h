@@ -33,6 +33,7 @@ struct ash_watch_opts {
 
 struct ash_watch;
 
+/* Returns when all neighbours are there, or one of them is known not to come (on_loss has then been called). */
 int ash_watch_open(const struct ash_watch_opts *opts, struct ash_watch **watch_out, struct ash_err *err);
 /* Say goodbye to the neighbours, so that nobody is alarmed, and end the thread. NULL is a no-op. */
 void ash_watch_close(struct ash_watch *watch);

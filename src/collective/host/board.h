@@ -9,6 +9,7 @@
 #define ASH_BOARD_SMALL 4096        /* bytes that are joined by everyone at once */
 #define ASH_BOARD_PIECE (64 * 1024) /* bytes of a stage */
 #define ASH_BOARD_STAGES 4
+#define ASH_BOARD_PARTS 256 /* of one rank, at most: a stage has room for a few elements of each */
 
 /* A call, as it is compared between ranks. */
 struct ash_call {
@@ -44,10 +45,11 @@ struct ash_local {
     struct ash_segment own, peers[ASH_LOCAL_RANKS_MAX];
     struct ash_board *boards[ASH_LOCAL_RANKS_MAX];
     uint32_t labels[ASH_LOCAL_RANKS_MAX];
-    struct ash_call call; /* the one that runs, or ran last */
-    uint64_t check;       /* its flag */
-    uint64_t pieces;      /* staged by every rank so far */
-    _Atomic int state;    /* 0, or the error of all calls from now on */
+    struct ash_shares even; /* one part from each rank */
+    struct ash_call call;   /* the one that runs, or ran last */
+    uint64_t check;         /* its flag */
+    uint64_t pieces;        /* staged by every rank so far */
+    _Atomic int state;      /* 0, or the error of all calls from now on */
     _Atomic size_t culprit;
     char why[ASH_ERR_TEXT_BYTES];
 };

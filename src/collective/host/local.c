@@ -58,6 +58,9 @@ int ash_local_connect(struct ash_local *local, size_t rank, size_t size, bool cr
     local->size = size;
     local->crowded = crowded;
     local->boards[rank] = local->own.data;
+    ash_tree_of(&local->even.tree, size);
+    for (size_t r = 0; r <= size; r++)
+        local->even.first[r] = (uint32_t)r;
     for (size_t r = 0; r < size; r++)
         local->labels[r] = labels != NULL ? labels[r] : (uint32_t)r;
     for (size_t r = 0; r < size && rc == 0; r++)
@@ -76,49 +79,78 @@ void ash_local_close(struct ash_local *local)
 
 /* ---- tiny and small calls ---------------------------------------------------------------------------------------- */
 
-/* Publish size_bytes of in and collect everyone's: parts_out[r] points at rank r's, valid until the next call but one.
- * in may be NULL for nothing. */
-static int exchange(struct ash_local *local, const void *in, size_t size_bytes, const void **parts_out,
+/* Publish part_count parts of part_bytes each, and wait for everyone's. Rank r's parts are then at board_small(r), one
+ * after the other, until the next call but one. */
+static int exchange(struct ash_local *local, const void *const *parts, size_t part_count, size_t part_bytes, bool tiny,
                     struct ash_err *err)
 {
     size_t parity = local->call.number % 2;
     struct ash_board *own = local->boards[local->rank];
-    bool tiny = size_bytes <= ASH_BOARD_TINY;
-    int rc;
+    uint8_t *to = tiny ? own->tiny[parity].data : own->small[parity];
+    int rc = 0;
 
-    if (size_bytes > 0) memcpy(tiny ? own->tiny[parity].data : own->small[parity], in, size_bytes);
+    for (size_t i = 0; i < part_count; i++)
+        memcpy(to + i * part_bytes, parts[i], part_bytes);
     ash_board_say(local, tiny ? &own->tiny[parity].flag : &own->flag, local->check);
-    for (size_t r = 0; r < local->size; r++) {
-        struct ash_board *board = local->boards[r];
+    for (size_t r = 0; r < local->size && rc == 0; r++)
+        if (r != local->rank)
+            rc = ash_board_wait_flag(local, r, tiny ? &local->boards[r]->tiny[parity].flag : &local->boards[r]->flag,
+                                     err);
+    return rc;
+}
 
-        parts_out[r] = tiny ? board->tiny[parity].data : board->small[parity];
-        if (r == local->rank) continue;
-        rc = ash_board_wait_flag(local, r, tiny ? &board->tiny[parity].flag : &board->flag, err);
-        if (rc < 0) return rc;
-    }
-    return 0;
+static const uint8_t *board_small(const struct ash_local *local, size_t rank, bool tiny)
+{
+    size_t parity = local->call.number % 2;
+
+    return tiny ? local->boards[rank]->tiny[parity].data : local->boards[rank]->small[parity];
 }
 
 int ash_local_barrier(struct ash_local *local, struct ash_err *err)
 {
-    const void *parts[ASH_LOCAL_RANKS_MAX];
     int rc = ash_board_begin(local, (struct ash_call){.kind = ASH_CALL_BARRIER}, err);
 
-    return rc < 0 ? rc : exchange(local, NULL, 0, parts, err);
+    return rc < 0 ? rc : exchange(local, NULL, 0, 0, true, err);
 }
 
 /* ---- all-reduce -------------------------------------------------------------------------------------------------- */
 
+size_t ash_shares_most(const struct ash_shares *shares, size_t size)
+{
+    size_t most = 1;
+
+    for (size_t r = 0; r < size; r++)
+        if (shares->first[r + 1] - shares->first[r] > most) most = shares->first[r + 1] - shares->first[r];
+    return most;
+}
+
+/* Each of a rank's parts has its place in a stage. */
+static void stage_parts(const struct ash_pipe *pipe, size_t first, size_t bytes, uint8_t *stage)
+{
+    size_t rank = pipe->local->rank, count = pipe->shares->first[rank + 1] - pipe->shares->first[rank];
+
+    for (size_t i = 0; i < count; i++)
+        memcpy(stage + i * pipe->piece_bytes, (const char *)pipe->parts[i] + first, bytes);
+}
+
+/* Join bytes begin ... end - 1 of a piece into out: own parts from memory, the others' from their stages. */
+static void join_range(const struct ash_pipe *pipe, size_t first, size_t begin, size_t end, size_t slot, void *out)
+{
+    const struct ash_local *local = pipe->local;
+    const void *parts[ASH_TREE_PARTS_MAX];
+
+    for (size_t r = 0; r < local->size; r++)
+        for (size_t p = pipe->shares->first[r], i = 0; p < pipe->shares->first[r + 1]; p++, i++)
+            parts[p] = r == local->rank ? (const void *)((const char *)pipe->parts[i] + first + begin)
+                                        : local->boards[r]->stage[slot] + i * pipe->piece_bytes + begin;
+    ash_coll_reduce(pipe->dtype, pipe->op, &pipe->shares->tree, parts,
+                    (end - begin) / ash_coll_dtype_bytes(pipe->dtype), out);
+}
+
 /* Everyone joins the whole piece: as many bytes cross as with two ranks that join halves, in one step. */
 static void join_whole(const struct ash_pipe *pipe, size_t first, size_t bytes, size_t slot)
 {
-    const struct ash_local *local = pipe->local;
-    const void *parts[ASH_LOCAL_RANKS_MAX];
-
-    for (size_t r = 0; r < local->size; r++)
-        parts[r] = r == local->rank ? (const void *)(pipe->in + first) : local->boards[r]->stage[slot];
-    ash_coll_reduce(pipe->dtype, pipe->op, parts, local->size, bytes / ash_coll_dtype_bytes(pipe->dtype),
-                    pipe->out + first);
+    join_range(pipe, first, 0, bytes, slot, pipe->out + first);
 }
 
 /* Rank r's share of a piece: begin in bytes; r = size gives the end. */
@@ -134,13 +166,9 @@ static void join_share(const struct ash_pipe *pipe, size_t first, size_t bytes, 
 {
     const struct ash_local *local = pipe->local;
     size_t begin = share(pipe, bytes, local->rank), end = share(pipe, bytes, local->rank + 1);
-    const void *parts[ASH_LOCAL_RANKS_MAX];
     uint8_t *result = local->boards[local->rank]->result[slot] + begin;
 
-    for (size_t r = 0; r < local->size; r++)
-        parts[r] = r == local->rank ? (const void *)(pipe->in + first + begin) : local->boards[r]->stage[slot] + begin;
-    ash_coll_reduce(pipe->dtype, pipe->op, parts, local->size, (end - begin) / ash_coll_dtype_bytes(pipe->dtype),
-                    result);
+    join_range(pipe, first, begin, end, slot, result);
     memcpy(pipe->out + first + begin, result, end - begin);
 }
 
@@ -156,31 +184,49 @@ static void collect_shares(const struct ash_pipe *pipe, size_t first, size_t byt
     }
 }
 
+static int reduce_small(struct ash_local *local, const void *const *parts, const struct ash_shares *shares, void *out,
+                        size_t count, enum ash_coll_dtype dtype, enum ash_coll_op op, bool tiny, struct ash_err *err)
+{
+    size_t bytes = count * ash_coll_dtype_bytes(dtype),
+           own = shares->first[local->rank + 1] - shares->first[local->rank];
+    const void *all[ASH_TREE_PARTS_MAX];
+    int rc = exchange(local, parts, own, bytes, tiny, err);
+
+    if (rc < 0) return rc;
+    for (size_t r = 0; r < local->size; r++)
+        for (size_t p = shares->first[r], i = 0; p < shares->first[r + 1]; p++, i++)
+            all[p] = board_small(local, r, tiny) + i * bytes;
+    ash_coll_reduce(dtype, op, &shares->tree, all, count, out);
+    return 0;
+}
+
+int ash_local_all_reduce_parts(struct ash_local *local, const void *const *parts, const struct ash_shares *shares,
+                               void *out, size_t count, enum ash_coll_dtype dtype, enum ash_coll_op op,
+                               struct ash_err *err)
+{
+    size_t bytes = count * ash_coll_dtype_bytes(dtype), most = ash_shares_most(shares, local->size);
+    struct ash_pipe pipe = {.local = local,
+                            .parts = parts,
+                            .shares = shares,
+                            .out = out,
+                            .size_bytes = bytes,
+                            .piece_bytes = ASH_BOARD_PIECE / most / 64 * 64,
+                            .dtype = dtype,
+                            .op = op,
+                            .stage = stage_parts,
+                            .join = local->size <= 2 ? join_whole : join_share,
+                            .collect = local->size <= 2 ? NULL : collect_shares};
+    struct ash_call call = {.kind = ASH_CALL_ALL_REDUCE, .dtype = dtype, .op = op, .size_bytes = bytes};
+    int rc = ash_board_begin(local, call, err);
+
+    ash_assert(most <= ASH_BOARD_PARTS && shares->first[local->size] == shares->tree.part_count);
+    if (rc < 0) return rc;
+    if (most * bytes > ASH_BOARD_SMALL) return ash_pipe_run(&pipe, err);
+    return reduce_small(local, parts, shares, out, count, dtype, op, most * bytes <= ASH_BOARD_TINY, err);
+}
+
 int ash_local_all_reduce(struct ash_local *local, const void *in, void *out, size_t count, enum ash_coll_dtype dtype,
                          enum ash_coll_op op, struct ash_err *err)
 {
-    size_t bytes = count * ash_coll_dtype_bytes(dtype);
-    const void *parts[ASH_LOCAL_RANKS_MAX];
-    struct ash_pipe pipe = {.local = local,
-                            .in = in,
-                            .out = out,
-                            .size_bytes = bytes,
-                            .piece_bytes = ASH_BOARD_PIECE,
-                            .dtype = dtype,
-                            .op = op,
-                            .stage = ash_pipe_stage_same,
-                            .join = local->size == 2 ? join_whole : join_share,
-                            .collect = local->size == 2 ? NULL : collect_shares};
-    int rc = ash_board_begin(
-        local, (struct ash_call){.kind = ASH_CALL_ALL_REDUCE, .dtype = dtype, .op = op, .size_bytes = bytes}, err);
-
-    if (rc < 0) return rc;
-    if (bytes > ASH_BOARD_SMALL && local->size > 1) return ash_pipe_run(&pipe, err);
-    if (local->size == 1) {
-        memmove(out, in, bytes);
-        return 0;
-    }
-    if ((rc = exchange(local, in, bytes, parts, err)) < 0) return rc;
-    ash_coll_reduce(dtype, op, parts, local->size, count, out);
-    return 0;
+    return ash_local_all_reduce_parts(local, &in, &local->even, out, count, dtype, op, err);
 }

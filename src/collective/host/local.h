@@ -27,6 +27,14 @@ enum ash_call_kind {
 
 struct ash_local;
 
+/* Who brings which parts of a sum: rank r those from first[r] to first[r + 1] - 1 of the tree's. */
+struct ash_shares {
+    uint32_t first[ASH_LOCAL_RANKS_MAX + 1];
+    struct ash_tree tree;
+};
+/* The most parts that any of size ranks brings, at least 1. */
+size_t ash_shares_most(const struct ash_shares *shares, size_t size);
+
 /* Create this process's board. timeout_ns: how long a peer may be late for a call. */
 int ash_local_open(uint64_t timeout_ns, struct ash_local **local_out, struct ash_err *err);
 /* What the others need to map it. */
@@ -54,6 +62,14 @@ int ash_local_all_reduce(struct ash_local *local, const void *in, void *out, siz
 /* out[count] = part `rank` of the join of in[size * count] */
 int ash_local_reduce_scatter(struct ash_local *local, const void *in, void *out, size_t count,
                              enum ash_coll_dtype dtype, enum ash_coll_op op, struct ash_err *err);
+/* The same where a rank brings several parts, or none: parts[i] is its i-th. Every rank passes equal shares. out may be
+ * parts[0]. */
+int ash_local_all_reduce_parts(struct ash_local *local, const void *const *parts, const struct ash_shares *shares,
+                               void *out, size_t count, enum ash_coll_dtype dtype, enum ash_coll_op op,
+                               struct ash_err *err);
+int ash_local_reduce_scatter_parts(struct ash_local *local, const void *const *parts, const struct ash_shares *shares,
+                                   void *out, size_t count, enum ash_coll_dtype dtype, enum ash_coll_op op,
+                                   struct ash_err *err);
 /* out[size * size_bytes]: every rank's in[size_bytes], by rank. in may be this rank's part of out. */
 int ash_local_all_gather(struct ash_local *local, const void *in, void *out, size_t size_bytes, struct ash_err *err);
 int ash_local_broadcast(struct ash_local *local, void *data, size_t size_bytes, size_t root, struct ash_err *err);

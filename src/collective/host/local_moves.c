@@ -7,52 +7,70 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* The largest piece of a stage that each rank can have for each of `parts` parts. */
+static size_t part_bytes(const struct ash_local *local, size_t parts)
+{
+    return ASH_BOARD_PIECE / local->size / parts / 64 * 64;
+}
+
 /* ---- reduce-scatter ---------------------------------------------------------------------------------------------- */
 
+/* A stage holds, for each of this rank's parts, a piece for each rank. */
 static void stage_parts(const struct ash_pipe *pipe, size_t first, size_t bytes, uint8_t *stage)
 {
-    for (size_t r = 0; r < pipe->local->size; r++)
-        if (r != pipe->local->rank)
-            memcpy(stage + r * pipe->piece_bytes, pipe->in + r * pipe->size_bytes + first, bytes);
+    const struct ash_local *local = pipe->local;
+    size_t count = pipe->shares->first[local->rank + 1] - pipe->shares->first[local->rank];
+
+    for (size_t i = 0; i < count; i++)
+        for (size_t r = 0; r < local->size; r++)
+            if (r != local->rank)
+                memcpy(stage + (i * local->size + r) * pipe->piece_bytes,
+                       (const char *)pipe->parts[i] + r * pipe->size_bytes + first, bytes);
 }
 
 static void join_part(const struct ash_pipe *pipe, size_t first, size_t bytes, size_t slot)
 {
     const struct ash_local *local = pipe->local;
-    const void *parts[ASH_LOCAL_RANKS_MAX];
+    const void *parts[ASH_TREE_PARTS_MAX];
 
     for (size_t r = 0; r < local->size; r++)
-        parts[r] = r == local->rank ? (const void *)(pipe->in + r * pipe->size_bytes + first)
-                                    : local->boards[r]->stage[slot] + local->rank * pipe->piece_bytes;
-    ash_coll_reduce(pipe->dtype, pipe->op, parts, local->size, bytes / ash_coll_dtype_bytes(pipe->dtype),
+        for (size_t p = pipe->shares->first[r], i = 0; p < pipe->shares->first[r + 1]; p++, i++)
+            parts[p] = r == local->rank
+                           ? (const void *)((const char *)pipe->parts[i] + local->rank * pipe->size_bytes + first)
+                           : local->boards[r]->stage[slot] + (i * local->size + local->rank) * pipe->piece_bytes;
+    ash_coll_reduce(pipe->dtype, pipe->op, &pipe->shares->tree, parts, bytes / ash_coll_dtype_bytes(pipe->dtype),
                     pipe->out + first);
 }
 
-/* The largest part of a stage that each of the ranks can have. */
-static size_t part_bytes(const struct ash_local *local)
+int ash_local_reduce_scatter_parts(struct ash_local *local, const void *const *parts, const struct ash_shares *shares,
+                                   void *out, size_t count, enum ash_coll_dtype dtype, enum ash_coll_op op,
+                                   struct ash_err *err)
 {
-    return ASH_BOARD_PIECE / local->size / 64 * 64;
-}
-
-int ash_local_reduce_scatter(struct ash_local *local, const void *in, void *out, size_t count,
-                             enum ash_coll_dtype dtype, enum ash_coll_op op, struct ash_err *err)
-{
-    size_t bytes = count * ash_coll_dtype_bytes(dtype);
+    size_t bytes = count * ash_coll_dtype_bytes(dtype), most = ash_shares_most(shares, local->size);
     struct ash_pipe pipe = {.local = local,
-                            .in = in,
+                            .parts = parts,
+                            .shares = shares,
                             .out = out,
                             .size_bytes = bytes,
-                            .piece_bytes = part_bytes(local),
+                            .piece_bytes = part_bytes(local, most),
                             .dtype = dtype,
                             .op = op,
                             .stage = stage_parts,
                             .join = join_part};
     struct ash_call call = {.kind = ASH_CALL_REDUCE_SCATTER, .dtype = dtype, .op = op, .size_bytes = bytes};
-    int rc = ash_board_begin(local, call, err);
+    int rc;
 
-    if (rc < 0 || local->size > 1) return rc < 0 ? rc : ash_pipe_run(&pipe, err);
-    memmove(out, in, bytes);
-    return 0;
+    if (pipe.piece_bytes == 0)
+        return ash_err_set(err, -E2BIG, "a reduce-scatter of %zu parts from each of %zu ranks is too finely cut", most,
+                           local->size);
+    rc = ash_board_begin(local, call, err);
+    return rc < 0 ? rc : ash_pipe_run(&pipe, err);
+}
+
+int ash_local_reduce_scatter(struct ash_local *local, const void *in, void *out, size_t count,
+                             enum ash_coll_dtype dtype, enum ash_coll_op op, struct ash_err *err)
+{
+    return ash_local_reduce_scatter_parts(local, &in, &local->even, out, count, dtype, op, err);
 }
 
 /* ---- all-gather -------------------------------------------------------------------------------------------------- */
@@ -174,7 +192,7 @@ int ash_local_all_to_all(struct ash_local *local, const void *in, const size_t *
                             .out = out,
                             .send_bytes = send_bytes,
                             .recv_bytes = recv_bytes,
-                            .piece_bytes = part_bytes(local),
+                            .piece_bytes = part_bytes(local, 1),
                             .stage = stage_pairs,
                             .join = join_pairs};
     int rc;

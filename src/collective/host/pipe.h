@@ -9,6 +9,8 @@
 struct ash_pipe {
     struct ash_local *local;
     const char *in;
+    const void *const *parts; /* sums: this rank's parts, instead of in */
+    const struct ash_shares *shares;
     char *out;
     size_t size_bytes;  /* of the operand that is cut into pieces */
     size_t piece_bytes; /* the last piece may be smaller */

@@ -240,6 +240,81 @@ static void test_moves(void **state)
         assert_int_equal(run_ranks(&(struct rank_job){.size = size, .timeout_ns = PATIENCE_NS, .run = moves}, NULL), 0);
 }
 
+/* ---- parts of a larger tree -------------------------------------------------------------------------------------- */
+
+#define LEAVES_MAX 24
+
+/* Leaves of rank r when `leaves` are dealt out as evenly as can be. */
+static struct ash_span dealt(size_t leaves, size_t size, size_t r)
+{
+    size_t first = leaves * r / size;
+
+    return (struct ash_span){first, leaves * (r + 1) / size - first};
+}
+
+/* Who sums up which subtrees by itself. */
+static struct ash_shares shares_of(size_t leaves, size_t size)
+{
+    struct ash_span spans[ASH_TREE_PARTS_MAX];
+    struct ash_shares shares = {.first = {0}};
+
+    for (size_t r = 0; r < size; r++)
+        shares.first[r + 1] =
+            shares.first[r] + (uint32_t)ash_tree_cover(leaves, dealt(leaves, size, r), spans + shares.first[r]);
+    assert_int_equal(ash_tree_of_spans(&shares.tree, spans, shares.first[size], leaves), 0);
+    return shares;
+}
+
+/* Every rank sums its own leaves as far as the tree allows; together that must be the tree over all leaves. */
+static int check_parts(struct ash_local *local, size_t leaves, size_t count, bool scatter)
+{
+    struct ash_shares shares = shares_of(leaves, local->size);
+    size_t whole = scatter ? count * local->size : count, at = scatter ? local->rank * count : 0;
+    struct operands operands = make_operands(ASH_COLL_F32, leaves, whole);
+    struct ash_span spans[ASH_TREE_COVER_MAX];
+    size_t part_count = ash_tree_cover(leaves, dealt(leaves, local->size, local->rank), spans);
+    float *sums[ASH_TREE_COVER_MAX], *out = malloc(count * sizeof(*out) + 1);
+    int rc, bad = 0;
+
+    for (size_t p = 0; p < part_count; p++) {
+        sums[p] = malloc(whole * sizeof(float) + 1);
+        for (size_t i = 0; i < whole; i++)
+            sums[p][i] = (float)tree(ASH_COLL_F32, ASH_COLL_SUM, operands.parts, spans[p].first, spans[p].count, i);
+    }
+    rc = scatter ? ash_local_reduce_scatter_parts(local, (const void *const *)sums, &shares, out, count, ASH_COLL_F32,
+                                                  ASH_COLL_SUM, NULL)
+                 : ash_local_all_reduce_parts(local, (const void *const *)sums, &shares, out, count, ASH_COLL_F32,
+                                              ASH_COLL_SUM, NULL);
+    for (size_t i = 0; rc == 0 && i < count; i += 1 + i / 16)
+        if (!same(ASH_COLL_F32, out, i, tree(ASH_COLL_F32, ASH_COLL_SUM, operands.parts, 0, leaves, at + i))) bad = 1;
+    for (size_t p = 0; p < part_count; p++)
+        free(sums[p]);
+    free(out);
+    free_operands(&operands, leaves);
+    return rc != 0 ? rc : bad;
+}
+
+static int parts(struct ash_local *local, struct meeting *meeting, const void *arg)
+{
+    (void)meeting;
+    (void)arg;
+    for (size_t leaves = local->size; leaves <= LEAVES_MAX; leaves += 1 + leaves / 4)
+        for (size_t c = 0; c < 3; c++) {
+            static const size_t sizes[] = {5, 700, 9000};
+
+            if (check_parts(local, leaves, sizes[c], false) != 0) return (int)leaves;
+            if (check_parts(local, leaves, sizes[c], true) != 0) return 100 + (int)leaves;
+        }
+    return 0;
+}
+
+static void test_parts(void **state)
+{
+    (void)state;
+    for (size_t size = 1; size <= 7; size++)
+        assert_int_equal(run_ranks(&(struct rank_job){.size = size, .timeout_ns = PATIENCE_NS, .run = parts}, NULL), 0);
+}
+
 /* ---- when it goes wrong ------------------------------------------------------------------------------------------ */
 
 enum wrong { OTHER_KIND, OTHER_SIZE, OTHER_DTYPE, OTHER_ROOT, TINY_AND_LARGE, NOTHING };
@@ -329,8 +404,8 @@ static void test_break(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_all_reduce), cmocka_unit_test(test_moves), cmocka_unit_test(test_disagree),
-        cmocka_unit_test(test_silent),     cmocka_unit_test(test_break),
+        cmocka_unit_test(test_all_reduce), cmocka_unit_test(test_moves),  cmocka_unit_test(test_parts),
+        cmocka_unit_test(test_disagree),   cmocka_unit_test(test_silent), cmocka_unit_test(test_break),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
