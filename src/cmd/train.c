@@ -12,6 +12,7 @@
 #include "base/file.h"
 #include "base/interrupt.h"
 #include "base/log.h"
+#include "collective/group.h"
 #include "observe/exporter.h"
 #include "train/job.h"
 #include "train/run.h"
@@ -96,19 +97,30 @@ static int read_settings(struct ash_opts *opts, const struct flags *flags, int a
     return ASH_CMD_GO;
 }
 
-static int train(const struct ash_job *job, const struct flags *flags, struct ash_err *err)
+/* Meet the other ranks, where this process was launched as one of several. */
+static int join_ranks(const struct ash_group_opts *opts, struct ash_group **group_out, struct ash_err *err)
+{
+    struct ash_place place;
+    int rc = ash_place_detect(&place, err);
+
+    if (rc < 0 || place.size == 1) return rc;
+    return ash_group_open(&place, opts, group_out, err);
+}
+
+static int train(const struct ash_job *job, const struct flags *flags, struct ash_group *group, struct ash_err *err)
 {
     struct ash_run_opts opts = {.dir = flags->out,
                                 .resume = flags->resume,
                                 .allow_change = flags->allow_change,
                                 .screen = stdout,
                                 .terminal = isatty(STDOUT_FILENO),
-                                .stop = ash_interrupt_requested};
+                                .stop = ash_interrupt_requested,
+                                .group = group};
     struct ash_run_result result = {0};
     struct ash_exporter *exporter = NULL;
     int rc;
 
-    if (flags->metrics_port > 0) {
+    if (flags->metrics_port > 0 && (group == NULL || ash_group_rank(group) == 0)) {
         rc = ash_exporter_open(NULL, (int)flags->metrics_port, &exporter, err);
         if (rc < 0) return rc;
     }
@@ -125,12 +137,14 @@ static int run(int argc, char **argv)
 {
     struct flags flags;
     struct ash_job job;
-    struct ash_opt_binding bindings[1 + ASH_JOB_SECTIONS] = {{&flag_table, &flags}};
+    struct ash_group_opts group_opts;
+    struct ash_group *group = NULL;
+    struct ash_opt_binding bindings[2 + ASH_JOB_SECTIONS] = {{&flag_table, &flags}, {&ash_group_table, &group_opts}};
     struct ash_opts *opts = NULL;
     struct ash_err err = {0};
     int rc, exit_code;
 
-    ash_job_bind(&job, bindings + 1);
+    ash_job_bind(&job, bindings + 2);
     rc = ash_opts_open(bindings, ASH_COUNT(bindings), &opts, &err);
     if (rc < 0) return ash_cmd_fail(&err);
     exit_code = read_settings(opts, &flags, argc, argv);
@@ -140,8 +154,10 @@ static int run(int argc, char **argv)
         if (ash_job_resolve(&job, &err) < 0) {
             exit_code = ash_cmd_misuse("train", "%s", err.text);
         } else {
-            rc = train(&job, &flags, &err);
+            rc = join_ranks(&group_opts, &group, &err);
+            if (rc == 0) rc = train(&job, &flags, group, &err);
             exit_code = rc < 0 ? ash_cmd_fail(&err) : rc;
+            ash_group_close(group);
         }
     }
     ash_opts_close(opts);

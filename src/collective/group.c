@@ -64,14 +64,24 @@ static int make_group(struct ash_group_root *root, size_t rank, size_t size, con
     return 0;
 }
 
-/* Are there more processes on this node than cores? */
-static bool crowded(const struct ash_group_root *root)
+static size_t ranks_here(const struct ash_group_root *root)
 {
     size_t here = 0;
 
     for (size_t r = 0; r < root->size; r++)
         here += strcmp(root->cards[r].watch.host, root->cards[root->rank].watch.host) == 0;
-    return here > (size_t)ash_cores_usable();
+    return here;
+}
+
+size_t ash_group_here(const struct ash_group *group)
+{
+    return ranks_here(group->root);
+}
+
+/* Are there more processes on this host than cores? */
+static bool crowded(const struct ash_group_root *root)
+{
+    return ranks_here(root) > (size_t)ash_cores_usable();
 }
 
 /* Join the boards of the members on this node; keys[r] is that of rank r. */
@@ -304,6 +314,20 @@ int ash_group_reduce_scatter(struct ash_group *group, const void *in, void *out,
                              enum ash_coll_dtype dtype, enum ash_coll_op op, struct ash_err *err)
 {
     return ash_local_reduce_scatter(group->local, in, out, count, dtype, op, err);
+}
+
+int ash_group_all_reduce_parts(struct ash_group *group, const void *const *parts, const struct ash_shares *shares,
+                               void *out, size_t count, enum ash_coll_dtype dtype, enum ash_coll_op op,
+                               struct ash_err *err)
+{
+    return ash_local_all_reduce_parts(group->local, parts, shares, out, count, dtype, op, err);
+}
+
+int ash_group_reduce_scatter_parts(struct ash_group *group, const void *const *parts, const struct ash_shares *shares,
+                                   void *out, size_t count, enum ash_coll_dtype dtype, enum ash_coll_op op,
+                                   struct ash_err *err)
+{
+    return ash_local_reduce_scatter_parts(group->local, parts, shares, out, count, dtype, op, err);
 }
 
 int ash_group_all_gather(struct ash_group *group, const void *in, void *out, size_t size_bytes, struct ash_err *err)

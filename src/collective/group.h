@@ -52,6 +52,8 @@ void ash_group_abort(struct ash_group *group, const char *why);
 size_t ash_group_rank(const struct ash_group *group);
 size_t ash_group_size(const struct ash_group *group);
 size_t ash_group_nodes(const struct ash_group *group);
+/* Ranks of the root group on this host: who shares its cores. */
+size_t ash_group_here(const struct ash_group *group);
 struct ash_group_member ash_group_member(const struct ash_group *group, size_t rank);
 
 /* Counts are in elements, sizes in bytes. out may be in where their sizes are equal. */
@@ -60,6 +62,13 @@ int ash_group_all_reduce(struct ash_group *group, const void *in, void *out, siz
                          enum ash_coll_op op, struct ash_err *err);
 int ash_group_reduce_scatter(struct ash_group *group, const void *in, void *out, size_t count,
                              enum ash_coll_dtype dtype, enum ash_coll_op op, struct ash_err *err);
+/* The same where a rank brings several parts of a larger tree: parts[i] is its i-th (see collective/host/local.h). */
+int ash_group_all_reduce_parts(struct ash_group *group, const void *const *parts, const struct ash_shares *shares,
+                               void *out, size_t count, enum ash_coll_dtype dtype, enum ash_coll_op op,
+                               struct ash_err *err);
+int ash_group_reduce_scatter_parts(struct ash_group *group, const void *const *parts, const struct ash_shares *shares,
+                                   void *out, size_t count, enum ash_coll_dtype dtype, enum ash_coll_op op,
+                                   struct ash_err *err);
 int ash_group_all_gather(struct ash_group *group, const void *in, void *out, size_t size_bytes, struct ash_err *err);
 int ash_group_broadcast(struct ash_group *group, void *data, size_t size_bytes, size_t root, struct ash_err *err);
 int ash_group_all_to_all(struct ash_group *group, const void *in, const size_t *send_bytes, void *out,

@@ -19,6 +19,7 @@ const char *ash_coll_op_name(enum ash_coll_op op);
 /* ---- trees ------------------------------------------------------------------------------------------------------- */
 
 #define ASH_TREE_PARTS_MAX 1024
+#define ASH_SHARES_RANKS_MAX 256
 #define ASH_TREE_COVER_MAX 64 /* subtrees that a range of leaves can need */
 
 /* Neighbouring leaves of a larger tree: leaf `first` and count - 1 more. */
@@ -41,6 +42,14 @@ int ash_tree_of_spans(struct ash_tree *tree, const struct ash_span *spans, size_
 size_t ash_tree_cover(size_t total, struct ash_span range, struct ash_span *spans_out);
 /* Are these two neighbours (left.first + left.count == right.first) the two halves of a subtree? */
 bool ash_tree_halves(size_t total, struct ash_span left, struct ash_span right);
+
+/* Who brings which parts of a sum: rank r those from first[r] to first[r + 1] - 1 of the tree's. */
+struct ash_shares {
+    uint32_t first[ASH_SHARES_RANKS_MAX + 1];
+    struct ash_tree tree;
+};
+/* The most parts that any of size ranks brings, at least 1. */
+size_t ash_shares_most(const struct ash_shares *shares, size_t size);
 
 /* out[i] = the join of parts[0 ... tree->part_count - 1][i]. out may be one of the parts. A NaN in a maximum may be
  * lost. */

@@ -87,3 +87,12 @@ size_t ash_tree_cover(size_t total, struct ash_span range, struct ash_span *span
     cover((struct ash_span){0, total}, range, spans_out, &count);
     return count;
 }
+
+size_t ash_shares_most(const struct ash_shares *shares, size_t size)
+{
+    size_t most = 1;
+
+    for (size_t r = 0; r < size; r++)
+        if (shares->first[r + 1] - shares->first[r] > most) most = shares->first[r + 1] - shares->first[r];
+    return most;
+}

@@ -1,5 +1,4 @@
-/* grains: the tree as a binary counter. Two neighbours with equally many leaves are added as soon as both exist; what
- * is left at the end is added from the right. That is the tree that splits at the largest power of two below n. */
+/* grains: a stack of partial sums. Two neighbours that are the halves of a subtree are added as soon as both exist. */
 #include "train/grains.h"
 
 #include <errno.h>
@@ -7,36 +6,81 @@
 
 #include "base/assert.h"
 
-size_t ash_grains_buffers(size_t grain_count)
+/* The grains of rank r of size. */
+static struct ash_span dealt(size_t grain_count, size_t size, size_t r)
 {
-    size_t count = 1;
+    size_t first = grain_count * r / size;
 
-    while (grain_count >> count != 0)
-        count++;
-    return count;
+    return (struct ash_span){first, grain_count * (r + 1) / size - first};
 }
 
-int ash_grains_init(struct ash_grains *grains, struct ash_exec *exec, size_t leaf_size, size_t sum_size,
-                    size_t grain_count, struct ash_err *err)
+size_t ash_grains_buffers(size_t total, size_t rank, size_t size)
 {
-    size_t buffer_count = ash_grains_buffers(grain_count);
+    struct ash_span own = dealt(total, size, rank);
+    struct ash_span spans[ASH_GRAINS_DEPTH_MAX + 1];
+    size_t depth = 0, most = 0;
+
+    for (size_t i = 0; i < own.count; i++) {
+        spans[depth++] = (struct ash_span){own.first + i, 1};
+        if (depth > most) most = depth;
+        if (depth > ASH_GRAINS_DEPTH_MAX) return depth;
+        for (; depth >= 2 && ash_tree_halves(total, spans[depth - 2], spans[depth - 1]); depth--)
+            spans[depth - 2].count += spans[depth - 1].count;
+    }
+    return most;
+}
+
+static int plan_shares(struct ash_grains *grains, struct ash_err *err)
+{
+    size_t size = grains->group != NULL ? ash_group_size(grains->group) : 1,
+           rank = grains->group != NULL ? ash_group_rank(grains->group) : 0;
+    struct ash_span spans[ASH_TREE_PARTS_MAX];
+
+    if (size > grains->total || size > ASH_SHARES_RANKS_MAX || grains->total > ASH_GRAINS_MAX)
+        return ash_err_set(err, -EINVAL,
+                           "%zu grains cannot be shared by %zu ranks: set train.grains to at least the number of ranks",
+                           grains->total, size);
+    grains->own = dealt(grains->total, size, rank);
+    for (size_t r = 0; r < size; r++) {
+        struct ash_span cover[ASH_TREE_COVER_MAX];
+        size_t count = ash_tree_cover(grains->total, dealt(grains->total, size, r), cover);
+
+        if (grains->shares.first[r] + count > ASH_TREE_PARTS_MAX)
+            return ash_err_set(err, -EINVAL, "%zu grains over %zu ranks make too many partial sums", grains->total,
+                               size);
+        memcpy(spans + grains->shares.first[r], cover, count * sizeof(*cover));
+        grains->shares.first[r + 1] = grains->shares.first[r] + (uint32_t)count;
+    }
+    return ash_tree_of_spans(&grains->shares.tree, spans, grains->shares.first[size], grains->total);
+}
+
+int ash_grains_init(struct ash_grains *grains, struct ash_exec *exec, struct ash_group *group, size_t leaf_size,
+                    size_t sum_size, size_t grain_count, struct ash_err *err)
+{
+    size_t buffer_count;
+    int rc;
 
     memset(grains, 0, sizeof(*grains));
     if (grain_count == 0 || sum_size > leaf_size)
         return ash_err_set(err, -EINVAL, "gradient sums over %zu grains of %zu values make no sense", grain_count,
                            leaf_size);
+    grains->exec = exec;
+    grains->group = group;
+    grains->total = grain_count;
+    grains->leaf_size = leaf_size;
+    grains->sum_size = sum_size;
+    if ((rc = plan_shares(grains, err)) < 0) return rc;
+    buffer_count = ash_grains_buffers(grain_count, group != NULL ? ash_group_rank(group) : 0,
+                                      group != NULL ? ash_group_size(group) : 1);
     if (buffer_count > ASH_GRAINS_DEPTH_MAX) return ash_err_set(err, -EINVAL, "%zu grains are too many", grain_count);
     for (size_t i = 0; i < buffer_count; i++) {
-        int rc = ash_buffer_init(&grains->buffers[i], exec->memory, leaf_size * sizeof(float), "gradients", err);
+        rc = ash_buffer_init(&grains->buffers[i], exec->memory, leaf_size * sizeof(float), "gradients", err);
         if (rc < 0) {
             ash_grains_fini(grains);
             return rc;
         }
         grains->buffer_count = i + 1;
     }
-    grains->exec = exec;
-    grains->leaf_size = leaf_size;
-    grains->sum_size = sum_size;
     return 0;
 }
 
@@ -45,6 +89,16 @@ void ash_grains_fini(struct ash_grains *grains)
     for (size_t i = 0; i < grains->buffer_count; i++)
         ash_buffer_fini(&grains->buffers[i]);
     memset(grains, 0, sizeof(*grains));
+}
+
+size_t ash_grains_bytes(const struct ash_grains *grains)
+{
+    return grains->buffer_count * grains->leaf_size * sizeof(float);
+}
+
+struct ash_span ash_grains_own(const struct ash_grains *grains)
+{
+    return grains->own;
 }
 
 void ash_grains_reset(struct ash_grains *grains)
@@ -68,24 +122,47 @@ static void merge_top(struct ash_grains *grains)
 
     grains->exec->ops->row->add(grains->exec, sum, grains->buffers[right].data, grains->sum_size, sum);
     grains->losses[left] += grains->losses[right];
-    grains->leaves[left] += grains->leaves[right];
+    grains->spans[left].count += grains->spans[right].count;
     grains->depth--;
 }
 
 void ash_grains_end(struct ash_grains *grains, double loss)
 {
-    grains->leaves[grains->depth] = 1;
-    grains->losses[grains->depth] = loss;
+    size_t depth = grains->depth,
+           first = depth > 0 ? grains->spans[depth - 1].first + grains->spans[depth - 1].count : grains->own.first;
+
+    grains->spans[depth] = (struct ash_span){first, 1};
+    grains->losses[depth] = loss;
     grains->depth++;
-    while (grains->depth >= 2 && grains->leaves[grains->depth - 1] == grains->leaves[grains->depth - 2])
+    while (grains->depth >= 2 &&
+           ash_tree_halves(grains->total, grains->spans[grains->depth - 2], grains->spans[grains->depth - 1]))
         merge_top(grains);
 }
 
-float *ash_grains_finish(struct ash_grains *grains, double *loss_out)
+/* What is left on the stacks of all ranks becomes the root. */
+static int join_ranks(struct ash_grains *grains, struct ash_err *err)
 {
-    ash_assert(grains->depth > 0);
-    while (grains->depth >= 2)
-        merge_top(grains);
+    const void *sums[ASH_GRAINS_DEPTH_MAX], *losses[ASH_GRAINS_DEPTH_MAX];
+    int rc;
+
+    for (size_t i = 0; i < grains->depth; i++) {
+        sums[i] = grains->buffers[i].data;
+        losses[i] = &grains->losses[i];
+    }
+    rc = ash_group_all_reduce_parts(grains->group, sums, &grains->shares, grains->buffers[0].data, grains->sum_size,
+                                    ASH_COLL_F32, ASH_COLL_SUM, err);
+    if (rc < 0) return rc;
+    return ash_group_all_reduce_parts(grains->group, losses, &grains->shares, &grains->losses[0], 1, ASH_COLL_F64,
+                                      ASH_COLL_SUM, err);
+}
+
+int ash_grains_finish(struct ash_grains *grains, float **sum_out, double *loss_out, struct ash_err *err)
+{
+    int rc = grains->group != NULL ? join_ranks(grains, err) : 0;
+
+    if (rc < 0) return rc;
+    ash_assert(grains->depth == 1 || grains->group != NULL);
+    *sum_out = grains->buffers[0].data;
     *loss_out = grains->losses[0];
-    return grains->buffers[0].data;
+    return 0;
 }

@@ -1,4 +1,5 @@
-/* memory - how much memory a run will take at its peak, said before it is allocated: the formula of docs/performance.md. */
+/* memory - how much memory a run will take at its peak, said before it is allocated: the formula of
+ * docs/performance.md. */
 #ifndef ASH_TRAIN_MEMORY_H
 #define ASH_TRAIN_MEMORY_H
 
@@ -10,13 +11,13 @@
 /* Bytes. */
 struct ash_train_memory {
     size_t state;       /* weights and two moments in float32, and a bf16 copy of the weights in bf16 runs */
-    size_t gradients;   /* partial sums over grains: floor(log2(grains)) + 1 of them */
+    size_t gradients;   /* partial sums over this rank's grains (ash_grains_buffers) */
     size_t activations; /* of one micro-batch, by train.recompute, with the logits of one piece of the head */
     size_t program;     /* threads' scratch, code, libraries, pages of the data: nearly the same for all runs */
 };
 
-/* What a resolved job needs to train model on so many threads. Returns 0 or -ENOMEM. */
-int ash_train_memory(const struct ash_model *model, const struct ash_job *job, int threads,
+/* What rank `rank` of size needs to train model by a resolved job on so many threads. Returns 0 or -ENOMEM. */
+int ash_train_memory(const struct ash_model *model, const struct ash_job *job, int threads, size_t rank, size_t size,
                      struct ash_train_memory *memory_out, struct ash_err *err);
 size_t ash_train_memory_total(const struct ash_train_memory *memory);
 

@@ -40,12 +40,12 @@ static bool every(int64_t interval, uint64_t step)
     return interval > 0 && step % (uint64_t)interval == 0;
 }
 
-static struct due what_is_due(const struct run *run, const struct ash_step *step, int limit)
+static struct due what_is_due(const struct run *run, const struct ash_step *step, int limit, bool stop)
 {
     const struct ash_job_train *train = &run->job->train;
     struct due due = {.last = step->step >= (uint64_t)train->steps};
 
-    due.stop = limit < 0 || (!due.last && run->opts->stop != NULL && run->opts->stop());
+    due.stop = limit < 0 || (!due.last && stop);
     due.valid = run->facts.valid_sequences > 0 && (due.last || every(train->valid_every, step->step));
     due.save = due.last || due.stop || every(train->save_every, step->step);
     due.hash = due.save || every(train->hash_every, step->step);
@@ -148,6 +148,28 @@ static void show(struct run *run, const struct ash_step *step, const struct due 
     ash_live_step(&run->live, &view);
 }
 
+/* Was anyone asked to stop? All ranks must leave the loop at the same step. */
+static int agree_to_stop(const struct run *run, bool *stop_out, struct ash_err *err)
+{
+    int32_t stop = run->opts->stop != NULL && run->opts->stop();
+    int rc = run->opts->group == NULL
+                 ? 0
+                 : ash_group_all_reduce(run->opts->group, &stop, &stop, 1, ASH_COLL_I32, ASH_COLL_MAX, err);
+
+    *stop_out = stop != 0;
+    return rc;
+}
+
+/* What the first rank tells of a step. */
+static void tell(struct run *run, const struct ash_step *step, const struct due *due, double step_s)
+{
+    if (due->hash) run->state_hash = ash_state_hash(ash_trainer_state(run->trainer));
+    write_log(run, step, due, step_s);
+    count_metrics(run, step, step_s);
+    if (step->verdict != ASH_GUARD_OK) ash_run_warn(run, "step %" PRIu64 " skipped: %s", step->step, step->reason);
+    show(run, step, due, step_s);
+}
+
 /* One step and everything that follows from it. Returns 1 when the run is over, 0 to go on. */
 static int step_once(struct run *run, struct due *due_out, struct ash_err *err)
 {
@@ -160,16 +182,15 @@ static int step_once(struct run *run, struct due *due_out, struct ash_err *err)
     if (rc < 0) return rc;
     double step_s = fmax((double)(ash_clock_ns() - start_ns), 1.0) * 1e-9;
     int limit = ash_guard_limit(&guard, &state->guard, step.verdict, err);
-    struct due due = what_is_due(run, &step, limit);
+    bool stop;
+    if ((rc = agree_to_stop(run, &stop, err)) < 0) return rc;
+    struct due due = what_is_due(run, &step, limit, stop);
     if (due.valid && (rc = ash_trainer_validate(run->trainer, &run->valid_loss, err)) < 0) return rc;
-    if (due.hash) run->state_hash = ash_state_hash(state);
-    write_log(run, &step, &due, step_s);
-    count_metrics(run, &step, step_s);
-    if (step.verdict != ASH_GUARD_OK) ash_run_warn(run, "step %" PRIu64 " skipped: %s", step.step, step.reason);
-    show(run, &step, &due, step_s);
+    if (run->leads) tell(run, &step, &due, step_s);
     if (limit < 0) return limit;
     *due_out = due;
     if (due.last || due.stop) return 1;
+    if (!run->leads) return 0;
     if (due.save) save_or_warn(run);
     if ((due.save || due.valid) && ash_clock_ns() - run->report_ns >= REPORT_NS) ash_run_report(run, "running");
     return 0;
@@ -183,7 +204,7 @@ static int save_last(struct run *run, struct ash_err *err)
     struct ash_state *state = ash_trainer_state(run->trainer);
     int rc;
 
-    if (run->saved_step == state->step) return 0;
+    if (run->saved_step == state->step || !run->leads) return 0;
     run->state_hash = ash_state_hash(state);
     ash_live_clear(&run->live);
     if ((rc = save(run, err)) < 0)
@@ -192,9 +213,12 @@ static int save_last(struct run *run, struct ash_err *err)
 }
 
 /* After an error inside the loop: keep what there is. */
-static void give_up(struct run *run)
+static void give_up(struct run *run, const struct ash_err *cause)
 {
     struct ash_err save_err = {0};
+
+    if (run->opts->group != NULL) ash_group_abort(run->opts->group, cause->text);
+    if (!run->leads) return;
 
     if (ash_trainer_state(run->trainer)->step > run->start_step && save_last(run, &save_err) < 0)
         ash_run_warn(run, "%s", save_err.text);
@@ -212,7 +236,7 @@ static int loop(struct run *run, bool *stopped_out, struct ash_err *err)
         if (rc != 0) break;
     }
     if (rc < 0) {
-        give_up(run);
+        give_up(run, err);
         return rc;
     }
     *stopped_out = due.stop;
@@ -223,6 +247,7 @@ static int finish(struct run *run, bool stopped, struct ash_err *err)
 {
     int rc;
 
+    if (!run->leads) return 0;
     if (!stopped) {
         rc = ash_checkpoint_export(ash_trainer_state(run->trainer), run->facts.tokenizer_dir, run->opts->dir, err);
         if (rc < 0) return ash_err_prefix(err, rc, "the finished model could not be written");
@@ -245,12 +270,16 @@ int ash_run(const struct ash_job *job, const struct ash_run_opts *opts, struct a
 {
     struct run run = {.job = job, .opts = opts, .lock_fd = -1, .valid_loss = NAN, .saved_step = UINT64_MAX};
     bool stopped = false;
-    int rc = ash_run_start(&run, err);
+    int rc;
+
+    run.leads = opts->group == NULL || ash_group_rank(opts->group) == 0;
+    rc = ash_run_start(&run, err);
+    if (rc < 0 && opts->group != NULL) ash_group_abort(opts->group, err != NULL ? err->text : "a rank could not start");
 
     run.start_ns = ash_clock_ns();
     if (rc == 0) {
-        ash_live_init(&run.live, opts->screen, opts->terminal, 0, (uint64_t)job->train.steps);
-        ash_run_print_start(&run);
+        ash_live_init(&run.live, run.leads ? opts->screen : NULL, opts->terminal, 0, (uint64_t)job->train.steps);
+        if (run.leads) ash_run_print_start(&run);
         rc = loop(&run, &stopped, err);
     }
     if (rc == 0) rc = finish(&run, stopped, err);

@@ -8,15 +8,17 @@
 #include <stdint.h>
 #include <stdio.h>
 #include "ashlar/err.h"
+#include "collective/group.h"
 #include "train/job.h"
 
 struct ash_run_opts {
-    const char *dir;    /* made when missing; one run at a time may write to it */
-    bool resume;        /* go on from the newest checkpoint (from the beginning where there is none) */
-    bool allow_change;  /* resume although the job changed in something that changes bits */
-    FILE *screen;       /* for people; NULL: silent */
-    bool terminal;      /* screen is a terminal: one live line */
-    bool (*stop)(void); /* asked after each step: end early, saved; NULL: never */
+    const char *dir;         /* made when missing; one run at a time may write to it */
+    bool resume;             /* go on from the newest checkpoint (from the beginning where there is none) */
+    bool allow_change;       /* resume although the job changed in something that changes bits */
+    FILE *screen;            /* for people; NULL: silent */
+    bool terminal;           /* screen is a terminal: one live line */
+    bool (*stop)(void);      /* asked after each step: end early, saved; NULL: never */
+    struct ash_group *group; /* the ranks that run the job together; the first one writes the folder; NULL: alone */
 };
 
 struct ash_run_result {

@@ -12,6 +12,7 @@ struct run {
     const struct ash_job *job;
     const struct ash_run_opts *opts;
     char checkpoints[PATH_MAX], model[PATH_MAX], report[PATH_MAX], log_path[PATH_MAX];
+    bool leads; /* the first rank: the only one that writes files and speaks */
     int lock_fd;
     char *job_yaml;
     struct ash_trainer *trainer;

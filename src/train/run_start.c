@@ -23,7 +23,7 @@ static int make_paths(struct run *run, struct ash_err *err)
         ash_path_join(run->report, sizeof(run->report), dir, "report.html") < 0 ||
         ash_path_join(run->log_path, sizeof(run->log_path), dir, "log.jsonl") < 0)
         return ash_err_set(err, -ENAMETOOLONG, "--out: the path is too long");
-    return ash_dir_make(dir, err);
+    return run->leads ? ash_dir_make(dir, err) : 0;
 }
 
 static int lock_folder(struct run *run, struct ash_err *err)
@@ -38,6 +38,14 @@ static int lock_folder(struct run *run, struct ash_err *err)
     if (errno == EWOULDBLOCK)
         return ash_err_set(err, -EBUSY, "%s: another process is training into this folder", run->opts->dir);
     return ash_err_set(err, -errno, "%s: %s", path, strerror(errno));
+}
+
+/* Lock the folder and remove what an earlier process, which may have been killed, left half-written. */
+static int claim_folder(struct run *run, struct ash_err *err)
+{
+    int rc = lock_folder(run, err);
+
+    return rc < 0 ? rc : ash_file_sweep(run->opts->dir, err);
 }
 
 /* Is this still the run that the checkpoint is from? */
@@ -65,8 +73,8 @@ static int check_same_data(const struct run *run, const struct ash_checkpoint *c
         run->job->data.train);
 }
 
-/* Machines that multiply bf16 in another arithmetic continue a float32 run to the bit, but not a bf16 one; nor do programs
- * that sum over tokens in another order. An arithmetic is "backend", or "backend/order". */
+/* Machines that multiply bf16 in another arithmetic continue a float32 run to the bit, but not a bf16 one; nor do
+ * programs that sum over tokens in another order. An arithmetic is "backend", or "backend/order". */
 static int check_same_arithmetic(const struct run *run, const struct ash_checkpoint *checkpoint, struct ash_err *err)
 {
     const char *was = checkpoint->arithmetic, *is = run->facts.arithmetic;
@@ -74,10 +82,11 @@ static int check_same_arithmetic(const struct run *run, const struct ash_checkpo
 
     if (run->opts->allow_change || strcmp(was, is) == 0) return 0;
     if (was_name == is_name && strncmp(was, is, (size_t)was_name) == 0)
-        return ash_err_set(err, -EINVAL,
-                           "cannot resume as the same run (--allow-change goes on all the same): another version of ashlar "
-                           "wrote the checkpoint, whose bf16 gradients add up tokens in another order ('%s', here '%s')",
-                           was, is);
+        return ash_err_set(
+            err, -EINVAL,
+            "cannot resume as the same run (--allow-change goes on all the same): another version of ashlar "
+            "wrote the checkpoint, whose bf16 gradients add up tokens in another order ('%s', here '%s')",
+            was, is);
     return ash_err_set(err, -EINVAL,
                        "cannot resume as the same run (--allow-change goes on all the same): its bf16 products follow "
                        "'%s', and %s here follows '%s'; runtime.backend=%.*s gives the same bits anywhere",
@@ -86,7 +95,7 @@ static int check_same_arithmetic(const struct run *run, const struct ash_checkpo
 
 static int open_trainer(struct run *run, const char *weights_dir, struct ash_err *err)
 {
-    int rc = ash_trainer_open(run->job, weights_dir, &run->trainer, err);
+    int rc = ash_trainer_open(run->job, weights_dir, run->opts->group, &run->trainer, err);
 
     if (rc == 0) run->facts = ash_trainer_facts(run->trainer);
     return rc;
@@ -148,11 +157,12 @@ int ash_run_start(struct run *run, struct ash_err *err)
     int rc;
 
     if ((rc = make_paths(run, err)) < 0) return rc;
-    if ((rc = lock_folder(run, err)) < 0) return rc;
-    if ((rc = ash_file_sweep(run->opts->dir, err)) < 0) return rc; /* an earlier process may have been killed */
+    if (run->leads && (rc = claim_folder(run, err)) < 0) return rc;
+    if (run->opts->group != NULL && (rc = ash_group_barrier(run->opts->group, err)) < 0) return rc;
     if ((rc = ash_job_print(run->job, &run->job_yaml, err)) < 0) return rc;
     if ((rc = start_or_resume(run, err)) < 0) return rc;
     run->start_step = ash_trainer_state(run->trainer)->step;
+    if (!run->leads) return 0;
     if ((rc = open_log(run, err)) < 0) return rc;
     if (ash_path_join(path, sizeof(path), run->opts->dir, "job.yaml") < 0)
         return ash_err_set(err, -ENAMETOOLONG, "--out: the path is too long");

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/cores.h"
 #include "base/file.h"
 #include "model/tokenizer.h"
 #include "train/data/dataset.h"
@@ -14,8 +15,8 @@
 #include "train/grains.h"
 #include "train/optimizer.h"
 
-/* Version of the order in which bf16 weight gradients sum over tokens, where it is not that of "ref". 2: in groups of four
- * that start anew with each sequence; before that, one chain of fused multiply-adds. */
+/* Version of the order in which bf16 weight gradients sum over tokens, where it is not that of "ref". 2: in groups of
+ * four that start anew with each sequence; before that, one chain of fused multiply-adds. */
 #define TOKEN_ORDER "/2"
 #define ARITHMETIC_BYTES 64
 
@@ -24,6 +25,7 @@ struct ash_trainer {
     struct ash_schedule schedule;
     struct ash_guard_opts guard;
     struct ash_exec exec;
+    struct ash_group *group; /* who shares each step; NULL: nobody */
     struct ash_dataset *train, *valid;
     size_t valid_sequences;
     char tokenizer_dir[PATH_MAX]; /* empty: none */
@@ -36,6 +38,22 @@ struct ash_trainer {
     char arithmetic[ARITHMETIC_BYTES];
     struct ash_train_memory memory;
 };
+
+/* Of a validation sequence. */
+struct sequence_loss {
+    double sum;
+    uint64_t targets;
+};
+
+static size_t group_rank(const struct ash_trainer *trainer)
+{
+    return trainer->group != NULL ? ash_group_rank(trainer->group) : 0;
+}
+
+static size_t group_size(const struct ash_trainer *trainer)
+{
+    return trainer->group != NULL ? ash_group_size(trainer->group) : 1;
+}
 
 /* ---- opening ----------------------------------------------------------------------------------------------------- */
 
@@ -194,11 +212,12 @@ static int open_step(struct ash_trainer *trainer, struct ash_err *err)
     int rc = ash_feed_init(&trainer->feed, seq_tokens, micro_batch, err);
 
     if (rc < 0) return rc;
-    rc = ash_train_memory(model, job, ash_workers_count(trainer->exec.workers), &trainer->memory, err);
+    rc = ash_train_memory(model, job, ash_workers_count(trainer->exec.workers), group_rank(trainer),
+                          group_size(trainer), &trainer->memory, err);
     if (rc < 0) return rc;
     if ((rc = ash_pass_open(model, &trainer->exec, &pass_opts, &trainer->pass, err)) < 0) return rc;
-    rc = ash_grains_init(&trainer->grains, &trainer->exec, ash_model_grad_size(model), ash_model_size(model),
-                         (size_t)job->train.grains, err);
+    rc = ash_grains_init(&trainer->grains, &trainer->exec, trainer->group, ash_model_grad_size(model),
+                         ash_model_size(model), (size_t)job->train.grains, err);
     if (rc < 0) return rc;
     return ash_optimizer_init(&trainer->optimizer, &job->optimizer, &trainer->state, err);
 }
@@ -213,17 +232,27 @@ static void name_arithmetic(struct ash_trainer *trainer)
              plain ? "" : TOKEN_ORDER);
 }
 
-int ash_trainer_open(const struct ash_job *job, const char *weights_dir, struct ash_trainer **trainer_out,
-                     struct ash_err *err)
+/* Threads of this process: as told, or its share of the machine. */
+static int thread_count(const struct ash_trainer *trainer)
+{
+    int64_t threads = trainer->job->runtime.threads;
+    size_t here = trainer->group != NULL ? ash_group_here(trainer->group) : 1, cores = (size_t)ash_cores_usable();
+
+    return threads > 0 || here == 1 ? (int)threads : cores / here > 1 ? (int)(cores / here) : 1;
+}
+
+int ash_trainer_open(const struct ash_job *job, const char *weights_dir, struct ash_group *group,
+                     struct ash_trainer **trainer_out, struct ash_err *err)
 {
     struct ash_trainer *trainer = calloc(1, sizeof(*trainer));
     int rc;
 
     if (trainer == NULL) return ash_err_set(err, -ENOMEM, "out of memory");
     trainer->job = job;
+    trainer->group = group;
     trainer->schedule = ash_job_schedule(job);
     trainer->guard = ash_job_guard(job);
-    if ((rc = ash_exec_init(&trainer->exec, job->runtime.backend, (int)job->runtime.threads, err)) < 0) goto fail;
+    if ((rc = ash_exec_init(&trainer->exec, job->runtime.backend, thread_count(trainer), err)) < 0) goto fail;
     if ((rc = ash_workers_pin(trainer->exec.workers, (enum ash_pin)job->runtime.pin, err)) < 0) goto fail;
     name_arithmetic(trainer);
     if ((rc = open_data(trainer, err)) < 0) goto fail;
@@ -286,14 +315,14 @@ static int run_grains(struct ash_trainer *trainer, uint64_t targets, double *los
                       struct ash_err *err)
 {
     float scale = targets > 0 ? (float)(1.0 / (double)targets) : 0.0f;
+    struct ash_span own = ash_grains_own(&trainer->grains);
 
     ash_grains_reset(&trainer->grains);
-    for (uint64_t grain = 0; grain < (uint64_t)trainer->job->train.grains; grain++) {
-        int rc = run_grain(trainer, grain, scale, err);
+    for (uint64_t i = 0; i < own.count; i++) {
+        int rc = run_grain(trainer, own.first + i, scale, err);
         if (rc < 0) return rc;
     }
-    *grads_out = ash_grains_finish(&trainer->grains, loss_out);
-    return 0;
+    return ash_grains_finish(&trainer->grains, grads_out, loss_out, err);
 }
 
 int ash_trainer_step(struct ash_trainer *trainer, struct ash_step *step_out, struct ash_err *err)
@@ -321,25 +350,50 @@ int ash_trainer_step(struct ash_trainer *trainer, struct ash_step *step_out, str
     return 0;
 }
 
-int ash_trainer_validate(struct ash_trainer *trainer, double *loss_out, struct ash_err *err)
+/* Losses and targets of validation sequences first ... first + count - 1, one after the other. */
+static int validate_some(struct ash_trainer *trainer, size_t first, size_t count, struct sequence_loss *losses,
+                         struct ash_err *err)
 {
     struct ash_feed *feed = &trainer->feed;
     struct ash_feed_slice slice = {.dataset = trainer->valid, .slots_per_step = trainer->valid_sequences};
+
+    for (size_t done = 0; done < count; done += slice.count) {
+        int rc;
+
+        slice.first_slot = first + done;
+        slice.count = count - done < feed->max_sequences ? count - done : feed->max_sequences;
+        if ((rc = ash_feed_read(feed, &slice, err)) < 0) return rc;
+        if ((rc = ash_pass_eval(trainer->pass, &feed->batch, feed->losses, err)) < 0) return rc;
+        for (size_t s = 0; s < slice.count; s++) {
+            losses[done + s] = (struct sequence_loss){.sum = ash_feed_loss(feed, s)};
+            for (size_t r = s * feed->seq_tokens; r < (s + 1) * feed->seq_tokens; r++)
+                losses[done + s].targets += feed->targets[r] >= 0;
+        }
+    }
+    return 0;
+}
+
+/* Each rank takes equally many sequences (the last fewer); all add them up in one order. */
+int ash_trainer_validate(struct ash_trainer *trainer, double *loss_out, struct ash_err *err)
+{
+    size_t size = group_size(trainer), rank = group_rank(trainer);
+    size_t sequences = trainer->valid_sequences, share = (sequences + size - 1) / size;
+    size_t first = share * rank < sequences ? share * rank : sequences, left = sequences - first;
+    struct sequence_loss *losses = calloc(share * size, sizeof(*losses));
     uint64_t targets = 0;
     double sum = 0.0;
     int rc;
 
-    for (size_t done = 0; done < trainer->valid_sequences; done += slice.count) {
-        size_t left = trainer->valid_sequences - done;
-        slice.first_slot = done;
-        slice.count = left < feed->max_sequences ? left : feed->max_sequences;
-        if ((rc = ash_feed_read(feed, &slice, err)) < 0) return rc;
-        if ((rc = ash_pass_eval(trainer->pass, &feed->batch, feed->losses, err)) < 0) return rc;
-        for (size_t r = 0; r < feed->batch.rows; r++)
-            targets += feed->targets[r] >= 0;
-        for (size_t s = 0; s < slice.count; s++)
-            sum += ash_feed_loss(feed, s);
+    if (losses == NULL) return ash_err_set(err, -ENOMEM, "out of memory for the losses of %zu sequences", sequences);
+    rc = validate_some(trainer, first, left < share ? left : share, losses + share * rank, err);
+    if (rc == 0 && trainer->group != NULL)
+        rc = ash_group_all_gather(trainer->group, losses + share * rank, losses, share * sizeof(*losses), err);
+    for (size_t s = 0; s < sequences; s++) {
+        sum += losses[s].sum;
+        targets += losses[s].targets;
     }
+    free(losses);
+    if (rc < 0) return rc;
     *loss_out = targets > 0 ? sum / (double)targets : 0.0;
     return 0;
 }

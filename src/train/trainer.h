@@ -1,12 +1,13 @@
-/* trainer - one training step after another on one process. A step is a pure function of (state, step number, global
- * batch): threads, micro-batches and recomputation never change a bit. Files, screens and signals are the business of
- * run.h. One owner thread. */
+/* trainer - one training step after another. A step is a pure function of (state, step number, global batch): threads,
+ * micro-batches, recomputation and the number of ranks never change a bit. Files, screens and signals are the business
+ * of run.h. One owner thread. */
 #ifndef ASH_TRAIN_TRAINER_H
 #define ASH_TRAIN_TRAINER_H
 
 #include <stddef.h>
 #include <stdint.h>
 #include "ashlar/err.h"
+#include "collective/group.h"
 #include "train/job.h"
 #include "train/memory.h"
 #include "train/state.h"
@@ -32,13 +33,15 @@ struct ash_trainer_facts {
     size_t train_tokens, train_windows, valid_tokens, valid_sequences; /* valid_sequences 0: no validation */
     struct ash_train_memory memory; /* what the run needs at its peak */
     uint64_t data_hash;
-    const char *arithmetic; /* reference whose bits the run has ("ref" for all float32 runs), "/N" where its order changed */
+    const char
+        *arithmetic; /* reference whose bits the run has ("ref" for all float32 runs), "/N" where its order changed */
 };
 
 /* Build everything that a resolved job needs. weights_dir: a Hugging Face folder whose weights to take (a
- * checkpoint's); NULL: those of job->model. Borrows job until close. */
-int ash_trainer_open(const struct ash_job *job, const char *weights_dir, struct ash_trainer **trainer_out,
-                     struct ash_err *err);
+ * checkpoint's); NULL: those of job->model. group: the ranks that share each step, all of which open the same job;
+ * NULL: this process is alone. Borrows job and group until close. */
+int ash_trainer_open(const struct ash_job *job, const char *weights_dir, struct ash_group *group,
+                     struct ash_trainer **trainer_out, struct ash_err *err);
 void ash_trainer_close(struct ash_trainer *trainer);
 
 /* One step. On error (damaged data) the state is as it was before. */

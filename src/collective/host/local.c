@@ -115,15 +115,6 @@ int ash_local_barrier(struct ash_local *local, struct ash_err *err)
 
 /* ---- all-reduce -------------------------------------------------------------------------------------------------- */
 
-size_t ash_shares_most(const struct ash_shares *shares, size_t size)
-{
-    size_t most = 1;
-
-    for (size_t r = 0; r < size; r++)
-        if (shares->first[r + 1] - shares->first[r] > most) most = shares->first[r + 1] - shares->first[r];
-    return most;
-}
-
 /* Each of a rank's parts has its place in a stage. */
 static void stage_parts(const struct ash_pipe *pipe, size_t first, size_t bytes, uint8_t *stage)
 {

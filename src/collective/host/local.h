@@ -13,7 +13,7 @@
 #include "collective/sum.h"
 #include "fabric/shm/segment.h"
 
-#define ASH_LOCAL_RANKS_MAX 256
+#define ASH_LOCAL_RANKS_MAX ASH_SHARES_RANKS_MAX
 
 enum ash_call_kind {
     ASH_CALL_NONE,
@@ -26,14 +26,6 @@ enum ash_call_kind {
 };
 
 struct ash_local;
-
-/* Who brings which parts of a sum: rank r those from first[r] to first[r + 1] - 1 of the tree's. */
-struct ash_shares {
-    uint32_t first[ASH_LOCAL_RANKS_MAX + 1];
-    struct ash_tree tree;
-};
-/* The most parts that any of size ranks brings, at least 1. */
-size_t ash_shares_most(const struct ash_shares *shares, size_t size);
 
 /* Create this process's board. timeout_ns: how long a peer may be late for a call. */
 int ash_local_open(uint64_t timeout_ns, struct ash_local **local_out, struct ash_err *err);
