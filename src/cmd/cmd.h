@@ -15,6 +15,7 @@ struct ash_cmd {
     int (*run)(int argc, char **argv);
 };
 
+extern const struct ash_cmd ash_cmd_bench;
 extern const struct ash_cmd ash_cmd_data;
 extern const struct ash_cmd ash_cmd_eval;
 extern const struct ash_cmd ash_cmd_generate;

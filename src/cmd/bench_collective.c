@@ -1,0 +1,300 @@
+/* ashlar bench collective: time and bandwidth of collectives over sizes, in the columns that people know from
+ * nccl-tests, and whether the results are right. */
+#include "cmd/bench_priv.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/clock.h"
+#include "collective/group.h"
+#include "orchestrate/local/launch.h"
+
+#define ROUNDS_MAX 101
+#define ROUND_NS 20000000.0 /* aim for rounds of so long */
+#define ITERATIONS_MAX 20000
+
+static const char *const ops[] = {"all_reduce", "reduce_scatter", "all_gather", "all_to_all",
+                                  "broadcast",  "barrier",        NULL};
+enum op { OP_ALL_REDUCE, OP_REDUCE_SCATTER, OP_ALL_GATHER, OP_ALL_TO_ALL, OP_BROADCAST, OP_BARRIER };
+static const char *const dtypes[] = {"f32", "bf16", "f64", "i32", "i64", "u8", NULL};
+
+struct flags {
+    int op, dtype;
+    int64_t procs, nodes, min_bytes, max_bytes, factor, rounds;
+    bool json;
+};
+
+#define FIELD(name) offsetof(struct flags, name)
+static const struct ash_opt bench_opts[] = {
+    {"op", ASH_OPT_CHOICE, FIELD(op), "all_reduce", "what to measure", 0, 0, ops},
+    {"dtype", ASH_OPT_CHOICE, FIELD(dtype), "f32", "type of the elements that are summed", 0, 0, dtypes},
+    {"procs", ASH_OPT_INT, FIELD(procs), "2",
+     "processes to start on this machine (not where a launcher has started some)", 1, 256, NULL},
+    {"nodes", ASH_OPT_INT, FIELD(nodes), "1", "failure domains to spread them over", 1, 256, NULL},
+    {"min", ASH_OPT_INT, FIELD(min_bytes), "8", "smallest size in bytes", 8, 1e12, NULL},
+    {"max", ASH_OPT_INT, FIELD(max_bytes), "64mi", "largest size in bytes", 8, 1e12, NULL},
+    {"factor", ASH_OPT_INT, FIELD(factor), "4", "between sizes", 2, 1024, NULL},
+    {"rounds", ASH_OPT_INT, FIELD(rounds), "5", "measurements of each size; the median counts", 1, ROUNDS_MAX, NULL},
+    {"json", ASH_OPT_BOOL, FIELD(json), NULL, "print one JSON object per size", 0, 0, NULL},
+};
+static const struct ash_opt_table bench_table = {
+    .section = "", .help = "flags", .opts = bench_opts, .count = ASH_COUNT(bench_opts)};
+
+static const struct ash_cmd_usage usage = {
+    .synopsis = "ashlar bench collective [--op NAME] [--procs P] [--min BYTES] [--max BYTES] [flags]",
+    .about =
+        "Starts P processes and measures a collective between them. algbw is size / time; busbw multiplies it by what "
+        "the\n"
+        "operation must move (2 (P - 1) / P for all_reduce), so that it compares with the speed of memory or wires.\n"
+        "Under torchrun, Slurm or `ashlar launch` it uses the processes that are there.",
+    .examples = "  ashlar bench collective --procs 4 --max 256mi\n"
+                "  srun -n 16 ashlar bench collective --op all_gather --json",
+};
+
+struct bench {
+    const struct flags *flags;
+    struct ash_group *group;
+    char *in, *out;
+    size_t bytes; /* of the operation: the larger side */
+};
+
+/* Bytes that each rank brings (all_gather, all_to_all: to each), whole elements. */
+static size_t part_bytes(const struct bench *bench)
+{
+    size_t width = ash_coll_dtype_bytes((enum ash_coll_dtype)bench->flags->dtype);
+
+    return bench->bytes / ash_group_size(bench->group) / width * width;
+}
+
+static int run_all_to_all(struct bench *bench, struct ash_err *err)
+{
+    size_t sizes[ASH_SHARES_RANKS_MAX];
+
+    for (size_t r = 0; r < ash_group_size(bench->group); r++)
+        sizes[r] = part_bytes(bench);
+    return ash_group_all_to_all(bench->group, bench->in, sizes, bench->out, sizes, err);
+}
+
+static int run_once(struct bench *bench, struct ash_err *err)
+{
+    enum ash_coll_dtype dtype = (enum ash_coll_dtype)bench->flags->dtype;
+    size_t width = ash_coll_dtype_bytes(dtype);
+
+    switch ((enum op)bench->flags->op) {
+    case OP_ALL_REDUCE:
+        return ash_group_all_reduce(bench->group, bench->in, bench->out, bench->bytes / width, dtype, ASH_COLL_SUM,
+                                    err);
+    case OP_REDUCE_SCATTER:
+        return ash_group_reduce_scatter(bench->group, bench->in, bench->out, part_bytes(bench) / width, dtype,
+                                        ASH_COLL_SUM, err);
+    case OP_ALL_GATHER:
+        return ash_group_all_gather(bench->group, bench->in, bench->out, part_bytes(bench), err);
+    case OP_ALL_TO_ALL:
+        return run_all_to_all(bench, err);
+    case OP_BROADCAST:
+        return ash_group_broadcast(bench->group, bench->out, bench->bytes, 0, err);
+    case OP_BARRIER:
+        return ash_group_barrier(bench->group, err);
+    }
+    return 0;
+}
+
+/* ---- is it right? ------------------------------------------------------------------------------------------------ */
+
+/* Every byte of a rank's operand says whose it is, in a way that sums show (small numbers are exact in every type). */
+static void fill(struct bench *bench)
+{
+    enum ash_coll_dtype dtype = (enum ash_coll_dtype)bench->flags->dtype;
+    size_t count = bench->bytes / ash_coll_dtype_bytes(dtype), rank = ash_group_rank(bench->group);
+
+    for (size_t i = 0; i < count; i++) {
+        size_t value = (i % 7) + rank % 8;
+
+        if (dtype == ASH_COLL_F32) ((float *)(void *)bench->in)[i] = (float)value;
+        if (dtype == ASH_COLL_F64) ((double *)(void *)bench->in)[i] = (double)value;
+        if (dtype == ASH_COLL_I32) ((int32_t *)(void *)bench->in)[i] = (int32_t)value;
+        if (dtype == ASH_COLL_I64) ((int64_t *)(void *)bench->in)[i] = (int64_t)value;
+        if (dtype == ASH_COLL_U8) ((uint8_t *)bench->in)[i] = (uint8_t)value;
+        if (dtype == ASH_COLL_BF16) ((uint16_t *)(void *)bench->in)[i] = (uint16_t)0x3f80; /* one */
+    }
+    memset(bench->out, 0, bench->bytes);
+}
+
+/* Elements of an all-reduced float32 operand that are not the sum; other operations and types are left to the tests. */
+static uint64_t count_wrong(const struct bench *bench)
+{
+    size_t count = bench->bytes / sizeof(float), size = ash_group_size(bench->group), ranks = 0;
+    uint64_t wrong = 0;
+
+    if (bench->flags->op != OP_ALL_REDUCE || bench->flags->dtype != ASH_COLL_F32) return 0;
+    for (size_t r = 0; r < size; r++)
+        ranks += r % 8;
+    for (size_t i = 0; i < count; i++)
+        wrong += ((const float *)(const void *)bench->out)[i] != (float)(i % 7 * size + ranks);
+    return wrong;
+}
+
+/* ---- how fast is it? --------------------------------------------------------------------------------------------- */
+
+/* Seconds of one call, the slowest rank's mean over a round. */
+static int measure_round(struct bench *bench, int64_t iterations, double *seconds_out, struct ash_err *err)
+{
+    uint64_t start_ns;
+    double seconds;
+    int rc = ash_group_barrier(bench->group, err);
+
+    start_ns = ash_clock_ns();
+    for (int64_t i = 0; i < iterations && rc == 0; i++)
+        rc = run_once(bench, err);
+    seconds = (double)(ash_clock_ns() - start_ns) * 1e-9 / (double)iterations;
+    if (rc == 0) rc = ash_group_all_reduce(bench->group, &seconds, seconds_out, 1, ASH_COLL_F64, ASH_COLL_MAX, err);
+    return rc;
+}
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
+static int measure(struct bench *bench, double *seconds_out, struct ash_err *err)
+{
+    double rounds[ROUNDS_MAX], once = 0;
+    int64_t iterations;
+    int rc = measure_round(bench, 3, &once, err); /* warms up, and says how many fill a round */
+
+    iterations = (int64_t)(ROUND_NS * 1e-9 / once);
+    iterations = iterations < 2 ? 2 : iterations > ITERATIONS_MAX ? ITERATIONS_MAX : iterations;
+    for (int64_t i = 0; i < bench->flags->rounds && rc == 0; i++)
+        rc = measure_round(bench, iterations, &rounds[i], err);
+    if (rc < 0) return rc;
+    qsort(rounds, (size_t)bench->flags->rounds, sizeof(rounds[0]), by_value);
+    *seconds_out = rounds[bench->flags->rounds / 2];
+    return 0;
+}
+
+/* What an operation must move through each rank, as a share of its size. */
+static double bus_factor(const struct bench *bench)
+{
+    double size = (double)ash_group_size(bench->group);
+
+    if (bench->flags->op == OP_ALL_REDUCE) return 2 * (size - 1) / size;
+    return bench->flags->op == OP_BROADCAST || bench->flags->op == OP_BARRIER ? 1 : (size - 1) / size;
+}
+
+static void print_row(const struct bench *bench, double seconds, uint64_t wrong)
+{
+    const struct flags *flags = bench->flags;
+    double algorithm = (double)bench->bytes / seconds * 1e-9, bus = algorithm * bus_factor(bench);
+    size_t count = bench->bytes / ash_coll_dtype_bytes((enum ash_coll_dtype)flags->dtype);
+
+    if (flags->json)
+        printf("{\"op\":\"%s\",\"ranks\":%zu,\"nodes\":%zu,\"bytes\":%zu,\"dtype\":\"%s\",\"us\":%.3f,\"algbw\":%.4f,"
+               "\"busbw\":%.4f,"
+               "\"wrong\":%" PRIu64 "}\n",
+               ops[flags->op], ash_group_size(bench->group), ash_group_nodes(bench->group), bench->bytes,
+               dtypes[flags->dtype], seconds * 1e6, algorithm, bus, wrong);
+    else
+        printf("%12zu %12zu %6s %6s %12.2f %10.3f %10.3f %8" PRIu64 "\n", bench->bytes, count, dtypes[flags->dtype],
+               flags->op <= OP_REDUCE_SCATTER ? "sum" : "none", seconds * 1e6, algorithm, bus, wrong);
+    fflush(stdout);
+}
+
+static int run_size(struct bench *bench, struct ash_err *err)
+{
+    double seconds = 0;
+    uint64_t wrong;
+    int64_t all_wrong = 0;
+    int rc;
+
+    fill(bench);
+    if ((rc = run_once(bench, err)) < 0) return rc;
+    wrong = count_wrong(bench);
+    all_wrong = (int64_t)wrong;
+    if ((rc = ash_group_all_reduce(bench->group, &all_wrong, &all_wrong, 1, ASH_COLL_I64, ASH_COLL_SUM, err)) < 0)
+        return rc;
+    if ((rc = measure(bench, &seconds, err)) < 0) return rc;
+    if (ash_group_rank(bench->group) == 0) print_row(bench, seconds, (uint64_t)all_wrong);
+    return 0;
+}
+
+static int run_ranks(const struct flags *flags, struct ash_group *group, struct ash_err *err)
+{
+    struct bench bench = {.flags = flags, .group = group};
+    size_t most = (size_t)flags->max_bytes + 64;
+    int rc = 0;
+
+    bench.in = aligned_alloc(4096, (most + 4095) / 4096 * 4096);
+    bench.out = aligned_alloc(4096, (most + 4095) / 4096 * 4096);
+    if (bench.in == NULL || bench.out == NULL) rc = ash_err_set(err, -ENOMEM, "out of memory for %zu bytes", most);
+    if (rc == 0 && ash_group_rank(group) == 0 && !flags->json)
+        printf("# %s, %zu ranks on %zu node%s\n#%11s %12s %6s %6s %12s %10s %10s %8s\n", ops[flags->op],
+               ash_group_size(group), ash_group_nodes(group), ash_group_nodes(group) == 1 ? "" : "s", "size (B)",
+               "count", "type", "redop", "time (us)", "algbw GB/s", "busbw GB/s", "wrong");
+    for (bench.bytes = (size_t)flags->min_bytes; rc == 0 && bench.bytes <= (size_t)flags->max_bytes;
+         bench.bytes *= (size_t)flags->factor)
+        rc = run_size(&bench, err);
+    free(bench.out);
+    free(bench.in);
+    return rc;
+}
+
+/* Nobody has launched us: start the processes, each of which comes back here. */
+static int launch_self(const struct flags *flags, int argc, char **argv, struct ash_err *err)
+{
+    char **words = calloc((size_t)argc + 3, sizeof(*words)), self[] = "/proc/self/exe", bench[] = "bench";
+    struct ash_launch launch = {
+        .procs = (size_t)flags->procs, .nodes = (size_t)flags->nodes, .grace_s = 5, .argv = words};
+    int rc;
+
+    if (words == NULL) return ash_err_set(err, -ENOMEM, "out of memory");
+    words[0] = self;
+    words[1] = bench;
+    memcpy(words + 2, argv, (size_t)argc * sizeof(*words));
+    rc = ash_launch_run(&launch, err);
+    free(words);
+    return rc;
+}
+
+static int run_bench(const struct flags *flags, const struct ash_group_opts *group_opts, int argc, char **argv,
+                     struct ash_err *err)
+{
+    struct ash_group *group = NULL;
+    struct ash_place place;
+    int rc = ash_place_detect(&place, err);
+
+    if (rc < 0) return rc;
+    if (strcmp(place.launcher, "none") == 0 && flags->procs > 1) return launch_self(flags, argc, argv, err);
+    rc = ash_group_open(&place, group_opts, &group, err);
+    if (rc == 0) rc = run_ranks(flags, group, err);
+    ash_group_close(group);
+    return rc;
+}
+
+static int run(int argc, char **argv)
+{
+    struct flags flags = {0};
+    struct ash_group_opts group_opts = {0};
+    struct ash_opt_binding bindings[] = {{&bench_table, &flags}, {&ash_group_table, &group_opts}};
+    struct ash_opts *opts = NULL;
+    struct ash_err err = {0};
+    size_t count = 0;
+    int code;
+
+    if (ash_opts_open(bindings, ASH_COUNT(bindings), &opts, &err) < 0) return ash_cmd_fail(&err);
+    code = ash_cmd_parse(&usage, opts, argc, argv, NULL, 0, &count);
+    if (code == ASH_CMD_GO) {
+        code = run_bench(&flags, &group_opts, argc, argv, &err);
+        if (code < 0) code = ash_cmd_fail(&err);
+    }
+    ash_opts_close(opts);
+    return code;
+}
+
+const struct ash_cmd ash_cmd_bench_collective = {"collective", "time and bandwidth of collectives between processes",
+                                                 run};
