@@ -1,0 +1,63 @@
+#!/usr/bin/env bash
+# ashlar launch: processes with torchrun's variables, whose output, exit codes and ends are as promised; and nothing stays behind.
+. "$SOURCE/tests/e2e/lib.bash" || exit 1
+mark=ashlar-launch-test-$$ # in the command line of everything started here
+
+launch() { try "$ASHLAR" launch "$@"; }
+left_over() { pgrep -f "$mark" > /dev/null; }
+
+launch --procs 3 --program sh -c 'echo "$RANK of $WORLD_SIZE, $LOCAL_RANK of $LOCAL_WORLD_SIZE, $MASTER_ADDR"; echo "to stderr" >&2' $mark
+expect 0 "three processes"
+same "what they print" "0 of 3, 0 of 3, 127.0.0.1
+[1] 1 of 3, 1 of 3, 127.0.0.1
+[2] 2 of 3, 2 of 3, 127.0.0.1" "$(sort "$SCRATCH/out")"
+same "their messages" "[1] to stderr
+[2] to stderr
+to stderr" "$(sort "$SCRATCH/err")"
+
+launch --procs 4 --nodes 2 --program sh -c 'echo "$RANK $GROUP_RANK $LOCAL_RANK $ASHLAR_GROUP_NODE"' $mark
+same "two nodes" "0 0 0 node0
+[1] 1 0 1 node0
+[2] 2 1 0 node1
+[3] 3 1 1 node1" "$(sort "$SCRATCH/out")"
+
+launch --procs 2 --program sh -c 'printf "a line without an end"' $mark
+grep -q '\[1\] a line without an end' "$SCRATCH/out" || fail "an unfinished line is lost: $(cat "$SCRATCH/out")"
+
+# The first failure decides, and the others are ended after the grace.
+launch --procs 3 --grace 0.2 --program sh -c '[ "$RANK" = 1 ] && exit 7; exec sleep 100' $mark
+expect 7 "one that fails"
+grep -q 'rank 1 ended with exit code 7' "$SCRATCH/err" || fail "it does not say who failed: $(cat "$SCRATCH/err")"
+launch --procs 2 --grace 0.2 --program sh -c '[ "$RANK" = 1 ] && kill -9 $$; exec sleep 100' $mark
+expect 137 "one that is killed"
+grep -q 'rank 1 was killed by signal 9' "$SCRATCH/err" || fail "it does not say who was killed: $(cat "$SCRATCH/err")"
+
+# A child of a rank does not outlive the job.
+launch --procs 2 --program sh -c "sh -c 'sleep 100; : $mark' & exit 0" $mark
+expect 0 "ranks that leave children"
+left_over && fail "a grandchild is still there"
+
+# Ctrl-C reaches all; a launcher that is killed takes its ranks with it.
+"$ASHLAR" launch --procs 3 --program sh -c 'touch "$0.$RANK"; exec sleep 100' "$SCRATCH/up" $mark > "$SCRATCH/out" 2> "$SCRATCH/err" &
+launcher=$!
+for i in $(seq 500); do [ -e "$SCRATCH/up.0" ] && [ -e "$SCRATCH/up.1" ] && [ -e "$SCRATCH/up.2" ] && break; sleep 0.02; done
+kill -INT $launcher
+wait $launcher
+same "exit code after Ctrl-C" 130 $?
+left_over && fail "Ctrl-C left something running"
+rm -f "$SCRATCH"/up.*
+"$ASHLAR" launch --procs 2 --program sh -c 'touch "$0.$RANK"; exec sleep 100' "$SCRATCH/up" $mark > "$SCRATCH/out" 2> "$SCRATCH/err" &
+launcher=$!
+for i in $(seq 500); do [ -e "$SCRATCH/up.0" ] && [ -e "$SCRATCH/up.1" ] && break; sleep 0.02; done
+kill -9 $launcher
+wait $launcher 2> /dev/null
+for i in $(seq 100); do left_over || break; sleep 0.02; done
+left_over && fail "a killed launcher left ranks running"
+
+launch --procs 2 --program /no/such/program
+expect_error 1 "a program that is not there" /no/such/program
+launch --procs 3 --nodes 2 version
+expect_error 1 "three processes on two nodes" "evenly"
+launch
+expect_error 2 "nothing to run" "the command to run"
+finish

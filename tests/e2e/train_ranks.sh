@@ -1,0 +1,75 @@
+#!/usr/bin/env bash
+# ashlar launch ... train: any number of processes gives the bits of one; a lost process is named and costs no finished step; Ctrl-C, resume
+# and other launchers' variables work as with one process.
+. "$SOURCE/tests/e2e/train_lib.bash" || exit 1
+
+# train_on PROCS NAME [words]
+train_on() {
+    local procs=$1 name=$2
+    shift 2
+    try "$ASHLAR" launch --procs "$procs" train "$SCRATCH/job.yaml" --out "$SCRATCH/$name" "$@"
+}
+
+for words in "train.grains=8" "train.grains=8 train.precision=bf16 train.micro_batch=1"; do
+    rm -rf "$SCRATCH/one"
+    train one $words
+    expect 0 "one process, $words"
+    bits_of one > "$SCRATCH/expected"
+    for procs in 2 3 5; do
+        rm -rf "$SCRATCH/many"
+        train_on $procs many $words
+        expect 0 "$procs processes, $words"
+        bits_of many | cmp -s - "$SCRATCH/expected" || fail "$procs processes give other bits ($words)"
+        [ ! -s "$SCRATCH/err" ] || fail "$procs processes, $words: $(cat "$SCRATCH/err")"
+    done
+done
+grep -q '^\[' "$SCRATCH/out" && fail "other ranks than the first print: $(grep '^\[' "$SCRATCH/out" | head -n 1)"
+cmp -s "$SCRATCH/one/model/model.safetensors" "$SCRATCH/many/model/model.safetensors" || fail "the models differ"
+
+# More ranks than grains cannot share a step.
+train_on 5 none train.grains=4
+expect 1 "more ranks than grains"
+grep -q 'train.grains' "$SCRATCH/err" || fail "it does not say what to change: $(cat "$SCRATCH/err")"
+
+# Kill a rank in the middle: the others name it, the first one saves what is finished, and a resume on another number of ranks ends with
+# the bits of an undisturbed run.
+long="train.steps=400 train.hash_every=100 train.valid_every=0"
+train straight $long
+expect 0 "a long run"
+"$ASHLAR" launch --procs 3 train "$SCRATCH/job.yaml" --out "$SCRATCH/hit" $long > "$SCRATCH/out" 2> "$SCRATCH/err" &
+launcher=$!
+wait_for "some steps" grep -qs '"step":20,' "$SCRATCH/hit/log.jsonl"
+victim=$(pgrep -P $launcher | tail -n 1)
+kill -9 "$victim"
+wait $launcher
+[ $? -ne 0 ] || fail "a job that lost a process says that all is well"
+grep -q "process $victim.* has died" "$SCRATCH/err" || fail "nobody names the dead process $victim: $(cat "$SCRATCH/err")"
+ls "$SCRATCH"/hit/checkpoints/step-* > /dev/null 2>&1 || fail "the finished steps were not saved"
+try "$ASHLAR" launch --procs 2 train --resume --out "$SCRATCH/hit"
+expect 0 "resume on two ranks"
+same "hashes after a loss" "$(grep -o '"state_hash":"[0-9a-f]*"' "$SCRATCH/straight/log.jsonl" | tail -n 1)" \
+    "$(grep -o '"state_hash":"[0-9a-f]*"' "$SCRATCH/hit/log.jsonl" | tail -n 1)"
+pgrep -f "$SCRATCH/hit" > /dev/null && fail "processes are left over"
+
+# Ctrl-C: all save at the same step.
+"$ASHLAR" launch --procs 2 train "$SCRATCH/job.yaml" --out "$SCRATCH/stopped" train.steps=100000 train.valid_every=0 > "$SCRATCH/out" 2> "$SCRATCH/err" &
+launcher=$!
+wait_for "some steps" grep -qs '"step":20,' "$SCRATCH/stopped/log.jsonl"
+kill -INT $launcher
+wait $launcher
+same "exit code after Ctrl-C" 130 $?
+grep -q '^stopped and saved at step' "$SCRATCH/out" || fail "it does not say that it saved: $(tail -n 3 "$SCRATCH/out") $(cat "$SCRATCH/err")"
+
+# Another launcher's variables.
+(export SLURM_PROCID=0 SLURM_NTASKS=2 SLURM_JOB_ID=$$ SLURM_STEP_ID=0 SLURM_STEP_NODELIST="localhost,other" SLURM_LOCALID=0
+    "$ASHLAR" train "$SCRATCH/job.yaml" --out "$SCRATCH/slurm" train.grains=8 > "$SCRATCH/out" 2> "$SCRATCH/err" &
+    SLURM_PROCID=1 SLURM_LOCALID=1 "$ASHLAR" train "$SCRATCH/job.yaml" --out "$SCRATCH/slurm" train.grains=8 > "$SCRATCH/out1" 2>&1
+    wait)
+rm -rf "$SCRATCH/one"
+train one train.grains=8
+same "under Slurm's variables" "$(bits_of one | md5sum)" "$(bits_of slurm | md5sum)"
+try env RANK=0 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 "$ASHLAR" train "$SCRATCH/job.yaml" --out "$SCRATCH/none"
+expect_error 1 "no port" MASTER_PORT
+try env RANK=0 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=29517 "$ASHLAR" train "$SCRATCH/job.yaml" --out "$SCRATCH/none" group.join_timeout=0.3
+expect_error 1 "nobody comes" "1 of 2 ranks"
+finish
