@@ -35,7 +35,9 @@ struct ash_few_kernel {
  * first four k side by side, then their next. */
 #define ASH_BFMMLA_PANEL 4
 
-#if defined(__aarch64__)
+#if defined(__x86_64__)
+extern const struct ash_few_kernel ash_few_amx; /* for round_bf16 alone; reads nothing packed */
+#elif defined(__aarch64__)
 extern const struct ash_few_kernel ash_few_bfmmla; /* round_bf16 is understood; reads what ash_pack_bfmmla wrote, too */
 size_t ash_packed_bytes_bfmmla(size_t N, size_t K);
 /* As ash_matrix_ops.pack, for weights that are floats. */

@@ -55,7 +55,7 @@ static const struct gemm_kernel kernel = {.tile_rows = PANEL_LINES,
                                           .tile_cols = PANEL_LINES,
                                           .k_step = TILE_K,
                                           .element_bytes = sizeof(uint16_t),
-                                          .block_k = 1024, /* more than L1 holds, but each pass over c costs more */
+                                          .block_k = 2048, /* more than L1 holds, but each pass over c costs more */
                                           .pack = pack_block,
                                           .begin = use_whole_tiles,
                                           .end = tile_release,
@@ -70,5 +70,7 @@ void ash_gemm_amx(struct ash_exec *exec, const struct ash_gemm_args *args)
     else
         ash_gemm_blocks(exec, args, &kernel);
 }
+
+const struct ash_few_kernel ash_few_amx = {.left_bytes = few_left_bytes, .prepare = few_prepare, .sums = few_sums};
 
 #endif

@@ -15,9 +15,14 @@ static void gemm_bf16(struct ash_exec *exec, const struct ash_gemm_args *args)
         gemm(exec, args);
 }
 
+static void project_bf16(struct ash_exec *exec, const struct ash_project_args *args)
+{
+    project_with(exec, args, args->round_bf16 ? &ash_few_amx : &few_kernel);
+}
+
 static const struct ash_matrix_ops amx_matrix = {.gemm = gemm_bf16,
                                                  .quant_gemm = VEC_QUANT_GEMM,
-                                                 .project = project,
+                                                 .project = project_bf16,
                                                  .packed_bytes = packed_bytes,
                                                  .pack = pack,
                                                  .column_sum = column_sum};
