@@ -26,6 +26,10 @@ struct tile_config {
 /* sums += left right, of bf16 */
 #define TILE_MULTIPLY(sums, left, right) __asm__ volatile("tdpbf16ps %%tmm" #right ", %%tmm" #left ", %%tmm" #sums : :)
 
+/* sums += left right, of signed bytes */
+#define TILE_MULTIPLY_INT8(sums, left, right)                                                                          \
+    __asm__ volatile("tdpbssd %%tmm" #right ", %%tmm" #left ", %%tmm" #sums : :)
+
 static inline void tile_use(const struct tile_config *config)
 {
     __asm__ volatile("ldtilecfg %0" : : "m"(*config));

@@ -3,6 +3,7 @@
 #include "compute/cpu/quant_priv.h"
 
 #include "base/assert.h"
+#include "compute/cpu/cpu_priv.h"
 #include "compute/cpu/quant_pack.h"
 #include "compute/quant.h"
 #include "infra/cpu.h"
@@ -141,8 +142,9 @@ void ash_quant_gemm_plain(struct ash_exec *exec, const struct ash_quant_args *ar
 }
 
 #if defined(__aarch64__)
-const struct ash_quant_panels *ash_quant_panels_neon(void)
+const struct ash_quant_panels *ash_quant_panels_neon(const struct ash_ops *ops)
 {
+    (void)ops;
     return ash_cpu_get()->i8mm ? &ash_quant_panels_i8mm : NULL;
 }
 
@@ -158,6 +160,14 @@ void ash_quant_gemm_neon(struct ash_exec *exec, const struct ash_quant_args *arg
         drive(exec, args, plain_kernel, false);
 }
 #elif defined(__x86_64__)
+const struct ash_quant_panels *ash_quant_panels_avx512(const struct ash_ops *ops)
+{
+    const struct ash_cpu *cpu = ash_cpu_get();
+
+    if (!cpu->avx512_vnni) return NULL;
+    return ops == &ash_ops_amx && cpu->amx_int8 ? &ash_quant_panels_amx : &ash_quant_panels_vnni;
+}
+
 void ash_quant_gemm_avx2(struct ash_exec *exec, const struct ash_quant_args *args)
 {
     drive(exec, args, ash_quant_kernel_avx2, false);

@@ -362,7 +362,7 @@ static void quant_project_many(struct quant_project *op)
 /* ash_matrix_ops.project for packed quantised weights. */
 static void quant_project(struct ash_exec *exec, const struct ash_project_args *args)
 {
-    const struct ash_quant_panels *kernels = VEC_QUANT_PANELS();
+    const struct ash_quant_panels *kernels = VEC_QUANT_PANELS(exec->ops);
     struct quant_project op = {.exec = exec,
                                .args = args,
                                .kernels = kernels,

@@ -69,6 +69,9 @@ struct ash_quant_panels {
 
 #if defined(__aarch64__)
 extern const struct ash_quant_panels ash_quant_panels_i8mm;
+#elif defined(__x86_64__)
+extern const struct ash_quant_panels ash_quant_panels_vnni;
+extern const struct ash_quant_panels ash_quant_panels_amx;
 #endif
 
 #endif

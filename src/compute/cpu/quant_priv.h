@@ -47,23 +47,26 @@ static inline void ash_quant_end(const struct ash_quant_args *args, size_t m, si
         y[i] = args->bias != NULL ? sums[i] + args->bias[n + i] : sums[i];
 }
 
-/* The kernels of packed weights that a backend uses here (quant_pack.h), or NULL: then weights stay as they are. */
+/* The kernels of packed weights that the backend of ops uses here (quant_pack.h), or NULL: then weights stay as they are. Kernels of
+ * one backend file have one layout; ops NULL: any of them. */
 struct ash_quant_panels;
-static inline const struct ash_quant_panels *ash_quant_panels_none(void)
+static inline const struct ash_quant_panels *ash_quant_panels_none(const struct ash_ops *ops)
 {
+    (void)ops;
     return NULL;
 }
 
 /* ash_matrix_ops.quant_gemm of the backends: plain C, and the best that this processor has. */
 void ash_quant_gemm_plain(struct ash_exec *exec, const struct ash_quant_args *args);
 #if defined(__aarch64__)
-const struct ash_quant_panels *ash_quant_panels_neon(void);
+const struct ash_quant_panels *ash_quant_panels_neon(const struct ash_ops *ops);
 void ash_quant_gemm_neon(struct ash_exec *exec, const struct ash_quant_args *args);
 void ash_quant_kernel_dot(const struct ash_quant_args *args, const struct ash_quant_rows *x, size_t begin,
                           size_t end); /* SDOT */
 void ash_quant_kernel_i8mm(const struct ash_quant_args *args, const struct ash_quant_rows *x, size_t begin,
                            size_t end); /* SMMLA; x paired */
 #elif defined(__x86_64__)
+const struct ash_quant_panels *ash_quant_panels_avx512(const struct ash_ops *ops);
 void ash_quant_gemm_avx2(struct ash_exec *exec, const struct ash_quant_args *args);
 void ash_quant_kernel_avx2(const struct ash_quant_args *args, const struct ash_quant_rows *x, size_t begin, size_t end);
 #endif

@@ -10,7 +10,7 @@
 
 #define VF_WIDTH 16
 #define VEC_QUANT_GEMM ash_quant_gemm_avx2 /* quant_priv.h */
-#define VEC_QUANT_PANELS ash_quant_panels_none
+#define VEC_QUANT_PANELS ash_quant_panels_avx512
 
 typedef __m512 vf;
 typedef __m512i vu;
