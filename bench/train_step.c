@@ -110,7 +110,7 @@ static int run_step(struct bench *bench, bool bf16, struct ash_err *err)
     int rc;
 
     ash_model_use_bf16(model, bf16 ? bench->state.bf16.data : NULL);
-    if ((rc = bench->exec.memory->zero(grads, bench->grads.size_bytes)) < 0) return rc;
+    ash_exec_zero(&bench->exec, grads, bench->grads.size_bytes);
     if ((rc = ash_pass_train(bench->pass, &batch, 1.0f / ROWS, grads, bench->losses, err)) < 0) return rc;
     ash_model_grad_fold(model, &bench->exec, grads);
     ash_optimizer_update(&bench->optimizer, grads, ash_optimizer_norm(&bench->optimizer, grads), optimizer_opts.lr);

@@ -25,7 +25,7 @@
 #define SEATED(word) ((word) & (SEAT - 1))
 #define OFFERED(word) (((word) & ~STOP) / SEAT)
 
-#define SPIN_NS 50000       /* longer than the gap between two loops of a step, shorter than anyone notices */
+#define SPIN_NS 1000000     /* longer than the gap between two loops of a step, and than the tail of one */
 #define SPINS_PER_LOOK 64   /* pauses between two looks at the clock */
 #define RANGES_PER_THREAD 4 /* so that a late thread leaves work for the others */
 

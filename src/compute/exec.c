@@ -27,6 +27,7 @@ static const struct backend {
     {&ash_ops_ref_tdpbf16, NULL},
 };
 
+#define ZERO_BYTES ((size_t)256 << 10) /* of a unit of ash_exec_zero */
 #define BACKEND_TEXT_BYTES 128
 
 static const char *names[ASH_COUNT(backends) + 1];
@@ -122,4 +123,27 @@ void *ash_exec_scratch(struct ash_exec *exec, int worker, size_t size_bytes)
 void *ash_exec_shared(struct ash_exec *exec, size_t size_bytes)
 {
     return grown(exec, &exec->shared, size_bytes);
+}
+
+struct zero {
+    const struct ash_memory_ops *memory;
+    unsigned char *data;
+    size_t size_bytes;
+};
+
+static void zero_units(void *ctx, size_t begin, size_t end, int worker)
+{
+    const struct zero *op = ctx;
+    size_t first = begin * ZERO_BYTES, last = end * ZERO_BYTES < op->size_bytes ? end * ZERO_BYTES : op->size_bytes;
+    int rc = op->memory->zero(op->data + first, last - first);
+
+    (void)worker;
+    ash_assert(rc == 0);
+}
+
+void ash_exec_zero(struct ash_exec *exec, void *data, size_t size_bytes)
+{
+    struct zero op = {exec->memory, data, size_bytes};
+
+    ash_workers_run(exec->workers, (size_bytes + ZERO_BYTES - 1) / ZERO_BYTES, 1, zero_units, &op);
 }

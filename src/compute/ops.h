@@ -349,6 +349,8 @@ void *ash_exec_scratch(struct ash_exec *exec, int worker, size_t size_bytes);
 /* Memory of at least size_bytes that all workers of an op composed of others use; the ops it is composed of do not ask for it.
  * Valid until the next call; contents undefined. Aborts like ash_exec_scratch. */
 void *ash_exec_shared(struct ash_exec *exec, size_t size_bytes);
+/* Zeros, written by all workers: one thread alone does not fill the memory's time. data is memory of exec->memory. */
+void ash_exec_zero(struct ash_exec *exec, void *data, size_t size_bytes);
 /* Names of the backends this machine can run, best first, NULL-terminated. */
 const char *const *ash_exec_backends(void);
 

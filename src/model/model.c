@@ -323,5 +323,5 @@ void ash_model_grad_fold(const struct ash_model *model, struct ash_exec *exec, f
     size_t count = model->config.vocab * model->config.hidden;
 
     exec->ops->row->add(exec, embed, head, count, embed);
-    exec->memory->zero(head, count * sizeof(float));
+    ash_exec_zero(exec, head, count * sizeof(float));
 }

@@ -110,7 +110,7 @@ float *ash_grains_begin(struct ash_grains *grains)
 {
     ash_assert(grains->depth < grains->buffer_count);
     float *leaf = grains->buffers[grains->depth].data;
-    grains->exec->memory->zero(leaf, grains->leaf_size * sizeof(float));
+    ash_exec_zero(grains->exec, leaf, grains->leaf_size * sizeof(float));
     return leaf;
 }
 
