@@ -10,6 +10,7 @@
 #include "base/cores.h"
 #include "base/rng.h"
 #include "compute/ops.h"
+#include "infra/memory.h"
 #include "lib/peak.h"
 #include "lib/row.h"
 #include "lib/team.h"
@@ -33,7 +34,8 @@ struct bench {
     const char *rows;
     size_t rounds;
     size_t size;
-    float *a, *b, *c; /* [size, size] */
+    struct ash_buffer buffer;
+    float *a, *b, *c; /* [size, size], in buffer */
     uint16_t *b_bf16;
     double ceiling[2]; /* the largest peak seen so far: float32, bf16 */
 };
@@ -166,28 +168,28 @@ static int bench_size(struct bench *bench)
 
 static void matrices_free(struct bench *bench)
 {
-    free(bench->a);
-    free(bench->b);
-    free(bench->c);
-    free(bench->b_bf16);
-    bench->a = bench->b = bench->c = NULL;
-    bench->b_bf16 = NULL;
+    ash_buffer_fini(&bench->buffer);
 }
 
+/* In memory as a model's: huge pages where the system has them. */
 static int matrices_alloc(struct bench *bench)
 {
     size_t count = bench->size * bench->size;
+    struct ash_err err = {0};
 
-    bench->a = aligned_alloc(64, count * sizeof(float));
-    bench->b = aligned_alloc(64, count * sizeof(float));
-    bench->c = aligned_alloc(64, count * sizeof(float));
-    bench->b_bf16 = aligned_alloc(64, count * sizeof(uint16_t));
-    if (bench->a == NULL || bench->b == NULL || bench->c == NULL || bench->b_bf16 == NULL) return -1;
+    if (ash_buffer_init(&bench->buffer, &ash_memory_host, count * (3 * sizeof(float) + sizeof(uint16_t)), "matrices",
+                        &err) < 0) {
+        fprintf(stderr, "gemm: %s\n", err.text);
+        return -1;
+    }
+    bench->a = bench->buffer.data;
+    bench->b = bench->a + count;
+    bench->c = bench->b + count;
+    bench->b_bf16 = (uint16_t *)(bench->c + count);
     for (size_t i = 0; i < count; i++) {
         bench->a[i] = (float)ash_rng_uniform(1, 0, i) - 0.5f;
         bench->b[i] = (float)ash_rng_uniform(1, 1, i) - 0.5f;
         bench->b_bf16[i] = ash_f32_to_bf16(bench->b[i]);
-        bench->c[i] = 0;
     }
     return 0;
 }

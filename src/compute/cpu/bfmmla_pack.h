@@ -9,12 +9,15 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+#include "base/assert.h"
 #include "base/bf16.h"
 #include "base/dtype.h"
 #include "compute/cpu/gemm_blocks.h"
 
 #define GROUP 4          /* k of one instruction */
-#define PACK_TOGETHER 64 /* adjacent lines that are copied side by side: whole cache lines, few streams */
+#define PACK_WIDTH_MAX 12
+#define PACK_K 16     /* k of a line that are read at once: 64 bytes of float32 */
+#define PACK_AHEAD 32 /* k that are fetched ahead where each lies in a row of its own */
 #define INLINE static inline __attribute__((always_inline))
 #define UNROLL _Pragma("GCC unroll 16")
 
@@ -76,26 +79,39 @@ INLINE void pack_group(const struct pack *p, enum ash_dtype dtype, size_t line, 
         out[i] = k + i < p->k_count ? pack_load1(p->data, dtype, line * p->line_stride + (k + i) * p->k_stride) : 0;
 }
 
-/* Two lines whose elements are adjacent. */
-INLINE void pack_pair(const struct pack *p, enum ash_dtype dtype, size_t line, uint16_t *out, size_t width)
+/* A panel of lines whose elements are adjacent, some k of all lines at a time, so that the panel is written in order.
+ * Meanwhile the panel behind it comes nearer: it is likely to be next. */
+INLINE void pack_along(const struct pack *p, enum ash_dtype dtype, size_t line, uint16_t *out, size_t width)
 {
-    size_t first = line * p->line_stride, second = first + p->line_stride, k = 0;
+    const size_t first = line * p->line_stride, stride = p->line_stride;
+    size_t k = 0;
 
-    for (; k + 2 * GROUP <= p->k_count; k += 2 * GROUP) {
-        uint64x2_t x = vreinterpretq_u64_u16(pack_load8(p->data, dtype, first + k));
-        uint64x2_t y = vreinterpretq_u64_u16(pack_load8(p->data, dtype, second + k));
+    for (; k + PACK_K <= p->k_count; k += PACK_K, out += PACK_K * width) {
+        uint64x2_t x[PACK_WIDTH_MAX][PACK_K / 8];
 
-        vst1q_u16(out + k * width, vreinterpretq_u16_u64(vtrn1q_u64(x, y)));
-        vst1q_u16(out + (k + GROUP) * width, vreinterpretq_u16_u64(vtrn2q_u64(x, y)));
+        UNROLL
+        for (size_t l = 0; l < width; l++) {
+            __builtin_prefetch(pack_at(p->data, dtype, first + (width + l) * stride + k), 0, 2);
+            UNROLL for (size_t h = 0; h < PACK_K / 8; h++) x[l][h] =
+                vreinterpretq_u64_u16(pack_load8(p->data, dtype, first + l * stride + k + 8 * h));
+        }
+        UNROLL
+        for (size_t h = 0; h < PACK_K / 8; h++) {
+            uint16_t *to = out + 8 * h * width;
+
+            UNROLL for (size_t l = 0; l < width; l += 2)
+                vst1q_u16(to + l * GROUP, vreinterpretq_u16_u64(vtrn1q_u64(x[l][h], x[l + 1][h])));
+            UNROLL for (size_t l = 0; l < width; l += 2)
+                vst1q_u16(to + (width + l) * GROUP, vreinterpretq_u16_u64(vtrn2q_u64(x[l][h], x[l + 1][h])));
+        }
     }
-    for (; k < p->k_count; k += GROUP) {
-        pack_group(p, dtype, line, k, out + k * width);
-        pack_group(p, dtype, line + 1, k, out + k * width + GROUP);
-    }
+    for (; k < p->k_count; k += GROUP, out += GROUP * width)
+        for (size_t l = 0; l < width; l++)
+            pack_group(p, dtype, line + l, k, out + l * GROUP);
 }
 
 /* A group of four lines that lie beside each other: a block that turns over. */
-INLINE void pack_square(const struct pack *p, enum ash_dtype dtype, size_t line, size_t k, uint16_t *out)
+INLINE void pack_four(const struct pack *p, enum ash_dtype dtype, size_t line, size_t k, uint16_t *out)
 {
     uint16x8_t row[GROUP];
     uint32x4_t low, high;
@@ -109,39 +125,73 @@ INLINE void pack_square(const struct pack *p, enum ash_dtype dtype, size_t line,
     vst1q_u16(out + 2 * GROUP, vreinterpretq_u16_u32(vzip2q_u32(low, high)));
 }
 
-/* Panels of lines that lie beside each other, k by k: a row of memory is read once. */
-INLINE void pack_adjacent(const struct pack *p, enum ash_dtype dtype, size_t line, size_t panels, uint16_t *out,
-                          size_t width)
+/* Of eight lines. */
+INLINE void pack_eight(const struct pack *p, enum ash_dtype dtype, size_t line, size_t k, uint16_t *out)
 {
-    size_t panel_size = (p->k_count + GROUP - 1) / GROUP * GROUP * width;
+    uint16x8_t row[GROUP];
+    uint32x4_t half[GROUP];
 
-    for (size_t k = 0; k < p->k_count; k += GROUP)
-        for (size_t i = 0; i < panels; i++)
-            for (size_t l = 0; l < width; l += GROUP) {
-                uint16_t *to = out + i * panel_size + k * width + l * GROUP;
-
-                if (k + GROUP <= p->k_count)
-                    pack_square(p, dtype, line + i * width + l, k, to);
-                else
-                    for (size_t j = 0; j < GROUP; j++)
-                        pack_group(p, dtype, line + i * width + l + j, k, to + j * GROUP);
-            }
+    UNROLL
+    for (size_t i = 0; i < GROUP; i++)
+        row[i] = pack_load8(p->data, dtype, line + (k + i) * p->k_stride);
+    half[0] = vreinterpretq_u32_u16(vzip1q_u16(row[0], row[1]));
+    half[1] = vreinterpretq_u32_u16(vzip1q_u16(row[2], row[3]));
+    half[2] = vreinterpretq_u32_u16(vzip2q_u16(row[0], row[1]));
+    half[3] = vreinterpretq_u32_u16(vzip2q_u16(row[2], row[3]));
+    UNROLL
+    for (size_t i = 0; i < GROUP; i += 2) {
+        vst1q_u16(out + 2 * i * GROUP, vreinterpretq_u16_u32(vzip1q_u32(half[i], half[i + 1])));
+        vst1q_u16(out + 2 * (i + 1) * GROUP, vreinterpretq_u16_u32(vzip2q_u32(half[i], half[i + 1])));
+    }
 }
 
-/* One panel from line on, with only count lines in it. */
-INLINE void pack_panel(const struct pack *p, enum ash_dtype dtype, size_t line, size_t count, uint16_t *out,
-                       size_t width)
+/* A group of one panel of lines that lie beside each other. */
+INLINE void pack_across_group(const struct pack *p, enum ash_dtype dtype, size_t line, size_t k, uint16_t *out,
+                              size_t width)
 {
     size_t l = 0;
 
-    if (p->k_stride == 1)
-        for (; l + 2 <= count; l += 2)
-            pack_pair(p, dtype, line + l, out + l * GROUP, width);
-    for (; l < count; l++)
-        for (size_t k = 0; k < p->k_count; k += GROUP)
+    UNROLL
+    for (; l + 8 <= width; l += 8)
+        pack_eight(p, dtype, line + l, k, out + l * GROUP);
+    UNROLL
+    for (; l < width; l += GROUP)
+        pack_four(p, dtype, line + l, k, out + l * GROUP);
+}
+
+/* Have a group of lines that lie beside each other near when its turn comes: each k lies in a row of its own, which no
+ * hardware foresees. */
+INLINE void pack_fetch(const struct pack *p, enum ash_dtype dtype, size_t count, size_t k)
+{
+    for (size_t i = 0; i < GROUP; i++)
+        for (size_t l = 0; l < count; l += dtype == ASH_F32 ? 16 : 32)
+            __builtin_prefetch(pack_at(p->data, dtype, l + (k + i) * p->k_stride), 0, 2);
+}
+
+/* Panels of lines that lie beside each other, k by k: a row of memory is read once. */
+INLINE void pack_across(const struct pack *p, enum ash_dtype dtype, size_t panels, uint16_t *out, size_t width)
+{
+    size_t panel_size = (p->k_count + GROUP - 1) / GROUP * GROUP * width, k = 0;
+
+    for (; k + GROUP <= p->k_count; k += GROUP) {
+        if (k + PACK_AHEAD < p->k_count) pack_fetch(p, dtype, panels * width, k + PACK_AHEAD);
+        for (size_t i = 0; i < panels; i++)
+            pack_across_group(p, dtype, i * width, k, out + i * panel_size + k * width, width);
+    }
+    for (size_t i = 0; i < panels && k < p->k_count; i++)
+        for (size_t l = 0; l < width; l++)
+            pack_group(p, dtype, i * width + l, k, out + i * panel_size + k * width + l * GROUP);
+}
+
+/* One panel from line on, of any strides, with only count lines in it. */
+INLINE void pack_part(const struct pack *p, enum ash_dtype dtype, size_t line, size_t count, uint16_t *out,
+                      size_t width)
+{
+    for (size_t k = 0; k < p->k_count; k += GROUP) {
+        for (size_t l = 0; l < count; l++)
             pack_group(p, dtype, line + l, k, out + k * width + l * GROUP);
-    for (size_t k = 0; k < p->k_count && l < width; k += GROUP)
-        memset(out + k * width + l * GROUP, 0, (width - l) * GROUP * sizeof(*out));
+        memset(out + k * width + count * GROUP, 0, (width - count) * GROUP * sizeof(*out));
+    }
 }
 
 INLINE void pack_as(const struct pack *pack, enum ash_dtype dtype, uint16_t *out, size_t width)
@@ -149,19 +199,18 @@ INLINE void pack_as(const struct pack *pack, enum ash_dtype dtype, uint16_t *out
     const struct pack p = *pack; /* out may alias it as far as the compiler knows */
     size_t line = 0, k_padded = (p.k_count + GROUP - 1) / GROUP * GROUP;
 
-    while (p.line_stride == 1 && width % GROUP == 0 && line + width <= p.count) {
-        size_t fit = (p.count - line) / width, together = PACK_TOGETHER / width,
-               panels = fit < together ? fit : together;
-
-        pack_adjacent(&p, dtype, line, panels, out + line * k_padded, width);
-        line += panels * width;
+    if (p.k_stride == 1) {
+        for (; line + width <= p.count; line += width)
+            pack_along(&p, dtype, line, out + line * k_padded, width);
+    } else if (p.line_stride == 1 && width % GROUP == 0) {
+        pack_across(&p, dtype, p.count / width, out, width);
+        line = p.count / width * width;
     }
     for (; line < p.count; line += width)
-        pack_panel(&p, dtype, line, p.count - line < width ? p.count - line : width, out + line * k_padded, width);
+        pack_part(&p, dtype, line, p.count - line < width ? p.count - line : width, out + line * k_padded, width);
 }
 
-/* Panels of width lines (even, at most PACK_TOGETHER), one after the other. */
-static void pack_block(const struct pack *pack, void *out, size_t width)
+INLINE void pack_width(const struct pack *pack, uint16_t *out, size_t width)
 {
     if (pack->dtype == ASH_BF16)
         pack_as(pack, ASH_BF16, out, width);
@@ -169,6 +218,20 @@ static void pack_block(const struct pack *pack, void *out, size_t width)
         pack_as(pack, ASH_F16, out, width);
     else
         pack_as(pack, ASH_F32, out, width);
+}
+
+/* Panels of width lines (2, 4, 8 or 12), one after the other. */
+static void pack_block(const struct pack *pack, void *out, size_t width)
+{
+    ash_assert(width == 2 || width == 4 || width == 8 || width == 12);
+    if (width == 2)
+        pack_width(pack, out, 2);
+    else if (width == 4)
+        pack_width(pack, out, 4);
+    else if (width == 8)
+        pack_width(pack, out, 8);
+    else
+        pack_width(pack, out, 12);
 }
 
 #endif

@@ -41,20 +41,20 @@ void ash_gemm_bfmmla(struct ash_exec *exec, const struct ash_gemm_args *args)
  * element (line, k) of a matrix with these strides would. */
 static void repack(const struct pack *lines, uint16_t *out, size_t width)
 {
-    const uint16_t *data = lines->data;
+    const uint16_t *from = lines->data;
     size_t groups = (lines->k_count + GROUP - 1) / GROUP, step = ASH_BFMMLA_PANEL * GROUP;
 
-    for (size_t line = 0; line < lines->count; line += width, out += groups * width * GROUP)
-        for (size_t i = 0; i < width; i += ASH_BFMMLA_PANEL) {
-            const uint16_t *from = data + (line + i) * lines->line_stride;
-            uint16_t *to = out + i * GROUP;
+    for (size_t line = 0; line < lines->count; line += width, from += width * lines->line_stride)
+        for (size_t g = 0; g < groups; g++)
+            for (size_t i = 0; i < width; i += ASH_BFMMLA_PANEL, out += step) {
+                const uint16_t *at = from + i * lines->line_stride + g * step;
 
-            for (size_t g = 0; g < groups; g++, to += width * GROUP)
+                __builtin_prefetch(at + width * lines->line_stride, 0, 2); /* the next panel, for later */
                 if (line + i < lines->count)
-                    memcpy(to, from + g * step, step * sizeof(*to));
+                    memcpy(out, at, step * sizeof(*out));
                 else
-                    memset(to, 0, step * sizeof(*to));
-        }
+                    memset(out, 0, step * sizeof(*out));
+            }
 }
 
 /* Rows of x are float32, packed weights are not. */

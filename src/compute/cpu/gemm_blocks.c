@@ -93,12 +93,12 @@ static void edge_tile(const struct product *op, const void *a, const void *b, bo
     copy_block(whole, kernel->tile_cols, c, op->args->c_stride, rows, cols);
 }
 
-/* Have a tile of c near when its turn comes: c is larger than the caches. */
+/* Have a tile of c near when its turn comes: c is larger than the caches, and a chain cannot begin without its value. */
 static void fetch_tile(const struct gemm_kernel *kernel, const float *c, size_t c_stride)
 {
     for (size_t r = 0; r < kernel->tile_rows; r++, c += c_stride) {
-        __builtin_prefetch(c, 1);
-        __builtin_prefetch(c + kernel->tile_cols - 1, 1);
+        __builtin_prefetch(c, 1, 2);
+        __builtin_prefetch(c + kernel->tile_cols - 1, 1, 2);
     }
 }
 
@@ -115,7 +115,7 @@ static void multiply_panel(const struct product *op, const struct part *part, si
         float *c = op->args->c + (part->row + r) * stride + part->col + n;
         const unsigned char *left = part->left + r * op->line_bytes;
 
-        if (cols == kernel->tile_cols && r + 2 * kernel->tile_rows <= end)
+        if (add && cols == kernel->tile_cols && r + 2 * kernel->tile_rows <= end)
             fetch_tile(kernel, c + kernel->tile_rows * stride, stride);
         if (cols == kernel->tile_cols && r + kernel->tile_rows <= end)
             kernel->tile(k_count, left, right, add, c, stride);

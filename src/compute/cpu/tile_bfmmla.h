@@ -1,6 +1,7 @@
 /* tile_bfmmla - 8 x 12 sums of products of bf16 in registers. Each of the 24 registers holds a 2 x 2 block, what one
  * BFMMLA adds to; v8 + 6 i + j is that of row pair i and column pair j. A group of four k is 4 row pairs and 6 column
- * pairs of operands: the columns stay in v2 to v7, the rows take turns in v0 and v1. */
+ * pairs of operands: the columns stay in v2 to v7, the rows take turns in v0 and v1. The columns' panel is expected in
+ * L1; the rows' comes from L2 and is fetched ahead. */
 #ifndef ASH_COMPUTE_TILE_BFMMLA_H
 #define ASH_COMPUTE_TILE_BFMMLA_H
 
@@ -17,6 +18,7 @@
     TILE_A(1, a + 48)                                                                                                  \
     BFMMLA_ROW(0, 20, 21, 22, 23, 24, 25)                                                                              \
     TILE_A(0, a + 64)                                                                                                  \
+    "prfm pldl1keep, [%[a], #1024 + " #a "]\n"                                                                         \
     BFMMLA(26, 1, 2)                                                                                                   \
     TILE_B(2, b + 96)                                                                                                  \
     BFMMLA(27, 1, 3)                                                                                                   \
