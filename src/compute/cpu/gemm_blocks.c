@@ -4,13 +4,13 @@
 #include <string.h>
 #include "base/assert.h"
 
-#define SHARED_LINES 1024  /* at most, of the operand that all threads read: its block stays in L3 */
-#define UNIT_LINES 192     /* at most, of a unit: its panels stay in L2 */
-#define UNIT_LINES_MIN 48  /* fewer do not pay for the walk over the other operand */
-#define UNITS_PER_THREAD 4 /* if there are lines enough */
-#define CHUNK_ROWS 128     /* rows whose panels stay in L2 while a panel of columns stays in L1 */
-#define ADJACENT_LINES 96  /* lines beside each other that are packed together: whole cache lines */
-#define TILE_MAX 1024      /* sums of a tile */
+#define SHARED_LINES 1024 /* at most, of the operand that all threads read: its block stays in L3 */
+#define PART_LINES 192    /* at most, that a thread packs and multiplies at once: its panels stay in L2 */
+#define PACK_LINES_MIN 48 /* lines that are worth waking a thread for */
+#define LEVELS_MAX 7      /* of units, see unit_start */
+#define CHUNK_ROWS 128    /* rows whose panels stay in L2 while a panel of columns stays in L1 */
+#define ADJACENT_LINES 96 /* lines beside each other that are packed together: whole cache lines */
+#define TILE_MAX 1024     /* sums of a tile */
 
 /* One operand. */
 struct side {
@@ -32,8 +32,9 @@ struct product {
     size_t first, count; /* lines of the shared operand */
     size_t k, k_count;   /* from k on */
     size_t line_bytes;   /* of a packed line of this block */
-    size_t units;
-    size_t own_bytes; /* scratch of a unit */
+    size_t threads, levels; /* of units */
+    size_t part_lines;      /* of the other operand, whole panels */
+    size_t own_bytes;       /* scratch of a part */
     unsigned char *shared_panels;
 };
 
@@ -165,24 +166,36 @@ static void multiply_part(const struct product *op, const struct part *part)
     }
 }
 
+/* The first panel of a unit. Units come in levels of one per thread: together they take half of the panels that are
+ * left, those of the last level all. So there are few to begin with, and small ones to fill the gap at the end. */
+static size_t unit_start(const struct product *op, size_t unit)
+{
+    size_t panels = (op->own->lines + op->own->width - 1) / op->own->width, level = unit / op->threads;
+    size_t left = level < op->levels ? panels >> level : 0, next = level + 1 < op->levels ? panels >> (level + 1) : 0;
+
+    return panels - left + unit % op->threads * (left - next) / op->threads;
+}
+
+static void multiply_lines(const struct product *op, size_t first, size_t count, unsigned char *own_panels)
+{
+    struct part part = op->share_rows
+                           ? (struct part){op->first, op->count, first, count, op->shared_panels, own_panels}
+                           : (struct part){first, count, op->first, op->count, own_panels, op->shared_panels};
+
+    multiply_part(op, &part);
+}
+
 static void multiply_units(void *ctx, size_t begin, size_t end, int worker)
 {
     const struct product *op = ctx;
-    const struct side *own = op->own;
-    size_t panels = (own->lines + own->width - 1) / own->width;
+    size_t width = op->own->width, line = unit_start(op, begin) * width;
+    size_t last = min_size(unit_start(op, end) * width, op->own->lines);
     unsigned char *own_panels = worker == 0 ? op->shared_panels - op->own_bytes
                                             : ash_exec_scratch(op->exec, worker, op->own_bytes);
 
     if (op->kernel->begin != NULL) op->kernel->begin();
-    for (size_t unit = begin; unit < end; unit++) {
-        size_t first = unit * panels / op->units * own->width;
-        size_t count = min_size((unit + 1) * panels / op->units * own->width, own->lines) - first;
-        struct part part = op->share_rows
-                               ? (struct part){op->first, op->count, first, count, op->shared_panels, own_panels}
-                               : (struct part){first, count, op->first, op->count, own_panels, op->shared_panels};
-
-        multiply_part(op, &part);
-    }
+    for (; line < last; line += op->part_lines)
+        multiply_lines(op, line, min_size(op->part_lines, last - line), own_panels);
     if (op->kernel->end != NULL) op->kernel->end();
 }
 
@@ -200,18 +213,14 @@ static struct side side_of(const struct ash_mat *mat, size_t line_stride, size_t
                          .together = panels * width};
 }
 
-/* How many units: small enough for L2, enough of them for every thread, a fair share for each. */
-static size_t unit_count(const struct product *op)
+/* Levels of units, down to one of about a panel for each thread. */
+static size_t level_count(const struct product *op)
 {
-    const struct side *own = op->own;
-    size_t threads = (size_t)ash_workers_count(op->exec->workers);
-    size_t panels = (own->lines + own->width - 1) / own->width;
-    size_t most = max_size(UNIT_LINES / own->width, 1), least = max_size(UNIT_LINES_MIN / own->width, 1);
-    size_t units = (panels + most - 1) / most;
+    size_t panels = (op->own->lines + op->own->width - 1) / op->own->width, levels = 1;
 
-    if (threads == 1) return units;
-    units = max_size(units, min_size(threads * UNITS_PER_THREAD, panels / least));
-    return min_size(round_up(max_size(units, 1), threads), panels);
+    while (op->threads > 1 && levels < LEVELS_MAX && panels >> levels >= op->threads)
+        levels++;
+    return levels;
 }
 
 static void run_block(struct product *op)
@@ -220,8 +229,9 @@ static void run_block(struct product *op)
     size_t packs = (op->count + op->shared->together - 1) / op->shared->together;
 
     op->line_bytes = k_padded * op->kernel->element_bytes;
-    ash_workers_run(op->exec->workers, packs, max_size(UNIT_LINES_MIN / op->shared->together, 1), pack_shared_units, op);
-    ash_workers_run(op->exec->workers, op->units, 1, multiply_units, op);
+    ash_workers_run(op->exec->workers, packs, max_size(PACK_LINES_MIN / op->shared->together, 1),
+                    pack_shared_units, op);
+    ash_workers_run(op->exec->workers, op->threads * op->levels, 1, multiply_units, op);
 }
 
 void ash_gemm_blocks(struct ash_exec *exec, const struct ash_gemm_args *args, const struct gemm_kernel *kernel)
@@ -235,13 +245,12 @@ void ash_gemm_blocks(struct ash_exec *exec, const struct ash_gemm_args *args, co
     op.cols = side_of(&args->b, args->b.col_stride, args->b.row_stride, args->N, kernel->tile_cols);
     op.shared = op.share_rows ? &op.rows : &op.cols;
     op.own = op.share_rows ? &op.cols : &op.rows;
-    op.units = unit_count(&op);
+    op.threads = (size_t)ash_workers_count(exec->workers);
+    op.levels = level_count(&op);
+    op.part_lines = block_size(op.own->lines, PART_LINES, op.own->width);
     lines = block_size(op.shared->lines, SHARED_LINES, op.shared->together);
     bytes = block_k * kernel->element_bytes;
-    op.own_bytes = round_up(
-        (((op.own->lines + op.own->width - 1) / op.own->width + op.units - 1) / op.units) * op.own->width * bytes +
-            GEMM_SLACK_BYTES,
-        64);
+    op.own_bytes = round_up(op.part_lines * bytes + GEMM_SLACK_BYTES, 64);
     scratch = ash_exec_scratch(exec, 0, op.own_bytes + lines * bytes + GEMM_SLACK_BYTES);
     op.shared_panels = scratch + op.own_bytes;
     for (op.first = 0; op.first < op.shared->lines; op.first += lines) {
