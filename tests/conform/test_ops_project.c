@@ -59,7 +59,7 @@ static void run_project(struct ash_exec *exec, struct tape *tape, size_t M, size
 
 static void scenario_few_rows(struct ash_exec *exec, struct tape *tape)
 {
-    run_project(exec, tape, draw_size(tape, 9), draw_size(tape, 129), draw_size(tape, 400));
+    run_project(exec, tape, draw_size(tape, 33), draw_size(tape, 129), draw_size(tape, 400));
 }
 
 static void scenario_one_row(struct ash_exec *exec, struct tape *tape)

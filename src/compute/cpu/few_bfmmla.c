@@ -253,7 +253,10 @@ static void sums(const struct ash_few *job)
         mapped_sums(job, ASH_F32);
 }
 
-const struct ash_few_kernel ash_few_bfmmla = {
-    .left_bytes = left_bytes, .prepare = prepare, .sums = sums, .packed_gemm = ash_gemm_bfmmla_packed};
+const struct ash_few_kernel ash_few_bfmmla = {.rows_max = 4 * ASH_FEW_ROWS,
+                                              .left_bytes = left_bytes,
+                                              .prepare = prepare,
+                                              .sums = sums,
+                                              .packed_gemm = ash_gemm_bfmmla_packed};
 
 #endif

@@ -116,6 +116,6 @@ static void few_sums(const struct ash_few *job)
 }
 
 static const struct ash_few_kernel few_kernel = {
-    .left_bytes = few_left_bytes, .prepare = few_prepare, .sums = few_sums};
+    .rows_max = ASH_FEW_ROWS, .left_bytes = few_left_bytes, .prepare = few_prepare, .sums = few_sums};
 
 #endif

@@ -71,6 +71,7 @@ void ash_gemm_amx(struct ash_exec *exec, const struct ash_gemm_args *args)
         ash_gemm_blocks(exec, args, &kernel);
 }
 
-const struct ash_few_kernel ash_few_amx = {.left_bytes = few_left_bytes, .prepare = few_prepare, .sums = few_sums};
+const struct ash_few_kernel ash_few_amx = {
+    .rows_max = ASH_FEW_ROWS, .left_bytes = few_left_bytes, .prepare = few_prepare, .sums = few_sums};
 
 #endif

@@ -138,52 +138,64 @@ static void project_many(struct ash_exec *exec, const struct ash_project_args *a
 
 #define FEW_UNIT ASH_FEW_COLS /* rows of a weight that a thread takes at least */
 #define FEW_MIN_UNITS 4
-#define FEW_BLOCK 1024 /* rows of a weight whose sums are kept */
+#define FEW_BLOCK 1024                      /* rows of a weight whose sums are kept, at most */
+#define FEW_BLOCK_WEIGHTS ((size_t)1 << 17) /* of a block that several groups of rows walk over: it stays in L2 */
 
 struct project_few {
     struct ash_exec *exec;
     const struct ash_project_args *args;
     const struct ash_few_kernel *kernel;
-    size_t left_bytes;
+    size_t left_bytes;           /* of a group of ASH_FEW_ROWS rows */
+    size_t block;                /* rows of a weight */
     bool ready[ASH_WORKERS_MAX]; /* has this thread prepared x? */
 };
 
-/* What a thread works with: x as the kernel reads it, and the sums of two products. */
+/* What a thread works with: x as the kernel reads it, group after group, and the sums of two products. */
 struct few_room {
-    void *left;
+    char *left;
     float *sums[2];
 };
 
+static size_t few_groups(const struct ash_project_args *args)
+{
+    return (args->M + ASH_FEW_ROWS - 1) / ASH_FEW_ROWS;
+}
+
 static struct few_room few_room(const struct project_few *op, int worker)
 {
-    const struct ash_project_args *args = op->args;
-    size_t normed = args->M * args->K, sums = 2 * args->M * FEW_BLOCK;
-    char *base = ash_exec_scratch(op->exec, worker, op->left_bytes + (normed > sums ? normed : sums) * sizeof(float));
-    float *first = (float *)(void *)(base + op->left_bytes);
+    size_t normed = ASH_FEW_ROWS * op->args->K, sums = ASH_FEW_ROWS * FEW_BLOCK;
+    size_t left = few_groups(op->args) * op->left_bytes;
+    char *base = ash_exec_scratch(op->exec, worker, left + (normed > 2 * sums ? normed : 2 * sums) * sizeof(float));
+    float *first = (float *)(void *)(base + left);
 
-    return (struct few_room){.left = base, .sums = {first, first + args->M * FEW_BLOCK}};
+    return (struct few_room){.left = base, .sums = {first, first + sums}};
 }
 
 static void few_begin(struct project_few *op, int worker, const struct few_room *room)
 {
     const struct ash_project_args *args = op->args;
-    struct ash_norm_args norm_args = {.rows = args->M,
-                                      .groups = 1,
-                                      .cols = args->K,
-                                      .x_stride = args->x_stride,
-                                      .y_stride = args->K,
-                                      .x = args->x,
-                                      .weight = args->norm,
-                                      .eps = args->norm_eps,
-                                      .y = room->sums[0]};
-    struct norm norm = {.args = &norm_args};
 
     if (op->ready[worker]) return;
-    if (args->norm != NULL)
-        norm_forward_rows(&norm, 0, args->M, worker);
-    else
-        copy_block(args->x, args->x_stride, room->sums[0], args->K, args->M, args->K);
-    op->kernel->prepare(room->sums[0], args->M, args->K, args->round_bf16, room->left);
+    for (size_t m = 0; m < args->M; m += ASH_FEW_ROWS) {
+        size_t rows = min_size(ASH_FEW_ROWS, args->M - m);
+        struct ash_norm_args norm_args = {.rows = rows,
+                                          .groups = 1,
+                                          .cols = args->K,
+                                          .x_stride = args->x_stride,
+                                          .y_stride = args->K,
+                                          .x = args->x + m * args->x_stride,
+                                          .weight = args->norm,
+                                          .eps = args->norm_eps,
+                                          .y = room->sums[0]};
+        struct norm norm = {.args = &norm_args};
+
+        if (args->norm != NULL)
+            norm_forward_rows(&norm, 0, rows, worker);
+        else
+            copy_block(norm_args.x, args->x_stride, room->sums[0], args->K, rows, args->K);
+        op->kernel->prepare(room->sums[0], rows, args->K, args->round_bf16,
+                            room->left + m / ASH_FEW_ROWS * op->left_bytes);
+    }
     op->ready[worker] = true;
 }
 
@@ -204,17 +216,18 @@ static void few_end(const struct ash_project_args *args, const struct ash_projec
         memcpy(y, sums[0], count * sizeof(*y));
 }
 
-/* Rows [first, first + count) of one weight (swiglu: of both). */
-static void few_block(const struct project_few *op, const struct ash_project_out *out, size_t first, size_t count,
-                      const struct few_room *room)
+/* Rows [first, first + count) of one weight (swiglu: of both) for the rows of x from m on. */
+static void few_block(const struct project_few *op, const struct ash_project_out *out, size_t m, size_t first,
+                      size_t count, const struct few_room *room)
 {
     const struct ash_project_args *args = op->args;
+    size_t rows = min_size(ASH_FEW_ROWS, args->M - m);
 
     for (size_t i = 0; i < (args->swiglu ? 2u : 1u); i++) {
         struct ash_few job = {.w = &out[i].w,
-                              .M = args->M,
+                              .M = rows,
                               .K = args->K,
-                              .left = room->left,
+                              .left = room->left + m / ASH_FEW_ROWS * op->left_bytes,
                               .round_bf16 = args->round_bf16,
                               .first = first,
                               .count = count,
@@ -223,8 +236,9 @@ static void few_block(const struct project_few *op, const struct ash_project_out
 
         op->kernel->sums(&job);
     }
-    for (size_t m = 0; m < args->M; m++)
-        few_end(args, out, m, first, count, (float *[]){room->sums[0] + m * FEW_BLOCK, room->sums[1] + m * FEW_BLOCK});
+    for (size_t r = 0; r < rows; r++)
+        few_end(args, out, m + r, first, count,
+                (float *[]){room->sums[0] + r * FEW_BLOCK, room->sums[1] + r * FEW_BLOCK});
 }
 
 static size_t few_units(const struct ash_project_out *out)
@@ -243,10 +257,12 @@ static void project_few_units(void *ctx, size_t begin, size_t end, int worker)
     for (size_t base = 0; begin < end; base += few_units(out), out++) {
         size_t last = min_size(end - base, few_units(out));
 
-        for (; begin < base + last; begin = min_size(begin + FEW_BLOCK / FEW_UNIT, base + last)) {
+        for (; begin < base + last; begin = min_size(begin + op->block / FEW_UNIT, base + last)) {
             size_t first = (begin - base) * FEW_UNIT;
+            size_t count = min_size(op->block, min_size(last * FEW_UNIT, out->w.N) - first);
 
-            few_block(op, out, first, min_size(FEW_BLOCK, min_size(last * FEW_UNIT, out->w.N) - first), &room);
+            for (size_t m = 0; m < op->args->M; m += ASH_FEW_ROWS)
+                few_block(op, out, m, first, count, &room);
         }
     }
 }
@@ -256,15 +272,17 @@ static void project_few(struct ash_exec *exec, const struct ash_project_args *ar
     struct project_few op = {.exec = exec, .args = args, .kernel = kernel};
     size_t units = 0;
 
-    op.left_bytes = (kernel->left_bytes(args->M, args->K) + ASH_MEMORY_ALIGN - 1) / ASH_MEMORY_ALIGN * ASH_MEMORY_ALIGN;
+    op.left_bytes = round_up(kernel->left_bytes(min_size(args->M, ASH_FEW_ROWS), args->K), ASH_MEMORY_ALIGN);
+    op.block =
+        few_groups(args) == 1 ? FEW_BLOCK : min_size(FEW_BLOCK, round_up(FEW_BLOCK_WEIGHTS / args->K + 1, FEW_UNIT));
     for (size_t i = 0; i < (args->swiglu ? 1 : args->out_count); i++)
         units += few_units(&args->outs[i]);
     ash_workers_run(exec->workers, units, FEW_MIN_UNITS, project_few_units, &op);
 }
 
-static bool few_fits(const struct ash_project_args *args)
+static bool few_fits(const struct ash_project_args *args, const struct ash_few_kernel *kernel)
 {
-    if (args->M > ASH_FEW_ROWS || args->K == 0 || project_in_place(args)) return false;
+    if (args->M > kernel->rows_max || args->K == 0 || project_in_place(args)) return false;
     for (size_t i = 0; i < args->out_count; i++)
         if (!args->outs[i].w.packed && args->outs[i].w.mat.row_stride != 1) return false;
     return true;
@@ -282,7 +300,7 @@ static void project_with(struct ash_exec *exec, const struct ash_project_args *a
         quant_project(exec, args);
     else if (ash_dtype_block(args->outs[0].w.mat.dtype) > 1)
         ash_ref_project(exec, args);
-    else if (few_fits(args))
+    else if (few_fits(args, kernel))
         project_few(exec, args, kernel);
     else
         project_many(exec, args, kernel);
