@@ -154,15 +154,15 @@ void ash_attn_block_forward(struct ash_pass *pass, size_t layer, const float *in
         ash_attn_grouped_forward(pass, layer, fused ? in : acts->norm.out,
                                  fused ? params->param[ASH_ROLE_NORM1] : ASH_NO_PARAM);
     attend(pass, layer);
-    ash_stream_add(
-        pass,
-        &(struct ash_linear_group){.rows = pass->rows,
-                                   .x = acts->out,
-                                   .x_stride = c->heads * pass->v_dim,
-                                   .norm = ASH_NO_PARAM,
-                                   .out_count = 1,
-                                   .outs[0] = {params->param[ASH_ROLE_OUT], params->param[ASH_ROLE_OUT_BIAS]}},
-        in, mid);
+    ash_stream_add(pass,
+                   &(struct ash_linear_group){
+                       .rows = pass->rows,
+                       .x = acts->out,
+                       .x_stride = c->heads * pass->v_dim,
+                       .norm = ASH_NO_PARAM,
+                       .out_count = 1,
+                       .outs[0] = {.weight = params->param[ASH_ROLE_OUT], .bias = params->param[ASH_ROLE_OUT_BIAS]}},
+                   in, mid);
 }
 
 void ash_attn_block_backward(struct ash_pass *pass, size_t layer, float *grads)

@@ -142,7 +142,7 @@ void ash_ffn_block_forward(struct ash_pass *pass, size_t layer, const float *mid
                                               .x_stride = c->ffn,
                                               .norm = ASH_NO_PARAM,
                                               .out_count = 1,
-                                              .outs[0] = {params.down, params.down_bias}},
+                                              .outs[0] = {.weight = params.down, .bias = params.down_bias}},
                    mid, out);
 }
 
