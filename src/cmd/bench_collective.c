@@ -11,6 +11,7 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "collective/group.h"
+#include "collective/host/window.h"
 #include "orchestrate/local/launch.h"
 
 #define ROUNDS_MAX 101
@@ -25,7 +26,7 @@ static const char *const dtypes[] = {"f32", "bf16", "f64", "i32", "i64", "u8", N
 struct flags {
     int op, dtype;
     int64_t procs, nodes, min_bytes, max_bytes, factor, rounds;
-    bool json;
+    bool json, window;
 };
 
 #define FIELD(name) offsetof(struct flags, name)
@@ -39,6 +40,8 @@ static const struct ash_opt bench_opts[] = {
     {"max", ASH_OPT_INT, FIELD(max_bytes), "64mi", "largest size in bytes", 8, 1e12, NULL},
     {"factor", ASH_OPT_INT, FIELD(factor), "4", "between sizes", 2, 1024, NULL},
     {"rounds", ASH_OPT_INT, FIELD(rounds), "5", "measurements of each size; the median counts", 1, ROUNDS_MAX, NULL},
+    {"window", ASH_OPT_BOOL, FIELD(window), NULL, "all_reduce in memory that all ranks have mapped, as training does",
+     0, 0, NULL},
     {"json", ASH_OPT_BOOL, FIELD(json), NULL, "print one JSON object per size", 0, 0, NULL},
 };
 static const struct ash_opt_table bench_table = {
@@ -59,7 +62,9 @@ struct bench {
     const struct flags *flags;
     struct ash_group *group;
     char *in, *out;
-    size_t bytes; /* of the operation: the larger side */
+    struct ash_window *window; /* NULL: sums go from in to out */
+    struct ash_shares shares;  /* one part from each rank */
+    size_t bytes;              /* of the operation: the larger side */
 };
 
 /* Bytes that each rank brings (all_gather, all_to_all: to each), whole elements. */
@@ -84,6 +89,8 @@ static int run_once(struct bench *bench, struct ash_err *err)
     enum ash_coll_dtype dtype = (enum ash_coll_dtype)bench->flags->dtype;
     size_t width = ash_coll_dtype_bytes(dtype);
 
+    if (bench->window != NULL)
+        return ash_window_all_reduce(&bench->window, &bench->shares, bench->bytes / width, dtype, ASH_COLL_SUM, err);
     switch ((enum op)bench->flags->op) {
     case OP_ALL_REDUCE:
         return ash_group_all_reduce(bench->group, bench->in, bench->out, bench->bytes / width, dtype, ASH_COLL_SUM,
@@ -121,7 +128,10 @@ static void fill(struct bench *bench)
         if (dtype == ASH_COLL_U8) ((uint8_t *)bench->in)[i] = (uint8_t)value;
         if (dtype == ASH_COLL_BF16) ((uint16_t *)(void *)bench->in)[i] = (uint16_t)0x3f80; /* one */
     }
-    memset(bench->out, 0, bench->bytes);
+    if (bench->window != NULL)
+        memcpy(bench->out, bench->in, bench->bytes);
+    else
+        memset(bench->out, 0, bench->bytes);
 }
 
 /* Elements of an all-reduced float32 operand that are not the sum; other operations and types are left to the tests. */
@@ -223,15 +233,32 @@ static int run_size(struct bench *bench, struct ash_err *err)
     return 0;
 }
 
+/* Operands in memory of this process, or results in a window, to which the operand is copied before each check. */
+static int open_memory(struct bench *bench, size_t bytes, struct ash_err *err)
+{
+    size_t whole = (bytes + 4095) / 4096 * 4096, size = ash_group_size(bench->group);
+    int rc;
+
+    bench->in = aligned_alloc(4096, whole);
+    if (bench->in == NULL) return ash_err_set(err, -ENOMEM, "out of memory for %zu bytes", whole);
+    if (bench->flags->window && bench->flags->op == OP_ALL_REDUCE) {
+        ash_tree_of(&bench->shares.tree, size);
+        for (size_t r = 0; r <= size; r++)
+            bench->shares.first[r] = (uint32_t)r;
+        if ((rc = ash_group_window_open(bench->group, whole, &bench->window, err)) < 0) return rc;
+        bench->out = ash_window_data(bench->window);
+        return 0;
+    }
+    bench->out = aligned_alloc(4096, whole);
+    return bench->out != NULL ? 0 : ash_err_set(err, -ENOMEM, "out of memory for %zu bytes", whole);
+}
+
 static int run_ranks(const struct flags *flags, struct ash_group *group, struct ash_err *err)
 {
     struct bench bench = {.flags = flags, .group = group};
-    size_t most = (size_t)flags->max_bytes + 64;
-    int rc = 0;
+    int rc;
 
-    bench.in = aligned_alloc(4096, (most + 4095) / 4096 * 4096);
-    bench.out = aligned_alloc(4096, (most + 4095) / 4096 * 4096);
-    if (bench.in == NULL || bench.out == NULL) rc = ash_err_set(err, -ENOMEM, "out of memory for %zu bytes", most);
+    rc = open_memory(&bench, (size_t)flags->max_bytes + 64, err);
     if (rc == 0 && ash_group_rank(group) == 0 && !flags->json)
         printf("# %s, %zu ranks on %zu node%s\n#%11s %12s %6s %6s %12s %10s %10s %8s\n", ops[flags->op],
                ash_group_size(group), ash_group_nodes(group), ash_group_nodes(group) == 1 ? "" : "s", "size (B)",
@@ -239,7 +266,8 @@ static int run_ranks(const struct flags *flags, struct ash_group *group, struct 
     for (bench.bytes = (size_t)flags->min_bytes; rc == 0 && bench.bytes <= (size_t)flags->max_bytes;
          bench.bytes *= (size_t)flags->factor)
         rc = run_size(&bench, err);
-    free(bench.out);
+    ash_window_close(bench.window);
+    if (bench.window == NULL) free(bench.out);
     free(bench.in);
     return rc;
 }

@@ -8,6 +8,7 @@
 #include "base/assert.h"
 #include "base/cores.h"
 #include "collective/group_priv.h"
+#include "collective/host/window.h"
 
 #define GROUP(field) offsetof(struct ash_group_opts, field)
 static const struct ash_opt group_opts[] = {
@@ -328,6 +329,12 @@ int ash_group_reduce_scatter_parts(struct ash_group *group, const void *const *p
                                    struct ash_err *err)
 {
     return ash_local_reduce_scatter_parts(group->local, parts, shares, out, count, dtype, op, err);
+}
+
+int ash_group_window_open(struct ash_group *group, size_t size_bytes, struct ash_window **window_out,
+                          struct ash_err *err)
+{
+    return ash_window_open(group->local, size_bytes, window_out, err);
 }
 
 int ash_group_all_gather(struct ash_group *group, const void *in, void *out, size_t size_bytes, struct ash_err *err)

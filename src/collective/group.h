@@ -69,6 +69,11 @@ int ash_group_all_reduce_parts(struct ash_group *group, const void *const *parts
 int ash_group_reduce_scatter_parts(struct ash_group *group, const void *const *parts, const struct ash_shares *shares,
                                    void *out, size_t count, enum ash_coll_dtype dtype, enum ash_coll_op op,
                                    struct ash_err *err);
+/* Windows (collective/host/window.h): memory of all ranks in which sums are made where the data lie, several times as
+ * fast as from elsewhere. The ranks must be on one node. */
+struct ash_window;
+int ash_group_window_open(struct ash_group *group, size_t size_bytes, struct ash_window **window_out,
+                          struct ash_err *err);
 int ash_group_all_gather(struct ash_group *group, const void *in, void *out, size_t size_bytes, struct ash_err *err);
 int ash_group_broadcast(struct ash_group *group, void *data, size_t size_bytes, size_t root, struct ash_err *err);
 int ash_group_all_to_all(struct ash_group *group, const void *in, const size_t *send_bytes, void *out,

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "collective/host/window.h"
 
 /* The grains of rank r of size. */
 static struct ash_span dealt(size_t grain_count, size_t size, size_t r)
@@ -54,6 +55,37 @@ static int plan_shares(struct ash_grains *grains, struct ash_err *err)
     return ash_tree_of_spans(&grains->shares.tree, spans, grains->shares.first[size], grains->total);
 }
 
+/* Memory of this process alone. */
+static int open_buffers(struct ash_grains *grains, size_t count, struct ash_err *err)
+{
+    for (; grains->buffer_count < count; grains->buffer_count++) {
+        struct ash_buffer *buffer = &grains->buffers[grains->buffer_count];
+        int rc = ash_buffer_init(buffer, grains->exec->memory, grains->leaf_size * sizeof(float), "gradients", err);
+
+        if (rc < 0) return rc;
+        grains->sums[grains->buffer_count] = buffer->data;
+    }
+    return 0;
+}
+
+/* Memory in which the ranks can add up. All open as many as the one that needs most; pages that a rank does not touch
+ * cost nothing. */
+static int open_windows(struct ash_grains *grains, size_t count, struct ash_err *err)
+{
+    size_t size = ash_group_size(grains->group), most = count;
+
+    for (size_t r = 0; r < size; r++)
+        if (ash_grains_buffers(grains->total, r, size) > most) most = ash_grains_buffers(grains->total, r, size);
+    for (size_t i = 0; i < most; i++) {
+        int rc = ash_group_window_open(grains->group, grains->leaf_size * sizeof(float), &grains->windows[i], err);
+
+        if (rc < 0) return rc;
+        grains->sums[i] = ash_window_data(grains->windows[i]);
+    }
+    grains->buffer_count = count;
+    return 0;
+}
+
 int ash_grains_init(struct ash_grains *grains, struct ash_exec *exec, struct ash_group *group, size_t leaf_size,
                     size_t sum_size, size_t grain_count, struct ash_err *err)
 {
@@ -73,21 +105,17 @@ int ash_grains_init(struct ash_grains *grains, struct ash_exec *exec, struct ash
     buffer_count = ash_grains_buffers(grain_count, group != NULL ? ash_group_rank(group) : 0,
                                       group != NULL ? ash_group_size(group) : 1);
     if (buffer_count > ASH_GRAINS_DEPTH_MAX) return ash_err_set(err, -EINVAL, "%zu grains are too many", grain_count);
-    for (size_t i = 0; i < buffer_count; i++) {
-        rc = ash_buffer_init(&grains->buffers[i], exec->memory, leaf_size * sizeof(float), "gradients", err);
-        if (rc < 0) {
-            ash_grains_fini(grains);
-            return rc;
-        }
-        grains->buffer_count = i + 1;
-    }
-    return 0;
+    rc = group != NULL ? open_windows(grains, buffer_count, err) : open_buffers(grains, buffer_count, err);
+    if (rc < 0) ash_grains_fini(grains);
+    return rc;
 }
 
 void ash_grains_fini(struct ash_grains *grains)
 {
-    for (size_t i = 0; i < grains->buffer_count; i++)
+    for (size_t i = 0; i < ASH_GRAINS_DEPTH_MAX; i++) {
         ash_buffer_fini(&grains->buffers[i]);
+        ash_window_close(grains->windows[i]);
+    }
     memset(grains, 0, sizeof(*grains));
 }
 
@@ -109,7 +137,7 @@ void ash_grains_reset(struct ash_grains *grains)
 float *ash_grains_begin(struct ash_grains *grains)
 {
     ash_assert(grains->depth < grains->buffer_count);
-    float *leaf = grains->buffers[grains->depth].data;
+    float *leaf = grains->sums[grains->depth];
     ash_exec_zero(grains->exec, leaf, grains->leaf_size * sizeof(float));
     return leaf;
 }
@@ -118,9 +146,9 @@ float *ash_grains_begin(struct ash_grains *grains)
 static void merge_top(struct ash_grains *grains)
 {
     size_t right = grains->depth - 1, left = right - 1;
-    float *sum = grains->buffers[left].data;
+    float *sum = grains->sums[left];
 
-    grains->exec->ops->row->add(grains->exec, sum, grains->buffers[right].data, grains->sum_size, sum);
+    grains->exec->ops->row->add(grains->exec, sum, grains->sums[right], grains->sum_size, sum);
     grains->losses[left] += grains->losses[right];
     grains->spans[left].count += grains->spans[right].count;
     grains->depth--;
@@ -142,16 +170,12 @@ void ash_grains_end(struct ash_grains *grains, double loss)
 /* What is left on the stacks of all ranks becomes the root. */
 static int join_ranks(struct ash_grains *grains, struct ash_err *err)
 {
-    const void *sums[ASH_GRAINS_DEPTH_MAX], *losses[ASH_GRAINS_DEPTH_MAX];
-    int rc;
+    const void *losses[ASH_GRAINS_DEPTH_MAX];
+    int rc = ash_window_all_reduce(grains->windows, &grains->shares, grains->sum_size, ASH_COLL_F32, ASH_COLL_SUM, err);
 
-    for (size_t i = 0; i < grains->depth; i++) {
-        sums[i] = grains->buffers[i].data;
-        losses[i] = &grains->losses[i];
-    }
-    rc = ash_group_all_reduce_parts(grains->group, sums, &grains->shares, grains->buffers[0].data, grains->sum_size,
-                                    ASH_COLL_F32, ASH_COLL_SUM, err);
     if (rc < 0) return rc;
+    for (size_t i = 0; i < grains->depth; i++)
+        losses[i] = &grains->losses[i];
     return ash_group_all_reduce_parts(grains->group, losses, &grains->shares, &grains->losses[0], 1, ASH_COLL_F64,
                                       ASH_COLL_SUM, err);
 }
@@ -162,7 +186,7 @@ int ash_grains_finish(struct ash_grains *grains, float **sum_out, double *loss_o
 
     if (rc < 0) return rc;
     ash_assert(grains->depth == 1 || grains->group != NULL);
-    *sum_out = grains->buffers[0].data;
+    *sum_out = grains->sums[0];
     *loss_out = grains->losses[0];
     return 0;
 }

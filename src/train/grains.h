@@ -18,14 +18,16 @@
 /* Caller's storage; fields are private. */
 struct ash_grains {
     struct ash_exec *exec;
-    struct ash_group *group;    /* who shares the grains; NULL: this process has all */
-    struct ash_shares shares;   /* which partial sums each rank of the group ends with */
-    size_t total;               /* grains of all ranks */
-    struct ash_span own;        /* this rank's */
-    size_t leaf_size, sum_size; /* elements */
-    size_t buffer_count, depth; /* depth: partial sums on the stack now */
-    struct ash_buffer buffers[ASH_GRAINS_DEPTH_MAX];
-    struct ash_span spans[ASH_GRAINS_DEPTH_MAX]; /* under each partial sum */
+    struct ash_group *group;                          /* who shares the grains; NULL: this process has all */
+    struct ash_shares shares;                         /* which partial sums each rank of the group ends with */
+    size_t total;                                     /* grains of all ranks */
+    struct ash_span own;                              /* this rank's */
+    size_t leaf_size, sum_size;                       /* elements */
+    size_t buffer_count, depth;                       /* depth: partial sums on the stack now */
+    struct ash_buffer buffers[ASH_GRAINS_DEPTH_MAX];  /* alone */
+    struct ash_window *windows[ASH_GRAINS_DEPTH_MAX]; /* in a group: as many as any rank has partial sums */
+    float *sums[ASH_GRAINS_DEPTH_MAX];                /* the partial sums, in one or the other */
+    struct ash_span spans[ASH_GRAINS_DEPTH_MAX];      /* under each partial sum */
     double losses[ASH_GRAINS_DEPTH_MAX];
 };
 

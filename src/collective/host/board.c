@@ -22,7 +22,7 @@
 #define SLICE_NS 20000000ull /* a sleeper looks around this often */
 
 static const char *const call_names[] = {"no call",    "barrier",   "all-reduce", "reduce-scatter",
-                                         "all-gather", "broadcast", "all-to-all"};
+                                         "all-gather", "broadcast", "all-to-all", "all-reduce"};
 
 static void relax(void)
 {
@@ -47,7 +47,8 @@ void ash_board_say(struct ash_local *local, _Atomic uint64_t *counter, uint64_t 
 
 static const char *call_text(const struct ash_call *call, char *buf, size_t buf_bytes)
 {
-    if (call->kind == ASH_CALL_ALL_REDUCE || call->kind == ASH_CALL_REDUCE_SCATTER)
+    if (call->kind == ASH_CALL_ALL_REDUCE || call->kind == ASH_CALL_REDUCE_SCATTER ||
+        call->kind == ASH_CALL_WINDOW_REDUCE)
         snprintf(buf, buf_bytes, "%s (%s of %s, %llu bytes)", call_names[call->kind], ash_coll_op_name(call->op),
                  ash_coll_dtype_name(call->dtype), (unsigned long long)call->size_bytes);
     else
@@ -99,7 +100,8 @@ static uint64_t progress(const struct ash_local *local, size_t rank)
              tiny = atomic_load(&board->tiny[number % 2].flag) >> ASH_FLAG_CHECK_BITS;
 
     if (flag < number && tiny < number) return 0;
-    return 1 + atomic_load(&board->staged) + atomic_load(&board->summed) + atomic_load(&board->taken);
+    return 1 + atomic_load(&board->staged) + atomic_load(&board->summed) + atomic_load(&board->taken) +
+           atomic_load(&board->finished);
 }
 
 /* The one we wait for may itself wait for another: the one that is furthest behind is to blame. */

@@ -31,7 +31,8 @@ struct ash_board {
     struct ash_call call[2];            /* in words, by the number's parity */
     _Alignas(64) _Atomic uint64_t staged;
     _Alignas(64) _Atomic uint64_t summed;
-    _Alignas(64) _Atomic uint64_t taken; /* pieces of others that this rank will not read again */
+    _Alignas(64) _Atomic uint64_t taken;    /* pieces of others that this rank will not read again */
+    _Alignas(64) _Atomic uint64_t finished; /* number of the last call on windows that this rank is through with */
     _Alignas(64) _Atomic uint32_t sleepers, bell;
     _Alignas(4096) uint8_t small[2][ASH_BOARD_SMALL];
     _Alignas(4096) uint8_t stage[ASH_BOARD_STAGES][ASH_BOARD_PIECE];

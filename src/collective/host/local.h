@@ -23,6 +23,7 @@ enum ash_call_kind {
     ASH_CALL_ALL_GATHER,
     ASH_CALL_BROADCAST,
     ASH_CALL_ALL_TO_ALL,
+    ASH_CALL_WINDOW_REDUCE,
 };
 
 struct ash_local;

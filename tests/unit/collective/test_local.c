@@ -11,6 +11,7 @@
 #include "base/bf16.h"
 #include "base/rng.h"
 #include "collective/host/board.h"
+#include "collective/host/window.h"
 #include "unit/collective/ranks.h"
 
 #define PATIENCE_NS 20000000000ull
@@ -294,6 +295,35 @@ static int check_parts(struct ash_local *local, size_t leaves, size_t count, boo
     return rc != 0 ? rc : bad;
 }
 
+/* The same in windows: the result is in everyone's first. */
+static int check_windows(struct ash_local *local, size_t leaves, size_t count)
+{
+    struct ash_shares shares = shares_of(leaves, local->size);
+    struct operands operands = make_operands(ASH_COLL_F32, leaves, count);
+    struct ash_window *windows[ASH_TREE_COVER_MAX] = {NULL};
+    struct ash_span spans[ASH_TREE_COVER_MAX];
+    size_t part_count = ash_tree_cover(leaves, dealt(leaves, local->size, local->rank), spans),
+           most = ash_shares_most(&shares, local->size);
+    int rc = 0, bad = 0;
+
+    for (size_t w = 0; w < most && rc == 0; w++)
+        rc = ash_window_open(local, count * sizeof(float), &windows[w], NULL);
+    for (size_t p = 0; p < part_count && rc == 0; p++)
+        for (size_t i = 0; i < count; i++)
+            ((float *)ash_window_data(windows[p]))[i] =
+                (float)tree(ASH_COLL_F32, ASH_COLL_SUM, operands.parts, spans[p].first, spans[p].count, i);
+    if (rc == 0) rc = ash_window_all_reduce(windows, &shares, count, ASH_COLL_F32, ASH_COLL_SUM, NULL);
+    for (size_t i = 0; rc == 0 && i < count; i += 1 + i / 16)
+        if (!same(ASH_COLL_F32, ash_window_data(windows[0]), i,
+                  tree(ASH_COLL_F32, ASH_COLL_SUM, operands.parts, 0, leaves, i)))
+            bad = 1;
+    if (rc == 0) rc = ash_local_barrier(local, NULL);
+    for (size_t w = 0; w < most; w++)
+        ash_window_close(windows[w]);
+    free_operands(&operands, leaves);
+    return rc != 0 ? rc : bad;
+}
+
 static int parts(struct ash_local *local, struct meeting *meeting, const void *arg)
 {
     (void)meeting;
@@ -304,6 +334,7 @@ static int parts(struct ash_local *local, struct meeting *meeting, const void *a
 
             if (check_parts(local, leaves, sizes[c], false) != 0) return (int)leaves;
             if (check_parts(local, leaves, sizes[c], true) != 0) return 100 + (int)leaves;
+            if (check_windows(local, leaves, sizes[c]) != 0) return 200 + (int)leaves;
         }
     return 0;
 }

@@ -1,0 +1,110 @@
+/* Sums in place. A rank reads and writes only its own share of the elements, in everyone's memory, so nothing is
+ * overwritten that another still needs; two meetings (all have come, all are done) frame it. */
+#include "collective/host/window.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <errno.h>
+
+#include "base/assert.h"
+#include "collective/host/board.h"
+
+#define BLOCK_BYTES ((size_t)8192) /* joined at a time: stays in the nearest cache until it has gone to all ranks */
+#define SHARE_ALIGN ((size_t)4096) /* shares begin on pages: two ranks never write to one line */
+
+struct ash_window {
+    struct ash_local *local;
+    struct ash_segment own, peers[ASH_LOCAL_RANKS_MAX];
+    char *data[ASH_LOCAL_RANKS_MAX]; /* of each rank */
+};
+
+int ash_window_open(struct ash_local *local, size_t size_bytes, struct ash_window **window_out, struct ash_err *err)
+{
+    struct ash_window *window = calloc(1, sizeof(*window));
+    struct ash_segment_key key = {0}, *keys = calloc(local->size, sizeof(*keys));
+    int rc = window != NULL && keys != NULL ? 0 : ash_err_set(err, -ENOMEM, "out of memory for a window");
+
+    if (rc == 0) {
+        window->local = local;
+        rc = ash_segment_create(&window->own, size_bytes > 0 ? size_bytes : 1, "ashlar-window", err);
+    }
+    if (rc == 0) rc = ash_segment_key(&window->own, &key);
+    if (rc == 0) rc = ash_local_all_gather(local, &key, keys, sizeof(key), err);
+    for (size_t r = 0; rc == 0 && r < local->size; r++) {
+        if (r != local->rank) rc = ash_segment_map(&window->peers[r], &keys[r], err);
+        if (rc == 0) window->data[r] = r == local->rank ? window->own.data : window->peers[r].data;
+    }
+    free(keys);
+    if (rc == 0) rc = ash_local_barrier(local, err); /* a rank that leaves at once must have been mapped before */
+    if (rc < 0) {
+        ash_window_close(window);
+        return rc;
+    }
+    *window_out = window;
+    return 0;
+}
+
+void ash_window_close(struct ash_window *window)
+{
+    if (window == NULL) return;
+    for (size_t r = 0; window->local != NULL && r < window->local->size; r++)
+        ash_segment_fini(&window->peers[r]);
+    ash_segment_fini(&window->own);
+    free(window);
+}
+
+void *ash_window_data(const struct ash_window *window)
+{
+    return window->own.data;
+}
+
+/* Join bytes begin ... end - 1 of all ranks' parts and give the result to everyone. */
+static void join_share(struct ash_window *const *windows, const struct ash_shares *shares, size_t begin, size_t end,
+                       enum ash_coll_dtype dtype, enum ash_coll_op op)
+{
+    const struct ash_local *local = windows[0]->local;
+    const void *parts[ASH_TREE_PARTS_MAX];
+    _Alignas(64) char joined[BLOCK_BYTES];
+
+    for (size_t at = begin; at < end; at += BLOCK_BYTES) {
+        size_t bytes = end - at < BLOCK_BYTES ? end - at : BLOCK_BYTES;
+
+        for (size_t r = 0; r < local->size; r++)
+            for (size_t p = shares->first[r], i = 0; p < shares->first[r + 1]; p++, i++)
+                parts[p] = windows[i]->data[r] + at;
+        ash_coll_reduce(dtype, op, &shares->tree, parts, bytes / ash_coll_dtype_bytes(dtype), joined);
+        for (size_t r = 0; r < local->size; r++)
+            memcpy(windows[0]->data[r] + at, joined, bytes);
+    }
+}
+
+/* Rank r's share of so many bytes: where it begins; r = size gives the end. */
+static size_t share_begin(size_t bytes, size_t r, size_t size)
+{
+    size_t pages = (bytes + SHARE_ALIGN - 1) / SHARE_ALIGN, begin = pages * r / size * SHARE_ALIGN;
+
+    return begin < bytes ? begin : bytes;
+}
+
+int ash_window_all_reduce(struct ash_window *const *windows, const struct ash_shares *shares, size_t count,
+                          enum ash_coll_dtype dtype, enum ash_coll_op op, struct ash_err *err)
+{
+    struct ash_local *local = windows[0]->local;
+    struct ash_board *own = local->boards[local->rank];
+    size_t bytes = count * ash_coll_dtype_bytes(dtype);
+    int rc = ash_board_begin(
+        local, (struct ash_call){.kind = ASH_CALL_WINDOW_REDUCE, .dtype = dtype, .op = op, .size_bytes = bytes}, err);
+
+    ash_assert(bytes <= windows[0]->own.size_bytes && shares->first[local->size] == shares->tree.part_count);
+    if (rc < 0) return rc;
+    ash_board_say(local, &own->flag, local->check);
+    for (size_t r = 0; r < local->size && rc == 0; r++)
+        if (r != local->rank) rc = ash_board_wait_flag(local, r, &local->boards[r]->flag, err);
+    if (rc < 0) return rc;
+    join_share(windows, shares, share_begin(bytes, local->rank, local->size),
+               share_begin(bytes, local->rank + 1, local->size), dtype, op);
+    ash_board_say(local, &own->finished, local->call.number);
+    for (size_t r = 0; r < local->size && rc == 0; r++)
+        if (r != local->rank) rc = ash_board_wait(local, r, &local->boards[r]->finished, local->call.number, err);
+    return rc;
+}

@@ -1,0 +1,24 @@
+/* window - memory of every rank that every rank of the node has mapped. Sums over windows are made where the data lie:
+ * each rank joins its share of the elements of all ranks and writes the result to all, so data cross memory once,
+ * without stages. */
+#ifndef ASH_COLLECTIVE_WINDOW_H
+#define ASH_COLLECTIVE_WINDOW_H
+
+#include "collective/host/local.h"
+
+struct ash_window;
+
+/* All ranks call it with the same size. The memory is zeroed. */
+int ash_window_open(struct ash_local *local, size_t size_bytes, struct ash_window **window_out, struct ash_err *err);
+/* No call on it may be under way on any rank. NULL is a no-op. */
+void ash_window_close(struct ash_window *window);
+/* This rank's memory. */
+void *ash_window_data(const struct ash_window *window);
+
+/* Rank r's i-th part (by shares) is at the start of its windows[i]; the join of all parts goes to the start of every
+ * rank's windows[0]. All ranks pass the same windows, at least one and as many as any rank has parts. Returns as the
+ * calls of local.h do. */
+int ash_window_all_reduce(struct ash_window *const *windows, const struct ash_shares *shares, size_t count,
+                          enum ash_coll_dtype dtype, enum ash_coll_op op, struct ash_err *err);
+
+#endif
