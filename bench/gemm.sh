@@ -6,3 +6,4 @@ ldconfig -p | grep 'libopenblas\.so\.0' > /dev/null || apt_get libopenblas0-pthr
 sizes=(256 512 1024 2048)
 [ "${BENCH_LONG:-0}" = 1 ] && sizes+=(4096)
 "$BUILD/bench/gemm" "$BENCH_ROWS" "${BENCH_ROUNDS:-5}" "${sizes[@]}"
+"$BUILD/bench/quant" "$BENCH_ROWS" "${BENCH_ROUNDS:-5}" 1024 2048

@@ -14,6 +14,10 @@
 #define QUANT_MANY_ROWS 384 /* of x, in the second cache */
 #define QUANT_K_BLOCKS 32   /* of a panel and of x, in the first cache */
 #define QUANT_UNIT_PANELS 8
+#define QUANT_CACHE_WAY 16384 /* addresses so far apart compete for the same lines of the first cache */
+#define QUANT_STREAM_APART 2048
+#define QUANT_STREAM_TRIES 16
+#define QUANT_EXPANDED 4 /* panels in the first cache */
 #define QUANT_UNITS_PER_THREAD 4
 #define QUANT_GROUP ASH_QUANT_PANEL_GROUP
 #define QUANT_GROUP_COLS (QUANT_GROUP * ASH_QUANT_PANEL_ROWS_MAX)
@@ -25,10 +29,11 @@ struct quant_project {
     enum ash_dtype dtype;
     size_t blocks, panel_rows, panel_bytes;
     size_t first, rows, strips; /* of x, in this round */
-    size_t k_blocks;            /* of x and of panels that are used together; the last ones may be fewer */
-    size_t unit_panels;         /* with SwiGLU half of them gate, half up */
-    size_t x_bytes;             /* of prepared x, and of it and a thread's own memory */
-    uint8_t *shared; /* prepared x, and then the first thread's own memory; NULL: every thread prepares its own */
+    size_t tile_strips;
+    size_t k_blocks;    /* of x and of panels that are used together; the last ones may be fewer */
+    size_t unit_panels; /* with SwiGLU half of them gate, half up */
+    size_t x_bytes;     /* of prepared x, and of it and a thread's own memory */
+    uint8_t *shared;    /* prepared x, and then the first thread's own memory; NULL: every thread prepares its own */
     bool ready[ASH_WORKERS_MAX];
 };
 
@@ -58,7 +63,7 @@ static const float *quant_row(const struct quant_project *op, size_t m, float *n
 /* Where the tile that holds `strip` begins, for the k-blocks from `block` on: k, then tiles, then blocks. */
 static uint8_t *quant_tile_at(const struct quant_project *op, uint8_t *x, size_t strip, size_t block)
 {
-    size_t tile = strip / op->kernels->tile_strips * op->kernels->tile_strips;
+    size_t tile = strip / op->tile_strips * op->tile_strips;
     size_t blocks = quant_min(op->k_blocks, op->blocks - block);
 
     return x + (block * op->strips + tile * blocks) * op->kernels->strip_bytes;
@@ -67,9 +72,9 @@ static uint8_t *quant_tile_at(const struct quant_project *op, uint8_t *x, size_t
 /* Strips of the tile that holds `strip`. */
 static size_t quant_tile_strips(const struct quant_project *op, size_t strip)
 {
-    size_t tile = strip / op->kernels->tile_strips * op->kernels->tile_strips;
+    size_t tile = strip / op->tile_strips * op->tile_strips;
 
-    return quant_min(op->kernels->tile_strips, op->strips - tile);
+    return quant_min(op->tile_strips, op->strips - tile);
 }
 
 /* normed has room for the rows of a strip. */
@@ -82,7 +87,7 @@ static void quant_prepare_strip(const struct quant_project *op, size_t strip, fl
     for (size_t i = 0; i < kernels->strip_rows && first + i < op->rows; i++)
         rows[i] = quant_row(op, op->first + first + i, normed + i * op->args->K);
     for (size_t block = 0; block < op->blocks; block += op->k_blocks) {
-        kernels->quantise(rows, quant_min(op->k_blocks, op->blocks - block), strip % kernels->tile_strips,
+        kernels->quantise(rows, quant_min(op->k_blocks, op->blocks - block), strip % op->tile_strips,
                           quant_tile_strips(op, strip), quant_tile_at(op, x, strip, block));
         for (size_t i = 0; i < kernels->strip_rows; i++)
             if (rows[i] != NULL) rows[i] += op->k_blocks * ASH_QUANT_BLOCK;
@@ -102,24 +107,46 @@ static void quant_prepare(const struct quant_project *op, float *normed, uint8_t
 
 /* ---- units ------------------------------------------------------------------------------------------------------- */
 
-/* Rows n ... n + count - 1 of the weights of an out (with SwiGLU: of both). */
+/* Some panels of an out; with SwiGLU, the same ones of both. Panels of a unit lie `step` apart: neighbours, or, for a
+ * single row, several streams of memory, each of which goes on in the next unit. */
 struct quant_unit {
     const struct ash_project_out *out;
-    size_t n, count;
-    size_t sides; /* 2 with SwiGLU */
+    size_t sides;              /* 2 with SwiGLU */
+    size_t first, step, count; /* panels of a side */
 };
 
-/* Rows of one side of a unit. */
-static size_t quant_unit_rows(const struct quant_project *op)
+/* Panels of one side of a unit. */
+static size_t quant_side_panels(const struct quant_project *op)
 {
-    return (op->args->swiglu ? op->unit_panels / 2 : op->unit_panels) * op->panel_rows;
+    return op->args->swiglu ? op->unit_panels / 2 : op->unit_panels;
 }
 
+static size_t quant_out_panels(const struct quant_project *op, size_t out)
+{
+    return (op->args->outs[out].w.N + op->panel_rows - 1) / op->panel_rows;
+}
+
+/* Do n streams, each `bytes` after the one before, stay out of each other's way in the first cache? */
+static bool quant_streams_apart(size_t bytes, size_t n)
+{
+    for (size_t i = 1; i < n; i++) {
+        size_t apart = i * bytes % QUANT_CACHE_WAY;
+
+        if (apart < QUANT_STREAM_APART || apart > QUANT_CACHE_WAY - QUANT_STREAM_APART) return false;
+    }
+    return true;
+}
+
+/* A single row walks streams of panels, so its units are as many as a stream is long: a little more than their share,
+ * if that keeps them apart (sizes of matrices are often powers of two). */
 static size_t quant_out_units(const struct quant_project *op, size_t out)
 {
-    size_t rows = quant_unit_rows(op);
+    size_t panels = quant_side_panels(op), units = (quant_out_panels(op, out) + panels - 1) / panels;
 
-    return (op->args->outs[out].w.N + rows - 1) / rows;
+    if (op->rows > 1) return units;
+    for (size_t more = 0; more < QUANT_STREAM_TRIES; more++)
+        if (quant_streams_apart((units + more) * op->panel_bytes, panels)) return units + more;
+    return units;
 }
 
 static size_t quant_unit_count(const struct quant_project *op)
@@ -133,47 +160,59 @@ static size_t quant_unit_count(const struct quant_project *op)
 
 static struct quant_unit quant_unit_at(const struct quant_project *op, size_t unit)
 {
-    size_t out = 0, rows = quant_unit_rows(op);
     struct quant_unit at = {.sides = op->args->swiglu ? 2 : 1};
+    bool streams = op->rows == 1;
+    size_t out = 0, panels;
 
     while (unit >= quant_out_units(op, out))
         unit -= quant_out_units(op, out++);
+    panels = quant_out_panels(op, out);
     at.out = &op->args->outs[out];
-    at.n = unit * rows;
-    at.count = quant_min(rows, at.out->w.N - at.n);
+    at.step = streams ? quant_out_units(op, out) : 1;
+    at.first = streams ? unit : unit * quant_side_panels(op);
+    at.count = at.first < panels ? quant_min(quant_side_panels(op), (panels - at.first - 1) / at.step + 1) : 0;
     return at;
 }
 
-/* The panels of a unit, first those of the first side. Returns how many a side has. */
-static size_t quant_unit_panels(const struct quant_project *op, const struct quant_unit *unit, const uint8_t **panels)
+/* The panels of a unit, first those of the first side. */
+static void quant_unit_panels(const struct quant_project *op, const struct quant_unit *unit, const uint8_t **panels)
 {
-    size_t count = (unit->count + op->panel_rows - 1) / op->panel_rows;
-
     for (size_t side = 0; side < unit->sides; side++)
-        for (size_t i = 0; i < count; i++)
-            panels[side * count + i] =
-                (const uint8_t *)unit->out[side].w.mat.data + (unit->n / op->panel_rows + i) * op->panel_bytes;
-    return count;
+        for (size_t i = 0; i < unit->count; i++)
+            panels[side * unit->count + i] =
+                (const uint8_t *)unit->out[side].w.mat.data + (unit->first + i * unit->step) * op->panel_bytes;
 }
 
-/* What comes behind the product of row m: sums are the unit's, a side after `side_cols` others. */
-static void quant_finish(const struct quant_project *op, const struct quant_unit *unit, size_t m, float *sums,
-                         size_t side_cols)
+/* What comes behind the product of row m with rows n ... n + count - 1 of w: the sums of the second side are side_cols
+ * further. */
+static void quant_finish(const struct quant_project *op, const struct ash_project_out *out, size_t m, size_t n,
+                         size_t count, float *sums, size_t side_cols)
 {
-    const struct ash_project_out *out = unit->out;
-    float *y = out->y + (op->first + m) * out->y_stride + unit->n;
+    float *y = out->y + (op->first + m) * out->y_stride + n, *up = sums + side_cols;
 
-    for (size_t side = 0; side < unit->sides; side++)
-        if (out[side].bias != NULL)
-            add_row(sums + side * side_cols, out[side].bias + unit->n, unit->count, sums + side * side_cols);
+    if (out->bias != NULL) add_row(sums, out->bias + n, count, sums);
     if (op->args->swiglu) {
-        struct act act = {.x = sums, .up = sums + side_cols, .out = y};
+        struct act act = {.x = sums, .up = up, .out = y};
 
-        swiglu_forward_range(&act, 0, unit->count, 0);
+        if (out[1].bias != NULL) add_row(up, out[1].bias + n, count, up);
+        swiglu_forward_range(&act, 0, count, 0);
     } else if (op->args->residual) {
-        add_row(y, sums, unit->count, y);
+        add_row(y, sums, count, y);
     } else {
-        memcpy(y, sums, unit->count * sizeof(*y));
+        memcpy(y, sums, count * sizeof(*y));
+    }
+}
+
+/* That of a whole unit; neighbouring panels in one go. */
+static void quant_finish_unit(const struct quant_project *op, const struct quant_unit *unit, size_t m, float *sums)
+{
+    size_t together = unit->step == 1 ? unit->count : 1, cols = together * op->panel_rows;
+
+    for (size_t i = 0; i < unit->count; i += together) {
+        size_t n = (unit->first + i * unit->step) * op->panel_rows;
+
+        quant_finish(op, unit->out, m, n, quant_min(cols, unit->out->w.N - n), sums + i * op->panel_rows,
+                     unit->count * op->panel_rows);
     }
 }
 
@@ -183,11 +222,11 @@ static void quant_few_tiles(const struct quant_project *op, const uint8_t *const
                             float *sums)
 {
     const struct ash_quant_panels *kernels = op->kernels;
-    size_t tile_rows = kernels->tile_strips * kernels->strip_rows;
+    size_t tile_rows = op->tile_strips * kernels->strip_rows;
 
     for (size_t i = 0; i < count; i++)
-        for (size_t strip = 0; strip < op->strips; strip += kernels->tile_strips) {
-            float tile[QUANT_FEW_ROWS * 2 * ASH_QUANT_PANEL_ROWS_MAX] = {0};
+        for (size_t strip = 0; strip < op->strips; strip += op->tile_strips) {
+            float tile[QUANT_FEW_ROWS * 2 * ASH_QUANT_PANEL_ROWS_MAX] = {0}; /* tiles have up to 16 rows */
             size_t row = strip * kernels->strip_rows;
 
             kernels->tile(op->dtype, false, panels[i], quant_tile_at(op, x, strip, 0), quant_tile_strips(op, strip),
@@ -211,14 +250,14 @@ static void quant_few_units(void *ctx, size_t begin, size_t end, int worker)
         struct quant_unit unit = quant_unit_at(op, i);
         float sums[QUANT_FEW_ROWS * QUANT_GROUP_COLS];
         const uint8_t *panels[QUANT_GROUP];
-        size_t count = quant_unit_panels(op, &unit, panels);
 
+        quant_unit_panels(op, &unit, panels);
         if (op->rows == 1)
-            op->kernels->one(op->dtype, panels, unit.sides * count, x, op->blocks, sums);
+            op->kernels->one(op->dtype, panels, unit.sides * unit.count, x, op->blocks, sums);
         else
-            quant_few_tiles(op, panels, unit.sides * count, x, sums);
+            quant_few_tiles(op, panels, unit.sides * unit.count, x, sums);
         for (size_t m = 0; m < op->rows; m++)
-            quant_finish(op, &unit, m, sums + m * QUANT_GROUP_COLS, count * op->panel_rows);
+            quant_finish_unit(op, &unit, m, sums + m * QUANT_GROUP_COLS);
     }
 }
 
@@ -242,6 +281,7 @@ static void quant_project_few(struct quant_project *op)
 
     op->rows = op->args->M;
     op->strips = (op->rows + kernels->strip_rows - 1) / kernels->strip_rows;
+    op->tile_strips = kernels->tile_strips;
     op->k_blocks = op->blocks;
     op->unit_panels = QUANT_GROUP;
     op->x_bytes = quant_align(op->blocks * (op->rows == 1 ? kernels->one_bytes : op->strips * kernels->strip_bytes));
@@ -258,8 +298,8 @@ static void quant_project_few(struct quant_project *op)
  */
 static size_t quant_own_bytes(const struct quant_project *op)
 {
-    size_t expanded = quant_align(QUANT_GROUP * op->k_blocks * op->kernels->expanded_bytes);
-    size_t tile_rows = op->kernels->tile_strips * op->kernels->strip_rows;
+    size_t expanded = quant_align(QUANT_EXPANDED * op->k_blocks * op->kernels->expanded_bytes);
+    size_t tile_rows = op->tile_strips * op->kernels->strip_rows;
     size_t rows = (op->rows + tile_rows - 1) / tile_rows * tile_rows;
     size_t product = expanded + rows * op->unit_panels * op->panel_rows * sizeof(float);
 
@@ -286,53 +326,55 @@ static void quant_many_tiles(const struct quant_project *op, const uint8_t *cons
 {
     const struct ash_quant_panels *kernels = op->kernels;
     size_t blocks = quant_min(op->k_blocks, op->blocks - block), expanded_bytes = blocks * kernels->expanded_bytes;
-    size_t tile_sums = kernels->tile_strips * kernels->strip_rows * op->panel_rows;
+    size_t tile_sums = op->tile_strips * kernels->strip_rows * op->panel_rows;
 
     for (size_t i = 0; i < count; i++)
         kernels->expand(op->dtype, panels[i] + block * (op->panel_bytes / op->blocks), blocks,
                         expanded + i * expanded_bytes);
-    for (size_t strip = 0; strip < op->strips; strip += kernels->tile_strips, sums += tile_sums)
+    for (size_t strip = 0; strip < op->strips; strip += op->tile_strips, sums += tile_sums)
         for (size_t i = 0; i < count; i++)
             kernels->tile(op->dtype, true, expanded + i * expanded_bytes, quant_tile_at(op, op->shared, strip, block),
                           quant_tile_strips(op, strip), blocks, sums + i * panel_sums);
 }
 
 static void quant_many_finish(const struct quant_project *op, const struct quant_unit *unit, const float *sums,
-                              size_t panel_sums, size_t panels)
+                              size_t panel_sums)
 {
     const struct ash_quant_panels *kernels = op->kernels;
-    size_t tile_rows = kernels->tile_strips * kernels->strip_rows, cols = unit->sides * panels * op->panel_rows;
+    size_t tile_rows = op->tile_strips * kernels->strip_rows, cols = unit->sides * unit->count * op->panel_rows;
 
     for (size_t row = 0; row < op->rows; row += tile_rows, sums += tile_rows * op->panel_rows) {
         size_t rows = quant_min(tile_rows, op->rows - row);
         float out[QUANT_FEW_ROWS * 2 * QUANT_UNIT_PANELS * ASH_QUANT_PANEL_ROWS_MAX];
 
-        for (size_t i = 0; i < unit->sides * panels; i++)
+        for (size_t i = 0; i < unit->sides * unit->count; i++)
             kernels->untile(sums + i * panel_sums, rows, out + i * op->panel_rows, cols);
         for (size_t m = 0; m < rows; m++)
-            quant_finish(op, unit, row + m, out + m * cols, panels * op->panel_rows);
+            quant_finish_unit(op, unit, row + m, out + m * cols);
     }
 }
 
 static void quant_many_units(void *ctx, size_t begin, size_t end, int worker)
 {
     const struct quant_project *op = ctx;
-    size_t tile_rows = op->kernels->tile_strips * op->kernels->strip_rows;
+    size_t tile_rows = op->tile_strips * op->kernels->strip_rows;
     size_t panel_sums = (op->rows + tile_rows - 1) / tile_rows * tile_rows * op->panel_rows;
     uint8_t *expanded = quant_own(op, worker);
-    float *sums = (float *)(void *)(expanded + quant_align(QUANT_GROUP * op->k_blocks * op->kernels->expanded_bytes));
+    float *sums =
+        (float *)(void *)(expanded + quant_align(QUANT_EXPANDED * op->k_blocks * op->kernels->expanded_bytes));
 
     for (size_t i = begin; i < end; i++) {
         struct quant_unit unit = quant_unit_at(op, i);
         const uint8_t *panels[QUANT_UNIT_PANELS];
-        size_t side = quant_unit_panels(op, &unit, panels), count = unit.sides * side;
+        size_t count = unit.sides * unit.count;
 
+        quant_unit_panels(op, &unit, panels);
         memset(sums, 0, count * panel_sums * sizeof(*sums));
         for (size_t block = 0; block < op->blocks; block += op->k_blocks)
-            for (size_t p = 0; p < count; p += QUANT_GROUP)
-                quant_many_tiles(op, panels + p, quant_min(QUANT_GROUP, count - p), block, expanded,
+            for (size_t p = 0; p < count; p += QUANT_EXPANDED)
+                quant_many_tiles(op, panels + p, quant_min(QUANT_EXPANDED, count - p), block, expanded,
                                  sums + p * panel_sums, panel_sums);
-        quant_many_finish(op, &unit, sums, panel_sums, side);
+        quant_many_finish(op, &unit, sums, panel_sums);
     }
 }
 
@@ -343,6 +385,7 @@ static void quant_project_many(struct quant_project *op)
     size_t threads = (size_t)ash_workers_count(op->exec->workers), rounds = (args->M - 1) / QUANT_MANY_ROWS + 1;
     size_t round_rows = (args->M - 1) / rounds + 1;
 
+    op->tile_strips = kernels->tile_strips;
     op->k_blocks = QUANT_K_BLOCKS;
     op->unit_panels = QUANT_UNIT_PANELS;
     while (op->unit_panels > 2 && quant_unit_count(op) < QUANT_UNITS_PER_THREAD * threads)

@@ -5,8 +5,8 @@
  * multiply-add. Nibbles stay in the upper half of their byte, 16 times too large; the conversion divides, exactly.
  *
  * One row: memory decides, if the instructions do not. For Q8_0 the row is paired with itself. For Q4_0 the second
- * row of an SMMLA saves an instruction: bytes b = 16 high + low, as they are, times (x of high, 0), and low = b & 15
- * times (-x of high, x of low), give 16 high . x in one lane and low . x in the other. */
+ * row of an SMMLA saves an instruction: bytes b = 16 high + low, as they are, times (0, x of high), and low = b & 15
+ * times (x of low, -x of high), give low . x in one lane and 16 high . x in the other. */
 #if defined(__aarch64__)
 
 #include "compute/cpu/quant_pack.h"
@@ -23,10 +23,23 @@
 #define PAIRS 4
 #define CHUNKS 4 /* 8 k each */
 #define TILE_STRIPS 3
+#define LINE 64                          /* bytes of the caches */
+#define AHEAD 8                          /* blocks of a panel that are on their way */
 #define VEC 16                           /* bytes */
 #define STRIP_BYTES (VEC + CHUNKS * VEC) /* scales of the two rows, each twice; then the chunks */
 #define EXPANDED_BYTES (PAIRS * STRIP_BYTES)
+#define ONE_PANELS 2                       /* whose dots are made together */
 #define ONE_BYTES (2 * VEC + CHUNKS * VEC) /* the scale; where sums start; then the chunks */
+
+/* Zeros, made where they are needed: the processor makes them for nothing, while a copy of a register of zeros, which
+ * compilers prefer, takes the place of an instruction. */
+INLINE int32x4_t zeros(void)
+{
+    int32x4_t zero;
+
+    __asm__ volatile("movi %0.4s, #0" : "=w"(zero));
+    return zero;
+}
 
 /* ---- quantising x ------------------------------------------------------------------------------------------------ */
 
@@ -144,6 +157,62 @@ static void expand(enum ash_dtype dtype, const uint8_t *panel, size_t blocks, ui
 
 /* ---- many rows --------------------------------------------------------------------------------------------------- */
 
+/* One block of a panel times all strips, added to acc. */
+INLINE void tile_block(enum ash_dtype dtype, bool expanded, const uint8_t *panel, const uint8_t *x, size_t strips,
+                       const float32x4_t *scales, float32x4_t acc[][PAIRS])
+{
+    int32x4_t dots[TILE_STRIPS][PAIRS];
+    float32x4_t dx[TILE_STRIPS];
+
+    UNROLL
+    for (size_t s = 0; s < strips; s++) {
+        UNROLL
+        for (size_t p = 0; p < PAIRS; p++)
+            dots[s][p] = zeros();
+    }
+    /* breadth first: neighbours in the program do not wait for each other */
+    UNROLL
+    for (size_t c = 0; c < CHUNKS; c++) {
+        int8x16_t left[TILE_STRIPS];
+
+        UNROLL
+        for (size_t s = 0; s < strips; s++)
+            left[s] = vld1q_s8((const int8_t *)x + (strips + c * strips + s) * VEC);
+        UNROLL
+        for (size_t p = 0; p < PAIRS; p++) {
+            int8x16_t right = expanded            ? vld1q_s8((const int8_t *)panel + (PAIRS + c * PAIRS + p) * VEC)
+                              : dtype == ASH_Q8_0 ? chunk_q8(panel, c, p)
+                                                  : chunk_q4(panel, c, p);
+            UNROLL
+            for (size_t s = 0; s < strips; s++)
+                dots[s][p] = vmmlaq_s32(dots[s][p], left[s], right);
+        }
+    }
+    UNROLL
+    for (size_t s = 0; s < strips; s++)
+        dx[s] = vld1q_f32((const float *)(const void *)x + 4 * s);
+    UNROLL
+    for (size_t p = 0; p < PAIRS; p++) {
+        float32x4_t dw = expanded ? vld1q_f32((const float *)(const void *)panel + 4 * p) : scales[p];
+
+        UNROLL
+        for (size_t s = 0; s < strips; s++) {
+            float32x4_t scale = vmulq_f32(dx[s], dw);
+            float32x4_t dot = dtype == ASH_Q8_0 ? vcvtq_f32_s32(dots[s][p]) : vcvtq_n_f32_s32(dots[s][p], 4);
+
+            acc[s][p] = vfmaq_f32(acc[s][p], dot, scale);
+        }
+    }
+}
+
+/* Bytes that will be needed soon, or (past the last panel) never. */
+INLINE void prefetch(const uint8_t *at, size_t bytes)
+{
+    UNROLL
+    for (size_t i = 0; i < bytes; i += LINE)
+        __builtin_prefetch(at + i);
+}
+
 /* sums: for each strip and pair of the panel, (row 0 of x) x (w0, w1), (row 1 of x) x (w0, w1). */
 INLINE void run_tile(enum ash_dtype dtype, bool expanded, const uint8_t *panel, const uint8_t *x, size_t strips,
                      size_t blocks, float *sums)
@@ -155,48 +224,13 @@ INLINE void run_tile(enum ash_dtype dtype, bool expanded, const uint8_t *panel, 
     for (size_t i = 0; i < strips * PAIRS; i++)
         acc[i / PAIRS][i % PAIRS] = vld1q_f32(sums + 4 * i);
     for (size_t b = 0; b < blocks; b++, panel += panel_block, x += strips * STRIP_BYTES) {
-        int32x4_t dots[TILE_STRIPS][PAIRS];
         float32x4_t scales[PAIRS];
 
-        UNROLL
-        for (size_t i = 0; i < strips * PAIRS; i++)
-            dots[i / PAIRS][i % PAIRS] = vdupq_n_s32(0);
-        /* breadth first: neighbours in the program do not wait for each other */
-        UNROLL
-        for (size_t c = 0; c < CHUNKS; c++) {
-            int8x16_t left[TILE_STRIPS];
-
-            UNROLL
-            for (size_t s = 0; s < strips; s++)
-                left[s] = vld1q_s8((const int8_t *)x + (strips + c * strips + s) * VEC);
-            UNROLL
-            for (size_t p = 0; p < PAIRS; p++) {
-                int8x16_t right = expanded            ? vld1q_s8((const int8_t *)panel + (PAIRS + c * PAIRS + p) * VEC)
-                                  : dtype == ASH_Q8_0 ? chunk_q8(panel, c, p)
-                                                      : chunk_q4(panel, c, p);
-                UNROLL
-                for (size_t s = 0; s < strips; s++)
-                    dots[s][p] = vmmlaq_s32(dots[s][p], left[s], right);
-            }
-        }
-        if (expanded) {
-            UNROLL
-            for (size_t p = 0; p < PAIRS; p++)
-                scales[p] = vld1q_f32((const float *)(const void *)panel + 4 * p);
-        } else {
+        if (!expanded) {
+            prefetch(panel + AHEAD * panel_block, panel_block);
             panel_scales(panel, scales);
         }
-        UNROLL
-        for (size_t s = 0; s < strips; s++) {
-            float32x4_t dx = vld1q_f32((const float *)(const void *)x + 4 * s);
-
-            UNROLL
-            for (size_t p = 0; p < PAIRS; p++) {
-                float32x4_t dot = dtype == ASH_Q8_0 ? vcvtq_f32_s32(dots[s][p]) : vcvtq_n_f32_s32(dots[s][p], 4);
-
-                acc[s][p] = vfmaq_f32(acc[s][p], dot, vmulq_f32(dx, scales[p]));
-            }
-        }
+        tile_block(dtype, expanded, panel, x, strips, scales, acc);
     }
     UNROLL
     for (size_t i = 0; i < strips * PAIRS; i++)
@@ -241,94 +275,81 @@ static void untile(const float *sums, size_t rows, float *y, size_t y_stride)
 
 /* ---- one row ----------------------------------------------------------------------------------------------------- */
 
-/* The float 1.5 * 2^23 has its whole part in its low bits: a sum that starts from its bits is a float without
- * converting, off by that much. */
+/* The float 1.5 * 2^23 has its whole part in its low bits: a whole number that is added to its bits is a float without
+ * being converted, off by that much. */
 #define START_BITS ((int32_t)ASH_QUANT_ROUNDER_BITS)
 
-/* Q8_0: chunk c twice. Q4_0: for each half, (x of high, 0), then (-x of high, x of low). */
+/* Q8_0: chunk c twice. Q4_0: for each half, (0, x of high), then (x of low, -x of high). */
 static void quantise_one(enum ash_dtype dtype, const float *row, size_t blocks, uint8_t *x)
 {
     for (size_t b = 0; b < blocks; b++, x += ONE_BYTES) {
-        int32_t start[4] = {START_BITS, START_BITS, START_BITS, START_BITS};
         int8x16_t q[2];
         int8_t *chunks = (int8_t *)x + 2 * VEC;
         float scale = quantise_block(row + b * ASH_QUANT_BLOCK, q);
+        int32_t start = dtype == ASH_Q8_0 ? START_BITS : START_BITS - 8 * vaddlvq_s8(q[0]); /* low nibbles: plus 8 */
 
         vst1q_f32((float *)(void *)x, vdupq_n_f32(scale));
-        if (dtype == ASH_Q8_0) {
-            for (int i = 0; i < 2; i++) {
-                vst1q_s8(chunks + 2 * i * VEC, vcombine_s8(vget_low_s8(q[i]), vget_low_s8(q[i])));
-                vst1q_s8(chunks + (2 * i + 1) * VEC, vcombine_s8(vget_high_s8(q[i]), vget_high_s8(q[i])));
-            }
-        } else {
-            start[0] = start[2] = 0;
-            start[1] = start[3] = START_BITS - 8 * vaddlvq_s8(q[0]); /* low nibbles are 8 too large */
-            for (int half = 0; half < 2; half++) {
-                int8x8_t low = half == 0 ? vget_low_s8(q[0]) : vget_high_s8(q[0]);
-                int8x8_t high = half == 0 ? vget_low_s8(q[1]) : vget_high_s8(q[1]);
+        vst1q_s32((int32_t *)(void *)(x + VEC), vdupq_n_s32(start));
+        UNROLL
+        for (int half = 0; half < 2; half++) {
+            int8x8_t low = half == 0 ? vget_low_s8(q[0]) : vget_high_s8(q[0]);
+            int8x8_t high = half == 0 ? vget_low_s8(q[1]) : vget_high_s8(q[1]);
 
-                vst1q_s8(chunks + 2 * half * VEC, vcombine_s8(high, vdup_n_s8(0)));
-                vst1q_s8(chunks + (2 * half + 1) * VEC, vcombine_s8(vneg_s8(high), low));
+            if (dtype == ASH_Q8_0) {
+                vst1q_s8(chunks + half * VEC, vcombine_s8(low, low));
+                vst1q_s8(chunks + (2 + half) * VEC, vcombine_s8(high, high));
+            } else {
+                vst1q_s8(chunks + 2 * half * VEC, vcombine_s8(vdup_n_s8(0), high));
+                vst1q_s8(chunks + (2 * half + 1) * VEC, vcombine_s8(low, vneg_s8(high)));
             }
         }
-        vst1q_s32((int32_t *)(void *)(x + VEC), vld1q_s32(start));
     }
 }
 
-/* One block of a panel times the row: dots of its 8 rows as floats. */
-INLINE void dots_one_q8(const uint8_t *block, const int8x16_t *x, int32x4_t start, float32x4_t out[2])
+/* One block of panels times the row: for each pair of rows a vector whose even lanes are the dots, off by a number that
+ * is the same for all rows. Breadth first: neighbours in the program do not wait for each other. */
+INLINE void dots_one_q8(const uint8_t *const *at, size_t count, const int8x16_t *x, int32x4_t sums[][PAIRS])
 {
-    int32x4_t sums[PAIRS];
-
     UNROLL
-    for (size_t p = 0; p < PAIRS; p++)
-        sums[p] = vmmlaq_s32(start, chunk_q8(block, 0, p), x[0]);
-    UNROLL
-    for (size_t c = 1; c < CHUNKS; c++) {
+    for (size_t c = 0; c < CHUNKS; c++) {
         UNROLL
-        for (size_t p = 0; p < PAIRS; p++)
-            sums[p] = vmmlaq_s32(sums[p], chunk_q8(block, c, p), x[c]);
-    }
-    UNROLL
-    for (int i = 0; i < 2; i++) {
-        int32x4_t four = vuzp1q_s32(sums[2 * i], sums[2 * i + 1]);
-
-        out[i] = vsubq_f32(vreinterpretq_f32_s32(four), vdupq_n_f32(ASH_QUANT_ROUNDER));
+        for (size_t i = 0; i < count * PAIRS; i++)
+            sums[i / PAIRS][i % PAIRS] =
+                vmmlaq_s32(sums[i / PAIRS][i % PAIRS], chunk_q8(at[i / PAIRS], c, i % PAIRS), x[c]);
     }
 }
 
-INLINE void dots_one_q4(const uint8_t *block, const int8x16_t *x, int32x4_t start, float32x4_t out[2])
+INLINE void dots_one_q4(const uint8_t *const *at, size_t count, const int8x16_t *x, int32x4_t sums[][PAIRS])
 {
-    int32x4_t sums[PAIRS];
-
-    UNROLL
-    for (size_t p = 0; p < PAIRS; p++)
-        sums[p] = start;
     UNROLL
     for (size_t half = 0; half < 2; half++) {
-        int8x16_t bytes[PAIRS];
+        int8x16_t bytes[ONE_PANELS * PAIRS];
 
         UNROLL
-        for (size_t p = 0; p < PAIRS; p++) {
-            bytes[p] = vld1q_s8((const int8_t *)block + VEC + (half * PAIRS + p) * VEC);
-            sums[p] = vmmlaq_s32(sums[p], bytes[p], x[2 * half]);
+        for (size_t i = 0; i < count * PAIRS; i++) {
+            bytes[i] = vld1q_s8((const int8_t *)at[i / PAIRS] + VEC + (half * PAIRS + i % PAIRS) * VEC);
+            sums[i / PAIRS][i % PAIRS] = vmmlaq_s32(sums[i / PAIRS][i % PAIRS], bytes[i], x[2 * half]);
         }
         UNROLL
-        for (size_t p = 0; p < PAIRS; p++)
-            sums[p] = vmmlaq_s32(sums[p], vandq_s8(bytes[p], vdupq_n_s8(15)), x[2 * half + 1]);
+        for (size_t i = 0; i < count * PAIRS; i++)
+            sums[i / PAIRS][i % PAIRS] =
+                vmmlaq_s32(sums[i / PAIRS][i % PAIRS], vandq_s8(bytes[i], vdupq_n_s8(15)), x[2 * half + 1]);
     }
     UNROLL
-    for (int i = 0; i < 2; i++) {
-        int32x4_t high = vuzp1q_s32(sums[2 * i], sums[2 * i + 1]), low = vuzp2q_s32(sums[2 * i], sums[2 * i + 1]);
+    for (size_t i = 0; i < count * PAIRS;
+         i++) { /* the upper half of 64 bits is 16 times too large: add it to the lower */
+        int64x2_t both = vreinterpretq_s64_s32(sums[i / PAIRS][i % PAIRS]);
 
-        out[i] = vsubq_f32(vreinterpretq_f32_s32(vsraq_n_s32(low, high, 4)), vdupq_n_f32(ASH_QUANT_ROUNDER));
+        sums[i / PAIRS][i % PAIRS] = vreinterpretq_s32_s64(vsraq_n_s64(both, both, 36));
     }
 }
 
+/* The whole numbers of all panels first, then the floats: changing from one to the other costs the processor time. */
 INLINE void run_one(enum ash_dtype dtype, const uint8_t *const *panels, size_t count, const uint8_t *x, size_t blocks,
                     float *y)
 {
-    const size_t panel_block = dtype == ASH_Q8_0 ? ROWS * 34 : ROWS * 18;
+    const size_t panel_block = dtype == ASH_Q8_0 ? ROWS * 34 : ROWS * 18,
+                 together = count < ONE_PANELS ? count : ONE_PANELS;
     const uint8_t *at[ASH_QUANT_PANEL_GROUP];
     float32x4_t acc[ASH_QUANT_PANEL_GROUP][2];
 
@@ -338,24 +359,40 @@ INLINE void run_one(enum ash_dtype dtype, const uint8_t *const *panels, size_t c
         acc[i][0] = acc[i][1] = vdupq_n_f32(0.0f);
     }
     for (size_t b = 0; b < blocks; b++, x += ONE_BYTES) {
-        float32x4_t scale = vld1q_f32((const float *)(const void *)x);
-        int32x4_t start = vld1q_s32((const int32_t *)(const void *)(x + VEC));
+        int32x4_t start = vld1q_s32((const int32_t *)(const void *)(x + VEC)), dots[ASH_QUANT_PANEL_GROUP][2];
+        float32x4_t scale;
         int8x16_t chunks[CHUNKS];
 
         UNROLL
         for (size_t c = 0; c < CHUNKS; c++)
             chunks[c] = vld1q_s8((const int8_t *)x + (2 + c) * VEC);
         UNROLL
+        for (size_t i = 0; i < count; i += together) {
+            int32x4_t sums[ONE_PANELS][PAIRS];
+
+            UNROLL
+            for (size_t j = 0; j < together * PAIRS; j++)
+                sums[j / PAIRS][j % PAIRS] = zeros();
+            if (dtype == ASH_Q8_0)
+                dots_one_q8(at + i, together, chunks, sums);
+            else
+                dots_one_q4(at + i, together, chunks, sums);
+            UNROLL
+            for (size_t j = 0; j < together; j++) {
+                dots[i + j][0] = vaddq_s32(vuzp1q_s32(sums[j][0], sums[j][1]), start);
+                dots[i + j][1] = vaddq_s32(vuzp1q_s32(sums[j][2], sums[j][3]), start);
+            }
+        }
+        scale = vld1q_f32((const float *)(const void *)x);
+        UNROLL
         for (size_t i = 0; i < count; i++) {
             float16x8_t halves = vreinterpretq_f16_u16(vld1q_u16((const uint16_t *)(const void *)at[i]));
-            float32x4_t dots[2];
+            float32x4_t rounder = vdupq_n_f32(ASH_QUANT_ROUNDER);
 
-            if (dtype == ASH_Q8_0)
-                dots_one_q8(at[i], chunks, start, dots);
-            else
-                dots_one_q4(at[i], chunks, start, dots);
-            acc[i][0] = vfmaq_f32(acc[i][0], dots[0], vmulq_f32(scale, vcvt_f32_f16(vget_low_f16(halves))));
-            acc[i][1] = vfmaq_f32(acc[i][1], dots[1], vmulq_f32(scale, vcvt_high_f32_f16(halves)));
+            acc[i][0] = vfmaq_f32(acc[i][0], vsubq_f32(vreinterpretq_f32_s32(dots[i][0]), rounder),
+                                  vmulq_f32(scale, vcvt_f32_f16(vget_low_f16(halves))));
+            acc[i][1] = vfmaq_f32(acc[i][1], vsubq_f32(vreinterpretq_f32_s32(dots[i][1]), rounder),
+                                  vmulq_f32(scale, vcvt_high_f32_f16(halves)));
             at[i] += panel_block;
         }
     }
