@@ -70,6 +70,14 @@ static void scenario_long(struct ash_exec *exec, struct tape *tape)
     run_gemm(exec, tape, sizes[0], sizes[1], sizes[2]);
 }
 
+/* Beyond what threads share of an operand at once, whichever it is. */
+static void scenario_wide(struct ash_exec *exec, struct tape *tape)
+{
+    size_t M = 1025 + draw_below(tape, 40), N = 1025 + draw_below(tape, 40), K = draw_size(tape, 9);
+
+    run_gemm(exec, tape, M, N, K);
+}
+
 static void scenario_column_sum(struct ash_exec *exec, struct tape *tape)
 {
     size_t rows = draw_size(tape, 129), cols = draw_size(tape, 400), stride = cols + draw_below(tape, 5);
@@ -86,6 +94,7 @@ static void test_gemm(void **state)
     check_scenario(scenario_middle, 80);
     check_scenario(scenario_one_row, 60);
     check_scenario(scenario_long, 40);
+    check_scenario(scenario_wide, 1);
 }
 
 static void test_column_sum(void **state)
