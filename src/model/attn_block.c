@@ -5,24 +5,32 @@
 
 /* ---- norms ------------------------------------------------------------------------------------------------------- */
 
+/* What both directions of a norm over the stream have in common. */
+static struct ash_norm_args stream_norm(const struct ash_pass *pass, int32_t weight, int32_t bias, const float *x,
+                                        const struct ash_norm_acts *acts)
+{
+    const struct ash_model_config *c = &pass->model->config;
+
+    return (struct ash_norm_args){.rows = pass->rows,
+                                  .groups = 1,
+                                  .cols = c->hidden,
+                                  .x_stride = c->hidden,
+                                  .y_stride = c->hidden,
+                                  .x = x,
+                                  .weight = ash_model_vector(pass->model, weight),
+                                  .bias = ash_model_vector(pass->model, bias),
+                                  .eps = (float)c->norm_eps,
+                                  .rstd = acts->rstd,
+                                  .mean = acts->mean};
+}
+
 void ash_norm_block_forward(struct ash_pass *pass, int32_t weight, int32_t bias, const float *x,
                             struct ash_norm_acts *acts)
 {
-    const struct ash_model_config *c = &pass->model->config;
-    struct ash_norm_args args = {.rows = pass->rows,
-                                 .groups = 1,
-                                 .cols = c->hidden,
-                                 .x_stride = c->hidden,
-                                 .y_stride = c->hidden,
-                                 .x = x,
-                                 .weight = ash_model_vector(pass->model, weight),
-                                 .bias = ash_model_vector(pass->model, bias),
-                                 .eps = (float)c->norm_eps,
-                                 .y = acts->out,
-                                 .rstd = acts->rstd,
-                                 .mean = acts->mean};
+    struct ash_norm_args args = stream_norm(pass, weight, bias, x, acts);
 
-    if (c->norm == ASH_NORM_RMS)
+    args.y = acts->out;
+    if (pass->model->config.norm == ASH_NORM_RMS)
         pass->exec->ops->norm->rms_forward(pass->exec, &args);
     else
         pass->exec->ops->norm->layer_forward(pass->exec, &args);
@@ -53,25 +61,14 @@ static float *grad_of(const struct ash_pass *pass, int32_t param, float *grads)
 void ash_norm_block_backward(struct ash_pass *pass, int32_t weight, int32_t bias, const float *x,
                              const struct ash_norm_acts *acts, const float *dnorm, bool add, float *dx, float *grads)
 {
-    const struct ash_model_config *c = &pass->model->config;
-    struct ash_norm_args args = {.rows = pass->rows,
-                                 .groups = 1,
-                                 .cols = c->hidden,
-                                 .x_stride = c->hidden,
-                                 .y_stride = c->hidden,
-                                 .x = x,
-                                 .weight = ash_model_vector(pass->model, weight),
-                                 .bias = ash_model_vector(pass->model, bias),
-                                 .eps = (float)c->norm_eps,
-                                 .rstd = acts->rstd,
-                                 .mean = acts->mean,
-                                 .dy = dnorm,
-                                 .dx = dx,
-                                 .dx_add = add,
-                                 .dweight = grad_of(pass, weight, grads),
-                                 .dbias = grad_of(pass, bias, grads)};
+    struct ash_norm_args args = stream_norm(pass, weight, bias, x, acts);
 
-    if (c->norm == ASH_NORM_RMS)
+    args.dy = dnorm;
+    args.dx = dx;
+    args.dx_add = add;
+    args.dweight = grad_of(pass, weight, grads);
+    args.dbias = grad_of(pass, bias, grads);
+    if (pass->model->config.norm == ASH_NORM_RMS)
         pass->exec->ops->norm->rms_backward(pass->exec, &args);
     else
         pass->exec->ops->norm->layer_backward(pass->exec, &args);
