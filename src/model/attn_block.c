@@ -53,25 +53,22 @@ void ash_stream_add(struct ash_pass *pass, struct ash_linear_group *group, const
         pass->exec->ops->row->add(pass->exec, before, pass->scratch.residual, pass->rows * hidden, behind);
 }
 
-static float *grad_of(const struct ash_pass *pass, int32_t param, float *grads)
-{
-    return grads == NULL || param == ASH_NO_PARAM ? NULL : grads + pass->model->params[param].offset;
-}
-
 void ash_norm_block_backward(struct ash_pass *pass, int32_t weight, int32_t bias, const float *x,
-                             const struct ash_norm_acts *acts, const float *dnorm, bool add, float *dx, float *grads)
+                             const struct ash_norm_acts *acts, const float *dnorm, bool add, float *dx)
 {
     struct ash_norm_args args = stream_norm(pass, weight, bias, x, acts);
 
     args.dy = dnorm;
     args.dx = dx;
     args.dx_add = add;
-    args.dweight = grad_of(pass, weight, grads);
-    args.dbias = grad_of(pass, bias, grads);
+    args.dweight = ash_grad_begin(pass, weight, ASH_GRAD_STREAM);
+    args.dbias = ash_grad_begin(pass, bias, ASH_GRAD_STREAM);
     if (pass->model->config.norm == ASH_NORM_RMS)
         pass->exec->ops->norm->rms_backward(pass->exec, &args);
     else
         pass->exec->ops->norm->layer_backward(pass->exec, &args);
+    ash_grad_end(pass, weight, ASH_GRAD_STREAM);
+    ash_grad_end(pass, bias, ASH_GRAD_STREAM);
 }
 
 /* ---- attention proper -------------------------------------------------------------------------------------------- */
@@ -162,7 +159,7 @@ void ash_attn_block_forward(struct ash_pass *pass, size_t layer, const float *in
                    in, mid);
 }
 
-void ash_attn_block_backward(struct ash_pass *pass, size_t layer, float *grads)
+void ash_attn_block_backward(struct ash_pass *pass, size_t layer)
 {
     const struct ash_model_config *c = &pass->model->config;
     const struct ash_layer *params = &pass->model->layers[layer];
@@ -171,16 +168,15 @@ void ash_attn_block_backward(struct ash_pass *pass, size_t layer, float *grads)
     size_t width = c->heads * pass->v_dim;
 
     if (pass->opts.recompute == ASH_RECOMPUTE_SELECTIVE) norm_forward(pass, layer, acts->in);
-    ash_linear_backward(pass->model, pass->exec, params->param[ASH_ROLE_OUT], params->param[ASH_ROLE_OUT_BIAS],
-                        &(struct ash_linear_io){.rows = pass->rows,
-                                                .x = acts->attn.out,
-                                                .x_stride = width,
-                                                .dy = s->dx,
-                                                .dy_stride = c->hidden,
-                                                .dx = s->dattn,
-                                                .dx_stride = width,
-                                                .seq_rows = pass->seq_rows},
-                        grads);
+    ash_pass_linear_backward(pass, params->param[ASH_ROLE_OUT], params->param[ASH_ROLE_OUT_BIAS],
+                             &(struct ash_linear_io){.rows = pass->rows,
+                                                     .x = acts->attn.out,
+                                                     .x_stride = width,
+                                                     .dy = s->dx,
+                                                     .dy_stride = c->hidden,
+                                                     .dx = s->dattn,
+                                                     .dx_stride = width,
+                                                     .seq_rows = pass->seq_rows});
     struct ash_attn_args args = attention_args(pass, layer);
     point_at_batch(pass, layer);
     args.dout = s->dattn;
@@ -193,9 +189,9 @@ void ash_attn_block_backward(struct ash_pass *pass, size_t layer, float *grads)
     }
     pass->exec->ops->attn->backward(pass->exec, &args);
     if (c->attn == ASH_ATTN_LATENT)
-        ash_attn_latent_backward(pass, layer, grads);
+        ash_attn_latent_backward(pass, layer);
     else
-        ash_attn_grouped_backward(pass, layer, grads);
+        ash_attn_grouped_backward(pass, layer);
     ash_norm_block_backward(pass, params->param[ASH_ROLE_NORM1], params->param[ASH_ROLE_NORM1_BIAS], acts->in,
-                            &acts->attn.norm, s->dnorm, true, s->dx, grads);
+                            &acts->attn.norm, s->dnorm, true, s->dx);
 }

@@ -69,7 +69,7 @@ void ash_attn_grouped_forward(struct ash_pass *pass, size_t layer, const float *
         pass->exec->ops->row->round_bf16(pass->exec, acts->q, pass->rows * pass->q_stride, acts->q);
 }
 
-void ash_attn_grouped_backward(struct ash_pass *pass, size_t layer, float *grads)
+void ash_attn_grouped_backward(struct ash_pass *pass, size_t layer)
 {
     const struct ash_model_config *c = &pass->model->config;
     const int32_t *p = pass->model->layers[layer].param;
@@ -84,21 +84,21 @@ void ash_attn_grouped_backward(struct ash_pass *pass, size_t layer, float *grads
         size_t column = key ? c->heads * c->head_dim : 0;
         args.dy = s->dq + column;
         args.dx = s->dqk_raw + column;
-        args.dweight = grads + pass->model->params[p[key ? ASH_ROLE_K_NORM : ASH_ROLE_Q_NORM]].offset;
+        args.dweight = ash_grad_begin(pass, p[key ? ASH_ROLE_K_NORM : ASH_ROLE_Q_NORM], ASH_GRAD_ALL);
         pass->exec->ops->norm->rms_backward(pass->exec, &args);
+        ash_grad_end(pass, p[key ? ASH_ROLE_K_NORM : ASH_ROLE_Q_NORM], ASH_GRAD_ALL);
     }
     for (size_t i = 0; i < count; i++) {
         bool raw = c->qk_norm && i < 2;
-        ash_linear_backward(pass->model, pass->exec, projections[i].weight, projections[i].bias,
-                            &(struct ash_linear_io){.rows = pass->rows,
-                                                    .x = acts->norm.out,
-                                                    .x_stride = c->hidden,
-                                                    .dy = (raw ? s->dqk_raw : s->dq) + projections[i].column,
-                                                    .dy_stride = raw ? raw_stride : pass->q_stride,
-                                                    .dx = s->dnorm,
-                                                    .dx_stride = c->hidden,
-                                                    .dx_add = i > 0,
-                                                    .seq_rows = pass->seq_rows},
-                            grads);
+        ash_pass_linear_backward(pass, projections[i].weight, projections[i].bias,
+                                 &(struct ash_linear_io){.rows = pass->rows,
+                                                         .x = acts->norm.out,
+                                                         .x_stride = c->hidden,
+                                                         .dy = (raw ? s->dqk_raw : s->dq) + projections[i].column,
+                                                         .dy_stride = raw ? raw_stride : pass->q_stride,
+                                                         .dx = s->dnorm,
+                                                         .dx_stride = c->hidden,
+                                                         .dx_add = i > 0,
+                                                         .seq_rows = pass->seq_rows});
     }
 }

@@ -27,19 +27,18 @@ static void linear(struct ash_pass *pass, int32_t weight, int32_t bias, const fl
 }
 
 static void linear_back(struct ash_pass *pass, int32_t weight, int32_t bias, const float *x, size_t in, const float *dy,
-                        size_t out, float *dx, bool add, float *grads)
+                        size_t out, float *dx, bool add)
 {
-    ash_linear_backward(pass->model, pass->exec, weight, bias,
-                        &(struct ash_linear_io){.rows = pass->rows,
-                                                .x = x,
-                                                .x_stride = in,
-                                                .dy = dy,
-                                                .dy_stride = out,
-                                                .dx = dx,
-                                                .dx_stride = in,
-                                                .dx_add = add,
-                                                .seq_rows = pass->seq_rows},
-                        grads);
+    ash_pass_linear_backward(pass, weight, bias,
+                             &(struct ash_linear_io){.rows = pass->rows,
+                                                     .x = x,
+                                                     .x_stride = in,
+                                                     .dy = dy,
+                                                     .dy_stride = out,
+                                                     .dx = dx,
+                                                     .dx_stride = in,
+                                                     .dx_add = add,
+                                                     .seq_rows = pass->seq_rows});
 }
 
 static void forward_q(struct ash_pass *pass, size_t layer)
@@ -110,7 +109,7 @@ void ash_attn_latent_forward(struct ash_pass *pass, size_t layer)
     row->round_bf16(pass->exec, a->v, pass->rows * pass->v_stride, a->v);
 }
 
-static void backward_kv(struct ash_pass *pass, size_t layer, float *grads)
+static void backward_kv(struct ash_pass *pass, size_t layer)
 {
     const struct ash_model_config *c = &pass->model->config;
     const int32_t *p = pass->model->layers[layer].param;
@@ -125,18 +124,19 @@ static void backward_kv(struct ash_pass *pass, size_t layer, float *grads)
                 true);
     ash_pass_rope(pass, s->dkv_low + c->kv_rank, 1, c->rope_dim, low, true);
     linear_back(pass, p[ASH_ROLE_KV_UP], ASH_NO_PARAM, a->kv_low_norm, c->kv_rank, s->dkv_up, c->heads * up,
-                s->dkv_low_norm, false, grads);
+                s->dkv_low_norm, false);
     struct ash_norm_args norm =
         low_norm_args(pass, p[ASH_ROLE_KV_DOWN_NORM], a->kv_low, low, c->kv_rank, NULL, a->kv_low_rstd);
     norm.dy = s->dkv_low_norm;
     norm.dx = s->dkv_low;
-    norm.dweight = grads + pass->model->params[p[ASH_ROLE_KV_DOWN_NORM]].offset;
+    norm.dweight = ash_grad_begin(pass, p[ASH_ROLE_KV_DOWN_NORM], ASH_GRAD_ALL);
     pass->exec->ops->norm->rms_backward(pass->exec, &norm);
+    ash_grad_end(pass, p[ASH_ROLE_KV_DOWN_NORM], ASH_GRAD_ALL);
     linear_back(pass, p[ASH_ROLE_KV_DOWN], p[ASH_ROLE_KV_DOWN_BIAS], a->norm.out, c->hidden, s->dkv_low, low, s->dnorm,
-                false, grads);
+                false);
 }
 
-static void backward_q(struct ash_pass *pass, size_t layer, float *grads)
+static void backward_q(struct ash_pass *pass, size_t layer)
 {
     const struct ash_model_config *c = &pass->model->config;
     const int32_t *p = pass->model->layers[layer].param;
@@ -145,24 +145,24 @@ static void backward_q(struct ash_pass *pass, size_t layer, float *grads)
 
     ash_pass_rope(pass, s->dq + c->nope_dim, c->heads, c->head_dim, pass->q_stride, true);
     if (c->q_rank == 0) {
-        linear_back(pass, p[ASH_ROLE_Q], ASH_NO_PARAM, a->norm.out, c->hidden, s->dq, pass->q_stride, s->dnorm, true,
-                    grads);
+        linear_back(pass, p[ASH_ROLE_Q], ASH_NO_PARAM, a->norm.out, c->hidden, s->dq, pass->q_stride, s->dnorm, true);
         return;
     }
     linear_back(pass, p[ASH_ROLE_Q_UP], ASH_NO_PARAM, a->q_low_norm, c->q_rank, s->dq, pass->q_stride, s->dq_low_norm,
-                false, grads);
+                false);
     struct ash_norm_args norm =
         low_norm_args(pass, p[ASH_ROLE_Q_DOWN_NORM], a->q_low, c->q_rank, c->q_rank, NULL, a->q_low_rstd);
     norm.dy = s->dq_low_norm;
     norm.dx = s->dq_low;
-    norm.dweight = grads + pass->model->params[p[ASH_ROLE_Q_DOWN_NORM]].offset;
+    norm.dweight = ash_grad_begin(pass, p[ASH_ROLE_Q_DOWN_NORM], ASH_GRAD_ALL);
     pass->exec->ops->norm->rms_backward(pass->exec, &norm);
+    ash_grad_end(pass, p[ASH_ROLE_Q_DOWN_NORM], ASH_GRAD_ALL);
     linear_back(pass, p[ASH_ROLE_Q_DOWN], p[ASH_ROLE_Q_DOWN_BIAS], a->norm.out, c->hidden, s->dq_low, c->q_rank,
-                s->dnorm, true, grads);
+                s->dnorm, true);
 }
 
-void ash_attn_latent_backward(struct ash_pass *pass, size_t layer, float *grads)
+void ash_attn_latent_backward(struct ash_pass *pass, size_t layer)
 {
-    backward_kv(pass, layer, grads);
-    backward_q(pass, layer, grads);
+    backward_kv(pass, layer);
+    backward_q(pass, layer);
 }

@@ -47,48 +47,45 @@ void ash_ffn_forward(struct ash_pass *pass, const struct ash_ffn_params *params,
 
 void ash_ffn_backward(struct ash_pass *pass, const struct ash_ffn_params *params, size_t rows, const float *x,
                       const struct ash_ffn_acts *acts, const struct ash_ffn_acts *dacts, size_t width, const float *dy,
-                      float *dx, bool dx_add, float *grads)
+                      float *dx, bool dx_add)
 {
     const struct ash_act_ops *act = pass->exec->ops->act;
     size_t hidden = pass->model->config.hidden, seq_rows = params->expert ? 0 : pass->seq_rows;
 
-    ash_linear_backward(pass->model, pass->exec, params->down, params->down_bias,
-                        &(struct ash_linear_io){.rows = rows,
-                                                .x = acts->hidden,
-                                                .x_stride = width,
-                                                .dy = dy,
-                                                .dy_stride = hidden,
-                                                .dx = dacts->hidden,
-                                                .dx_stride = width,
-                                                .seq_rows = seq_rows},
-                        grads);
+    ash_pass_linear_backward(pass, params->down, params->down_bias,
+                             &(struct ash_linear_io){.rows = rows,
+                                                     .x = acts->hidden,
+                                                     .x_stride = width,
+                                                     .dy = dy,
+                                                     .dy_stride = hidden,
+                                                     .dx = dacts->hidden,
+                                                     .dx_stride = width,
+                                                     .seq_rows = seq_rows});
     if (acts->gate != NULL) {
         act->swiglu_backward(pass->exec, acts->gate, acts->up, dacts->hidden, rows * width, dacts->gate, dacts->up);
-        ash_linear_backward(pass->model, pass->exec, params->gate, params->gate_bias,
-                            &(struct ash_linear_io){.rows = rows,
-                                                    .x = x,
-                                                    .x_stride = hidden,
-                                                    .dy = dacts->gate,
-                                                    .dy_stride = width,
-                                                    .dx = dx,
-                                                    .dx_stride = hidden,
-                                                    .dx_add = dx_add,
-                                                    .seq_rows = seq_rows},
-                            grads);
+        ash_pass_linear_backward(pass, params->gate, params->gate_bias,
+                                 &(struct ash_linear_io){.rows = rows,
+                                                         .x = x,
+                                                         .x_stride = hidden,
+                                                         .dy = dacts->gate,
+                                                         .dy_stride = width,
+                                                         .dx = dx,
+                                                         .dx_stride = hidden,
+                                                         .dx_add = dx_add,
+                                                         .seq_rows = seq_rows});
     } else {
         act->gelu_backward(pass->exec, gelu_kind(pass), acts->up, dacts->hidden, rows * width, dacts->up);
     }
-    ash_linear_backward(pass->model, pass->exec, params->up, params->up_bias,
-                        &(struct ash_linear_io){.rows = rows,
-                                                .x = x,
-                                                .x_stride = hidden,
-                                                .dy = dacts->up,
-                                                .dy_stride = width,
-                                                .dx = dx,
-                                                .dx_stride = hidden,
-                                                .dx_add = dx_add || acts->gate != NULL,
-                                                .seq_rows = seq_rows},
-                        grads);
+    ash_pass_linear_backward(pass, params->up, params->up_bias,
+                             &(struct ash_linear_io){.rows = rows,
+                                                     .x = x,
+                                                     .x_stride = hidden,
+                                                     .dy = dacts->up,
+                                                     .dy_stride = width,
+                                                     .dx = dx,
+                                                     .dx_stride = hidden,
+                                                     .dx_add = dx_add || acts->gate != NULL,
+                                                     .seq_rows = seq_rows});
 }
 
 /* ---- the block --------------------------------------------------------------------------------------------------- */
@@ -146,7 +143,7 @@ void ash_ffn_block_forward(struct ash_pass *pass, size_t layer, const float *mid
                    mid, out);
 }
 
-void ash_ffn_block_backward(struct ash_pass *pass, size_t layer, float *grads)
+void ash_ffn_block_backward(struct ash_pass *pass, size_t layer)
 {
     const struct ash_model_config *c = &pass->model->config;
     const struct ash_layer *layer_params = &pass->model->layers[layer];
@@ -155,13 +152,13 @@ void ash_ffn_block_backward(struct ash_pass *pass, size_t layer, float *grads)
 
     if (pass->opts.recompute == ASH_RECOMPUTE_SELECTIVE) norm_forward(pass, layer, acts->mid);
     if (c->sparse[layer]) {
-        ash_moe_backward(pass, layer, acts->ffn_norm.out, s->dx, s->dnorm, grads);
+        ash_moe_backward(pass, layer, acts->ffn_norm.out, s->dx, s->dnorm);
     } else {
         struct ash_ffn_params params = dense_params(layer_params);
         if (pass->opts.recompute == ASH_RECOMPUTE_SELECTIVE) ash_ffn_activate(pass, &acts->ffn, pass->rows * c->ffn);
         ash_ffn_backward(pass, &params, pass->rows, acts->ffn_norm.out, &acts->ffn, &s->dffn, c->ffn, s->dx, s->dnorm,
-                         false, grads);
+                         false);
     }
     ash_norm_block_backward(pass, layer_params->param[ASH_ROLE_NORM2], layer_params->param[ASH_ROLE_NORM2_BIAS],
-                            acts->mid, &acts->ffn_norm, s->dnorm, true, s->dx, grads);
+                            acts->mid, &acts->ffn_norm, s->dnorm, true, s->dx);
 }

@@ -59,10 +59,10 @@ static int bind_param(struct ash_model *model, struct ash_param *param, const ch
         return ash_err_set(err, -ENOTSUP, "%s: tensor '%s' is %s; F32, BF16 and F16 can be used", dir, param->name,
                            ash_dtype_name(view->dtype));
     if (view->dim_count != param->dim_count ||
-        memcmp(view->dims, param->dims, (size_t)param->dim_count * sizeof(size_t)) != 0) {
+        memcmp(view->dims, param->full, (size_t)param->dim_count * sizeof(size_t)) != 0) {
         char found[128], wanted[128];
         format_shape(view->dims, view->dim_count, found, sizeof(found));
-        format_shape(param->dims, param->dim_count, wanted, sizeof(wanted));
+        format_shape(param->full, param->dim_count, wanted, sizeof(wanted));
         return ash_err_set(err, -EINVAL, "%s: tensor '%s' is %s but config.json makes it %s", dir, param->name, found,
                            wanted);
     }

@@ -8,11 +8,11 @@ static int32_t head_param(const struct ash_model *model)
     return model->config.tied ? model->top.param[ASH_ROLE_EMBED] : model->top.param[ASH_ROLE_HEAD];
 }
 
-/* Where the head's gradient is summed: a tied head has a sum of its own behind the parameters (see
+/* The sum that the head's gradient goes to: a tied head has one of its own beside the embedding's (see
  * ash_model_grad_fold). */
-static float *head_grad(const struct ash_model *model, float *grads)
+static int32_t head_sum(const struct ash_model *model)
 {
-    return model->config.tied ? grads + model->size : grads + model->params[model->top.param[ASH_ROLE_HEAD]].offset;
+    return model->config.tied && model->slice.embed ? ASH_TIED_HEAD : head_param(model);
 }
 
 void ash_head_logits(struct ash_pass *pass, const float *x, int32_t norm, size_t count, float *logits_out)
@@ -29,7 +29,7 @@ void ash_head_logits(struct ash_pass *pass, const float *x, int32_t norm, size_t
                                    .outs[0] = {head_param(pass->model), ASH_NO_PARAM, logits_out, c->vocab}});
 }
 
-static void loss_rows(struct ash_pass *pass, size_t first, size_t count, float scale, float *grads)
+static void loss_rows(struct ash_pass *pass, size_t first, size_t count, float scale)
 {
     const struct ash_model_config *c = &pass->model->config;
     struct ash_scratch *s = &pass->scratch;
@@ -38,8 +38,8 @@ static void loss_rows(struct ash_pass *pass, size_t first, size_t count, float s
 
     ash_head_logits(pass, x, ASH_NO_PARAM, count, s->logits);
     pass->exec->ops->loss->cross_entropy(pass->exec, s->logits, count, c->vocab, pass->targets + first,
-                                         grads != NULL ? scale : 0, pass->losses + first);
-    if (grads == NULL) return;
+                                         pass->grads != NULL ? scale : 0, pass->losses + first);
+    if (pass->grads == NULL) return;
     struct ash_linear_io io = {.rows = count,
                                .x = x,
                                .x_stride = c->hidden,
@@ -48,8 +48,10 @@ static void loss_rows(struct ash_pass *pass, size_t first, size_t count, float s
                                .dx = s->dnorm + first * c->hidden,
                                .dx_stride = c->hidden,
                                .seq_rows = count < pass->seq_rows ? count : pass->seq_rows};
-    ash_linear_weight_grad(pass->model, pass->exec, head, &io, head_grad(pass->model, grads));
-    ash_linear_backward(pass->model, pass->exec, head, ASH_NO_PARAM, &io, NULL);
+    ash_linear_weight_grad(pass->model, pass->exec, head, &io,
+                           ash_grad_begin(pass, head_sum(pass->model), ASH_GRAD_ALL));
+    ash_grad_end(pass, head_sum(pass->model), ASH_GRAD_ALL);
+    ash_linear_input_grad(pass->model, pass->exec, head, &io);
 }
 
 /* Rows of the piece that starts at row first: as many as fit, of whole groups where sequences are that; else whole
@@ -68,10 +70,10 @@ static size_t piece_rows(const struct ash_pass *pass, size_t first)
     return left < most ? left : most;
 }
 
-void ash_head_loss(struct ash_pass *pass, float scale, float *grads)
+void ash_head_loss(struct ash_pass *pass, float scale)
 {
     for (size_t first = 0, count; first < pass->rows; first += count) {
         count = piece_rows(pass, first);
-        loss_rows(pass, first, count, scale, grads);
+        loss_rows(pass, first, count, scale);
     }
 }

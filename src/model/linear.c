@@ -119,22 +119,20 @@ void ash_linear_weight_grad(const struct ash_model *model, struct ash_exec *exec
         weight_grad_rows(model, exec, weight, io, first, step, dweight);
 }
 
-void ash_linear_backward(const struct ash_model *model, struct ash_exec *exec, int32_t weight, int32_t bias,
-                         const struct ash_linear_io *io, float *grads)
+void ash_linear_bias_grad(const struct ash_model *model, struct ash_exec *exec, int32_t weight, const struct ash_linear_io *io,
+                          float *dbias)
+{
+    exec->ops->matrix->column_sum(exec, io->dy, io->dy_stride, io->rows, shape_of(model, weight).out, dbias);
+}
+
+void ash_linear_input_grad(const struct ash_model *model, struct ash_exec *exec, int32_t weight, const struct ash_linear_io *io)
 {
     struct shape shape = shape_of(model, weight);
+    struct ash_gemm_args args = {.M = io->rows, .N = shape.in, .K = shape.out,
+                                 .a = {io->dy, ASH_F32, io->dy_stride, 1},
+                                 .b = weight_operand(model, weight, shape, true),
+                                 .c = io->dx, .c_stride = io->dx_stride, .accumulate = io->dx_add,
+                                 .round_bf16 = model->round_bf16};
 
-    if (grads != NULL) {
-        ash_linear_weight_grad(model, exec, weight, io, grads + model->params[weight].offset);
-        if (bias != ASH_NO_PARAM)
-            exec->ops->matrix->column_sum(exec, io->dy, io->dy_stride, io->rows, shape.out, grads + model->params[bias].offset);
-    }
-    if (io->dx != NULL) {
-        struct ash_gemm_args args = {.M = io->rows, .N = shape.in, .K = shape.out,
-                                     .a = {io->dy, ASH_F32, io->dy_stride, 1},
-                                     .b = weight_operand(model, weight, shape, true),
-                                     .c = io->dx, .c_stride = io->dx_stride, .accumulate = io->dx_add,
-                                     .round_bf16 = model->round_bf16};
-        exec->ops->matrix->gemm(exec, &args);
-    }
+    exec->ops->matrix->gemm(exec, &args);
 }

@@ -71,8 +71,9 @@ static int open_vectors(struct ash_model *model, struct ash_err *err)
     return ash_buffer_init(&model->vectors, &ash_memory_host, total * sizeof(float), "norms and biases", err);
 }
 
-/* Everything but the weights. Takes over config's reference, on failure too. */
-static int model_alloc(const struct ash_model_config *config, struct ash_model **model_out, struct ash_err *err)
+/* Everything but the weights, of a slice (NULL: all). Takes over config's reference, on failure too. */
+static int model_alloc(const struct ash_model_config *config, const struct ash_slice *slice,
+                       struct ash_model **model_out, struct ash_err *err)
 {
     struct ash_model *model = calloc(1, sizeof(*model));
     int rc;
@@ -81,7 +82,11 @@ static int model_alloc(const struct ash_model_config *config, struct ash_model *
         json_decref(config->source);
         return ash_err_set(err, -ENOMEM, "out of memory for a model");
     }
-    model->config = *config;
+    model->whole = *config;
+    model->slice = slice != NULL ? *slice : ash_slice_whole(config);
+    model->vocab = ash_slice_vocab(config, &model->slice);
+    model->experts = ash_slice_experts(config, &model->slice);
+    ash_slice_config(config, &model->slice, &model->config, model->layer_ids);
     if ((rc = ash_model_list_params(model, err)) < 0) goto fail;
     if ((rc = open_vectors(model, err)) < 0) goto fail;
     *model_out = model;
@@ -110,7 +115,7 @@ static int open_gguf(const char *path, struct ash_model **model_out, struct ash_
 
     if (rc < 0) return rc;
     rc = ash_gguf_model_config(file, &config, err);
-    if (rc == 0) rc = model_alloc(&config, &model, err);
+    if (rc == 0) rc = model_alloc(&config, NULL, &model, err);
     if (rc < 0) {
         ash_gguf_close(file);
         return ash_err_prefix(err, rc, "%s", path);
@@ -125,16 +130,17 @@ static int open_gguf(const char *path, struct ash_model **model_out, struct ash_
     return 0;
 }
 
-int ash_model_open(const char *path, struct ash_model **model_out, struct ash_err *err)
+static int open_folder(const char *path, const struct ash_slice *slice, struct ash_model **model_out,
+                       struct ash_err *err)
 {
     struct ash_model_config config;
     struct ash_model *model = NULL;
     int rc;
 
-    if (ash_gguf_named(path)) return open_gguf(path, model_out, err);
     if ((rc = ash_model_config_load(path, &config, err)) < 0) return rc;
-    if ((rc = model_alloc(&config, &model, err)) < 0) return rc;
+    if ((rc = model_alloc(&config, slice, &model, err)) < 0) return rc;
     if ((rc = ash_folder_map(model, path, err)) < 0) goto fail;
+    if (slice != NULL && (rc = ash_model_own(model, err)) < 0) goto fail; /* the files hold whole tensors */
     ash_model_refresh(model);
     *model_out = model;
     return 0;
@@ -142,6 +148,19 @@ int ash_model_open(const char *path, struct ash_model **model_out, struct ash_er
 fail:
     ash_model_close(model);
     return rc;
+}
+
+int ash_model_open(const char *path, struct ash_model **model_out, struct ash_err *err)
+{
+    return ash_gguf_named(path) ? open_gguf(path, model_out, err) : open_folder(path, NULL, model_out, err);
+}
+
+int ash_model_open_slice(const char *path, const struct ash_slice *slice, struct ash_model **model_out,
+                         struct ash_err *err)
+{
+    if (slice == NULL || !ash_gguf_named(path))
+        return slice == NULL ? ash_model_open(path, model_out, err) : open_folder(path, slice, model_out, err);
+    return ash_err_set(err, -ENOTSUP, "a model from a GGUF file cannot be trained: use its Hugging Face folder");
 }
 
 static void bind_owned(struct ash_model *model)
@@ -164,7 +183,7 @@ static bool role_is_residual_output(const struct ash_model *model, int32_t index
     if (index == layer->param[ASH_ROLE_SHARED_DOWN]) return true;
     int32_t first = layer->param[ASH_ROLE_EXPERT_DOWN];
     return first != ASH_NO_PARAM && index >= first && (index - first) % 3 == 0 &&
-           (size_t)(index - first) / 3 < model->config.expert.experts;
+           (size_t)(index - first) / 3 < model->experts.count;
 }
 
 /* Norms start at 1, biases at 0, matrices normal; what feeds the residual stream is scaled down by its depth. */
@@ -176,20 +195,31 @@ static void init_param(struct ash_model *model, int32_t index, uint64_t seed)
     double std = model->config.init_std;
     bool is_bias = strstr(param->name, "bias") != NULL;
 
-    if (role_is_residual_output(model, index)) std /= sqrt(2.0 * (double)model->config.layers);
-    for (size_t i = 0; i < param->count; i++)
-        values[i] = param->matrix ? (float)(std * ash_rng_normal(seed, stream, i)) : is_bias ? 0 : 1;
+    if (role_is_residual_output(model, index)) std /= sqrt(2.0 * (double)model->whole.layers);
+    for (size_t p = 0; p < ash_param_piece_count(param); p++) {
+        struct ash_piece piece = ash_param_piece(param, p);
+        for (size_t i = 0; i < piece.count; i++)
+            values[piece.local + i] = param->matrix ? (float)(std * ash_rng_normal(seed, stream, piece.full + i))
+                                      : is_bias     ? 0
+                                                    : 1;
+    }
 }
 
 int ash_model_create(const struct ash_model_config *config, uint64_t seed, struct ash_model **model_out,
                      struct ash_err *err)
+{
+    return ash_model_create_slice(config, NULL, seed, model_out, err);
+}
+
+int ash_model_create_slice(const struct ash_model_config *config, const struct ash_slice *slice, uint64_t seed,
+                           struct ash_model **model_out, struct ash_err *err)
 {
     struct ash_model *model = NULL;
     struct ash_model_config copy = *config;
     int rc;
 
     json_incref(copy.source); /* on failure the caller still owns config */
-    if ((rc = model_alloc(&copy, &model, err)) < 0) return rc;
+    if ((rc = model_alloc(&copy, slice, &model, err)) < 0) return rc;
     if ((rc = ash_buffer_init(&model->values, &ash_memory_host, model->size * sizeof(float), "weights", err)) < 0)
         goto fail;
     bind_owned(model);
@@ -216,7 +246,11 @@ int ash_model_own(struct ash_model *model, struct ash_err *err)
     if (rc < 0) return rc;
     for (size_t i = 0; i < model->param_count; i++) {
         const struct ash_param *param = &model->params[i];
-        ash_weights_to_f32(param->data, param->dtype, 0, param->count, (float *)model->values.data + param->offset);
+        float *values = (float *)model->values.data + param->offset;
+        for (size_t p = 0; p < ash_param_piece_count(param); p++) {
+            struct ash_piece piece = ash_param_piece(param, p);
+            ash_weights_to_f32(param->data, param->dtype, piece.full, piece.count, values + piece.local);
+        }
     }
     ash_model_unpack(model);
     bind_owned(model);
@@ -278,7 +312,12 @@ float *ash_model_values(struct ash_model *model)
 
 const struct ash_model_config *ash_model_config(const struct ash_model *model)
 {
-    return &model->config;
+    return &model->whole;
+}
+
+const struct ash_slice *ash_model_slice(const struct ash_model *model)
+{
+    return &model->slice;
 }
 
 size_t ash_model_param_count(const struct ash_model *model)
@@ -311,17 +350,25 @@ size_t ash_model_weight_count(const struct ash_model *model)
 
 /* ---- gradients --------------------------------------------------------------------------------------------------- */
 
+/* Elements of the sum that a tied output matrix has for itself: as many as its part of the embedding. */
+static size_t tied_count(const struct ash_model *model)
+{
+    bool both = model->config.tied && model->slice.embed && model->slice.head;
+
+    return both ? model->vocab.count * model->config.hidden : 0;
+}
+
 size_t ash_model_grad_size(const struct ash_model *model)
 {
-    return model->size + (model->config.tied ? model->config.vocab * model->config.hidden : 0);
+    return model->size + tied_count(model);
 }
 
 void ash_model_grad_fold(const struct ash_model *model, struct ash_exec *exec, float *grads)
 {
-    if (!model->config.tied) return;
-    float *embed = grads + model->params[model->top.param[ASH_ROLE_EMBED]].offset, *head = grads + model->size;
-    size_t count = model->config.vocab * model->config.hidden;
+    size_t count = tied_count(model);
 
+    if (count == 0) return;
+    float *embed = grads + model->params[model->top.param[ASH_ROLE_EMBED]].offset, *head = grads + model->size;
     exec->ops->row->add(exec, embed, head, count, embed);
     ash_exec_zero(exec, head, count * sizeof(float));
 }

@@ -8,7 +8,9 @@
 #include <stdint.h>
 #include "ashlar/err.h"
 #include "compute/ops.h"
+#include "model/axis.h"
 #include "model/config.h"
+#include "model/slice.h"
 
 struct ash_model;
 struct ash_str;
@@ -26,7 +28,24 @@ struct ash_param {
     const void *data; /* the values the forward pass reads */
     enum ash_dtype dtype;
     const void *packed; /* the same for products of inference, laid out by ash_model_pack; or NULL */
+    /* where the process holds a slice: */
+    size_t full[2];         /* dims of the whole tensor */
+    int cut;                /* the dimension of which this is a part; -1: it is whole */
+    size_t run_count;       /* the part's runs along that dimension, one behind the other */
+    struct ash_run runs[3]; /* in the whole tensor */
+    bool counts;            /* false: a copy; another process stands for it in sums over the job */
+    bool follows; /* a copy that is not trained here: its values are sent by who trains it (a tied output matrix
+                     on another pipeline stage) */
 };
+
+/* Neighbours of a parameter that are neighbours in the whole tensor too: elements local ... local + count - 1 are full
+ * ... there. */
+struct ash_piece {
+    size_t local, full, count;
+};
+size_t ash_param_piece_count(const struct ash_param *param);
+struct ash_piece ash_param_piece(const struct ash_param *param, size_t index);
+size_t ash_param_full_count(const struct ash_param *param);
 
 /* Open a Hugging Face folder, or a GGUF file (its name ends in .gguf; architectures llama, qwen2 and qwen3; F32, F16,
  * BF16, Q8_0 and Q4_0); weights stay mapped and are read in place, in the file's dtype. A model from a GGUF file
@@ -36,6 +55,11 @@ int ash_model_open(const char *path, struct ash_model **model_out, struct ash_er
  * success. */
 int ash_model_create(const struct ash_model_config *config, uint64_t seed, struct ash_model **model_out,
                      struct ash_err *err);
+/* The same for a part of the model (NULL: all of it); the first owns what it reads. */
+int ash_model_open_slice(const char *path, const struct ash_slice *slice, struct ash_model **model_out,
+                         struct ash_err *err);
+int ash_model_create_slice(const struct ash_model_config *config, const struct ash_slice *slice, uint64_t seed,
+                           struct ash_model **model_out, struct ash_err *err);
 void ash_model_close(struct ash_model *model);
 /* The folder of path's tokenizer, chat template and defaults, into buf: path itself, or the folder that a GGUF file
  * lies in. Returns 0 or -ENAMETOOLONG. */
@@ -64,7 +88,9 @@ int ash_model_pack(struct ash_model *model, struct ash_exec *exec, struct ash_er
 /* Small tensors (norms, biases) are kept as float32 copies; call after values changed under an owned model. */
 void ash_model_refresh(struct ash_model *model);
 
+/* Of the whole model, and what of it is here. */
 const struct ash_model_config *ash_model_config(const struct ash_model *model);
+const struct ash_slice *ash_model_slice(const struct ash_model *model);
 size_t ash_model_param_count(const struct ash_model *model); /* tensors */
 const struct ash_param *ash_model_param(const struct ash_model *model, size_t index);
 const struct ash_param *ash_model_find(const struct ash_model *model, const char *name);
@@ -100,6 +126,8 @@ struct ash_batch {
     size_t seq_rows; /* rows of one sequence: the batch is whole ones, one behind the other; 0: it is one sequence.
                         Weight gradients sum sequence by sequence, so this (and nothing else of the batch's shape) is
                         part of their order. */
+    bool continues, goes_on; /* do batches of the same gradient sums (the same grads) come before, or follow? Only asked
+                                where the pass has a cp axis. */
 };
 
 enum ash_recompute { ASH_RECOMPUTE_NONE, ASH_RECOMPUTE_SELECTIVE, ASH_RECOMPUTE_FULL };
@@ -111,6 +139,7 @@ struct ash_pass_opts {
     bool backward;   /* will ash_pass_train be called? */
     enum ash_recompute recompute;
     size_t head_rows; /* rows whose logits exist at once, at most (rounded up to a multiple of 32); 0: as seems best */
+    struct ash_axis tp, cp, ep; /* who shares the pass; all zero: nobody. Their contexts are borrowed until close. */
 };
 
 /* Borrows model and exec until close. */

@@ -17,7 +17,11 @@ struct ash_layer {
 };
 
 struct ash_model {
-    struct ash_model_config config;
+    struct ash_model_config config; /* of the slice: what passes compute with */
+    struct ash_model_config whole;  /* shares config's json */
+    struct ash_slice slice;
+    uint32_t layer_ids[ASH_MODEL_LAYERS_MAX]; /* of the slice's layers, in the whole model */
+    struct ash_run vocab, experts;            /* rows of the output matrix, experts of each sparse layer */
     struct ash_param *params;
     size_t param_count, param_capacity;
     size_t size, weight_count;
@@ -109,11 +113,14 @@ void ash_linear_project(const struct ash_model *model, struct ash_exec *exec, co
 /* Can one call read both, as swiglu demands? */
 bool ash_linear_alike(const struct ash_model *model, const struct ash_exec *exec, int32_t a, int32_t b);
 
-/* dx from dy; grads (NULL: none wanted) gets the weight's and bias's gradients added at their offsets. */
-void ash_linear_backward(const struct ash_model *model, struct ash_exec *exec, int32_t weight, int32_t bias,
-                         const struct ash_linear_io *io, float *grads);
-/* The same against a gradient that is not at the parameter's own offset (a tied head). */
+/* dweight += the gradient of the weight over io's rows. */
 void ash_linear_weight_grad(const struct ash_model *model, struct ash_exec *exec, int32_t weight,
                             const struct ash_linear_io *io, float *dweight);
+/* dbias += the same of its bias. */
+void ash_linear_bias_grad(const struct ash_model *model, struct ash_exec *exec, int32_t weight,
+                          const struct ash_linear_io *io, float *dbias);
+/* dx = (dx_add: +=) dy W. */
+void ash_linear_input_grad(const struct ash_model *model, struct ash_exec *exec, int32_t weight,
+                           const struct ash_linear_io *io);
 
 #endif

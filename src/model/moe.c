@@ -26,16 +26,24 @@ static struct ash_route_args route_args(struct ash_pass *pass, size_t layer)
 
 static struct ash_ffn_params expert_params(const struct ash_layer *layer, size_t expert)
 {
-    return (struct ash_ffn_params){ash_layer_expert(layer, ASH_ROLE_EXPERT_GATE, expert), ASH_NO_PARAM,
-                                   ash_layer_expert(layer, ASH_ROLE_EXPERT_UP, expert),   ASH_NO_PARAM,
-                                   ash_layer_expert(layer, ASH_ROLE_EXPERT_DOWN, expert), ASH_NO_PARAM, true};
+    return (struct ash_ffn_params){ash_layer_expert(layer, ASH_ROLE_EXPERT_GATE, expert),
+                                   ASH_NO_PARAM,
+                                   ash_layer_expert(layer, ASH_ROLE_EXPERT_UP, expert),
+                                   ASH_NO_PARAM,
+                                   ash_layer_expert(layer, ASH_ROLE_EXPERT_DOWN, expert),
+                                   ASH_NO_PARAM,
+                                   true};
 }
 
 static struct ash_ffn_params shared_params(const struct ash_layer *layer)
 {
-    return (struct ash_ffn_params){layer->param[ASH_ROLE_SHARED_GATE], ASH_NO_PARAM,
-                                   layer->param[ASH_ROLE_SHARED_UP],   ASH_NO_PARAM,
-                                   layer->param[ASH_ROLE_SHARED_DOWN], ASH_NO_PARAM, false};
+    return (struct ash_ffn_params){layer->param[ASH_ROLE_SHARED_GATE],
+                                   ASH_NO_PARAM,
+                                   layer->param[ASH_ROLE_SHARED_UP],
+                                   ASH_NO_PARAM,
+                                   layer->param[ASH_ROLE_SHARED_DOWN],
+                                   ASH_NO_PARAM,
+                                   false};
 }
 
 /* The part of acts that belongs to pairs from first on. */
@@ -84,7 +92,7 @@ void ash_moe_forward(struct ash_pass *pass, size_t layer, const float *x, float 
 }
 
 /* dpair becomes the gradient of moe->x, expert by expert; on entry it is the gradient of moe->y. */
-static void experts_backward(struct ash_pass *pass, size_t layer, float *grads)
+static void experts_backward(struct ash_pass *pass, size_t layer)
 {
     const struct ash_model_config *c = &pass->model->config;
     struct ash_moe_acts *moe = &pass->layers[layer].moe;
@@ -98,7 +106,7 @@ static void experts_backward(struct ash_pass *pass, size_t layer, float *grads)
         struct ash_ffn_acts dacts = acts_from(&s->dexpert, first, c->expert.ffn);
         float *dpair = s->dpair + first * c->hidden;
         ash_ffn_backward(pass, &params, rows, moe->x + first * c->hidden, &acts, &dacts, c->expert.ffn, dpair, dpair,
-                         false, grads);
+                         false);
     }
 }
 
@@ -113,7 +121,7 @@ static void recompute_cheap(struct ash_pass *pass, size_t layer, const float *x)
     if (c->expert.shared_ffn != 0) ash_ffn_activate(pass, &moe->shared, pass->rows * c->expert.shared_ffn);
 }
 
-void ash_moe_backward(struct ash_pass *pass, size_t layer, const float *x, const float *dy, float *dx, float *grads)
+void ash_moe_backward(struct ash_pass *pass, size_t layer, const float *x, const float *dy, float *dx)
 {
     const struct ash_model_config *c = &pass->model->config;
     const struct ash_ops *ops = pass->exec->ops;
@@ -131,22 +139,20 @@ void ash_moe_backward(struct ash_pass *pass, size_t layer, const float *x, const
     /* the gradient of a pair's y is its token's gradient times its weight */
     ops->row->gather(pass->exec, moe->weight, 1, moe->flat, pairs, s->pair_weight);
     ops->row->combine(pass->exec, dy, c->hidden, moe->order, s->pair_weight, 1, pairs, false, s->dpair);
-    experts_backward(pass, layer, grads);
+    experts_backward(pass, layer);
     if (shared) {
         struct ash_ffn_params params = shared_params(&pass->model->layers[layer]);
-        ash_ffn_backward(pass, &params, pass->rows, x, &moe->shared, &s->dffn, c->expert.shared_ffn, dy, dx, false,
-                         grads);
+        ash_ffn_backward(pass, &params, pass->rows, x, &moe->shared, &s->dffn, c->expert.shared_ffn, dy, dx, false);
     }
     ops->row->combine(pass->exec, s->dpair, c->hidden, moe->where, NULL, choices, pass->rows, shared, dx);
-    ash_linear_backward(pass->model, pass->exec, pass->model->layers[layer].param[ASH_ROLE_ROUTER], ASH_NO_PARAM,
-                        &(struct ash_linear_io){.rows = pass->rows,
-                                                .x = x,
-                                                .x_stride = c->hidden,
-                                                .dy = s->dlogits,
-                                                .dy_stride = c->expert.experts,
-                                                .dx = dx,
-                                                .dx_stride = c->hidden,
-                                                .dx_add = true,
-                                                .seq_rows = pass->seq_rows},
-                        grads);
+    ash_pass_linear_backward(pass, pass->model->layers[layer].param[ASH_ROLE_ROUTER], ASH_NO_PARAM,
+                             &(struct ash_linear_io){.rows = pass->rows,
+                                                     .x = x,
+                                                     .x_stride = c->hidden,
+                                                     .dy = s->dlogits,
+                                                     .dy_stride = c->expert.experts,
+                                                     .dx = dx,
+                                                     .dx_stride = c->hidden,
+                                                     .dx_add = true,
+                                                     .seq_rows = pass->seq_rows});
 }

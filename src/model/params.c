@@ -32,43 +32,94 @@ static int format_name(const struct ash_family *family, enum ash_role role, int 
     return snprintf(buf, buf_bytes, "%s%s%d.%s", base, family->layer_prefix, layer, local);
 }
 
-/* Append one parameter; cols 0 makes a vector. Returns its index or -ENOMEM. */
-static int add(struct ash_model *model, enum ash_role role, int layer, size_t expert, size_t rows, size_t cols)
-{
-    struct ash_layer *owner = role_is_top(role) ? &model->top : &model->layers[layer];
-    struct ash_param *param;
+/* What of a tensor is here: runs of its output or input dimension. No runs: all of it. */
+struct cut {
+    bool input; /* of a matrix: columns as the product y = x W^T sees them */
+    size_t run_count;
+    struct ash_run runs[3];
+};
+static const struct cut WHOLE;
 
-    ash_assert(model->config.family->names[role] != NULL);
+/* The runs times width, as a cut; of a tensor that is not shared, none. */
+static struct cut cut_of(const struct ash_model *model, bool input, struct ash_run run, size_t width)
+{
+    if (model->slice.tp_size == 1) return WHOLE;
+    return (struct cut){.input = input, .run_count = 1, .runs[0] = {run.first * width, run.count * width}};
+}
+
+static size_t runs_total(const struct cut *cut)
+{
+    size_t total = 0;
+
+    for (size_t i = 0; i < cut->run_count; i++)
+        total += cut->runs[i].count;
+    return total;
+}
+
+/* Set what the tensor is whole, and what of it is here. */
+static void set_shape(struct ash_param *param, size_t rows, size_t cols, int dim, const struct cut *cut)
+{
+    param->dim_count = cols != 0 ? 2 : 1;
+    param->full[0] = param->dims[0] = rows;
+    param->full[1] = param->dims[1] = cols;
+    param->cut = cut->run_count == 0 ? -1 : dim;
+    param->run_count = cut->run_count;
+    memcpy(param->runs, cut->runs, sizeof(param->runs));
+    if (param->cut >= 0) param->dims[param->cut] = runs_total(cut);
+    param->count = param->dims[0] * (cols != 0 ? param->dims[1] : 1);
+}
+
+static struct ash_param *grow(struct ash_model *model)
+{
     if (model->param_count == model->param_capacity) {
         size_t capacity = model->param_capacity == 0 ? 64 : 2 * model->param_capacity;
         struct ash_param *grown = realloc(model->params, capacity * sizeof(*grown));
-        if (grown == NULL) return -ENOMEM;
+        if (grown == NULL) return NULL;
         model->params = grown;
         model->param_capacity = capacity;
     }
-    param = &model->params[model->param_count];
+    return &model->params[model->param_count];
+}
+
+/* Append one parameter of rows x cols (cols 0 makes a vector), of which cut is here, along its dimension dim. layer is
+ * the slice's; expert its number in the whole layer. Returns its index or -ENOMEM. */
+static int add_cut(struct ash_model *model, enum ash_role role, int layer, size_t expert, size_t rows, size_t cols,
+                   int dim, struct cut cut)
+{
+    struct ash_layer *owner = role_is_top(role) ? &model->top : &model->layers[layer];
+    bool is_expert = role >= ASH_ROLE_EXPERT_GATE;
+    struct ash_param *param = grow(model);
+
+    ash_assert(model->config.family->names[role] != NULL);
+    if (param == NULL) return -ENOMEM;
     *param = (struct ash_param){
         .layer = role_is_top(role) ? -1 : layer, .matrix = cols != 0, .trained = role != ASH_ROLE_ROUTER_BIAS};
-    format_name(model->config.family, role, param->layer, expert, param->name, sizeof(param->name));
-    param->dim_count = cols != 0 ? 2 : 1;
-    param->dims[0] = rows;
-    param->dims[1] = cols;
-    param->count = rows * (cols != 0 ? cols : 1);
+    format_name(model->config.family, role, role_is_top(role) ? -1 : (int)model->layer_ids[layer], expert, param->name,
+                sizeof(param->name));
+    set_shape(param, rows, cols, dim, &cut);
+    param->counts = param->cut >= 0 || is_expert || model->slice.tp_rank == 0;
     param->offset = model->size;
-    if (expert == 0) owner->param[role] = (int32_t)model->param_count;
+    if (!is_expert || expert == model->experts.first) owner->param[role] = (int32_t)model->param_count;
     model->size += (param->count + ASH_PARAM_ALIGN - 1) / ASH_PARAM_ALIGN * ASH_PARAM_ALIGN;
     model->weight_count += param->count;
     return (int)model->param_count++;
 }
 
+static int add(struct ash_model *model, enum ash_role role, int layer, size_t expert, size_t rows, size_t cols)
+{
+    return add_cut(model, role, layer, expert, rows, cols, 0, WHOLE);
+}
+
 /* A matrix of out rows and in columns, stored the family's way round, with a bias where has_bias. bias_role follows
- * role. */
-static int add_linear(struct ash_model *model, enum ash_role role, int layer, size_t out, size_t in, bool has_bias)
+ * role; it is cut like the output. */
+static int add_linear(struct ash_model *model, enum ash_role role, int layer, size_t out, size_t in, bool has_bias,
+                      struct cut cut)
 {
     bool transposed = model->config.transposed;
-    int rc = add(model, role, layer, 0, transposed ? in : out, transposed ? out : in);
+    int rc = add_cut(model, role, layer, 0, transposed ? in : out, transposed ? out : in,
+                     cut.input == transposed ? 0 : 1, cut);
 
-    return rc < 0 || !has_bias ? rc : add(model, role + 1, layer, 0, out, 0);
+    return rc < 0 || !has_bias ? rc : add_cut(model, role + 1, layer, 0, out, 0, 0, cut.input ? WHOLE : cut);
 }
 
 static int add_norm(struct ash_model *model, enum ash_role role, int layer)
@@ -80,15 +131,25 @@ static int add_norm(struct ash_model *model, enum ash_role role, int layer)
 
 static int add_grouped_attention(struct ash_model *model, int layer)
 {
-    const struct ash_model_config *c = &model->config;
-    size_t q = c->heads * c->head_dim, kv = c->kv_heads * c->head_dim;
+    const struct ash_model_config *c = &model->whole;
+    size_t q = c->heads * c->head_dim, kv = c->kv_heads * c->head_dim, group = c->heads / c->kv_heads;
+    struct ash_run heads = ash_slice_kv_heads(c, &model->slice);
+    struct cut q_cut = cut_of(model, false, heads, group * c->head_dim),
+               kv_cut = cut_of(model, false, heads, c->head_dim);
     int rc;
 
-    if (c->family->names[ASH_ROLE_QKV] != NULL)
-        return add_linear(model, ASH_ROLE_QKV, layer, q + 2 * kv, c->hidden, c->qkv_bias);
-    if ((rc = add_linear(model, ASH_ROLE_Q, layer, q, c->hidden, c->qkv_bias)) < 0) return rc;
-    if ((rc = add_linear(model, ASH_ROLE_K, layer, kv, c->hidden, c->qkv_bias)) < 0) return rc;
-    if ((rc = add_linear(model, ASH_ROLE_V, layer, kv, c->hidden, c->qkv_bias)) < 0) return rc;
+    if (c->family->names[ASH_ROLE_QKV] != NULL) {
+        struct cut cut = q_cut;
+        if (cut.run_count > 0) {
+            cut.run_count = 3;
+            cut.runs[1] = (struct ash_run){q + kv_cut.runs[0].first, kv_cut.runs[0].count};
+            cut.runs[2] = (struct ash_run){q + kv + kv_cut.runs[0].first, kv_cut.runs[0].count};
+        }
+        return add_linear(model, ASH_ROLE_QKV, layer, q + 2 * kv, c->hidden, c->qkv_bias, cut);
+    }
+    if ((rc = add_linear(model, ASH_ROLE_Q, layer, q, c->hidden, c->qkv_bias, q_cut)) < 0) return rc;
+    if ((rc = add_linear(model, ASH_ROLE_K, layer, kv, c->hidden, c->qkv_bias, kv_cut)) < 0) return rc;
+    if ((rc = add_linear(model, ASH_ROLE_V, layer, kv, c->hidden, c->qkv_bias, kv_cut)) < 0) return rc;
     if (!c->qk_norm) return 0;
     if ((rc = add(model, ASH_ROLE_Q_NORM, layer, 0, c->head_dim, 0)) < 0) return rc;
     return add(model, ASH_ROLE_K_NORM, layer, 0, c->head_dim, 0);
@@ -96,79 +157,107 @@ static int add_grouped_attention(struct ash_model *model, int layer)
 
 static int add_latent_attention(struct ash_model *model, int layer)
 {
-    const struct ash_model_config *c = &model->config;
-    size_t q = c->heads * c->head_dim;
+    const struct ash_model_config *c = &model->whole;
+    size_t q = c->heads * c->head_dim, up = c->nope_dim + c->v_dim;
+    struct ash_run heads = ash_slice_kv_heads(c, &model->slice);
+    struct cut q_cut = cut_of(model, false, heads, c->head_dim), kv_cut = cut_of(model, false, heads, up);
     int rc;
 
     if (c->q_rank == 0) {
-        if ((rc = add_linear(model, ASH_ROLE_Q, layer, q, c->hidden, false)) < 0) return rc;
+        if ((rc = add_linear(model, ASH_ROLE_Q, layer, q, c->hidden, false, q_cut)) < 0) return rc;
     } else {
-        if ((rc = add_linear(model, ASH_ROLE_Q_DOWN, layer, c->q_rank, c->hidden, c->qkv_bias)) < 0) return rc;
+        if ((rc = add_linear(model, ASH_ROLE_Q_DOWN, layer, c->q_rank, c->hidden, c->qkv_bias, WHOLE)) < 0) return rc;
         if ((rc = add(model, ASH_ROLE_Q_DOWN_NORM, layer, 0, c->q_rank, 0)) < 0) return rc;
-        if ((rc = add_linear(model, ASH_ROLE_Q_UP, layer, q, c->q_rank, false)) < 0) return rc;
+        if ((rc = add_linear(model, ASH_ROLE_Q_UP, layer, q, c->q_rank, false, q_cut)) < 0) return rc;
     }
-    if ((rc = add_linear(model, ASH_ROLE_KV_DOWN, layer, c->kv_rank + c->rope_dim, c->hidden, c->qkv_bias)) < 0)
-        return rc;
+    rc = add_linear(model, ASH_ROLE_KV_DOWN, layer, c->kv_rank + c->rope_dim, c->hidden, c->qkv_bias, WHOLE);
+    if (rc < 0) return rc;
     if ((rc = add(model, ASH_ROLE_KV_DOWN_NORM, layer, 0, c->kv_rank, 0)) < 0) return rc;
-    return add_linear(model, ASH_ROLE_KV_UP, layer, c->heads * (c->nope_dim + c->v_dim), c->kv_rank, false);
+    return add_linear(model, ASH_ROLE_KV_UP, layer, c->heads * up, c->kv_rank, false, kv_cut);
 }
 
 static int add_dense(struct ash_model *model, int layer)
 {
-    const struct ash_model_config *c = &model->config;
+    const struct ash_model_config *c = &model->whole;
+    struct ash_run columns = ash_slice_columns(c->ffn, &model->slice);
+    struct cut out = cut_of(model, false, columns, 1), in = cut_of(model, true, columns, 1);
     int rc;
 
-    if (c->mlp == ASH_MLP_GATED && (rc = add_linear(model, ASH_ROLE_GATE, layer, c->ffn, c->hidden, c->mlp_bias)) < 0)
+    if (c->mlp == ASH_MLP_GATED &&
+        (rc = add_linear(model, ASH_ROLE_GATE, layer, c->ffn, c->hidden, c->mlp_bias, out)) < 0)
         return rc;
-    if ((rc = add_linear(model, ASH_ROLE_UP, layer, c->ffn, c->hidden, c->mlp_bias)) < 0) return rc;
-    return add_linear(model, ASH_ROLE_DOWN, layer, c->hidden, c->ffn, c->mlp_bias);
+    if ((rc = add_linear(model, ASH_ROLE_UP, layer, c->ffn, c->hidden, c->mlp_bias, out)) < 0) return rc;
+    return add_linear(model, ASH_ROLE_DOWN, layer, c->hidden, c->ffn, c->mlp_bias, in);
 }
 
+/* The router is everyone's; experts are whole, each somebody's. */
 static int add_sparse(struct ash_model *model, int layer)
 {
-    const struct ash_model_config *c = &model->config;
+    const struct ash_model_config *c = &model->whole;
     const struct ash_expert_config *x = &c->expert;
+    struct ash_run columns = ash_slice_columns(x->shared_ffn, &model->slice);
+    struct cut out = cut_of(model, false, columns, 1), in = cut_of(model, true, columns, 1);
     int rc;
 
     if ((rc = add(model, ASH_ROLE_ROUTER, layer, 0, x->experts, c->hidden)) < 0) return rc;
     if (x->choice_bias && (rc = add(model, ASH_ROLE_ROUTER_BIAS, layer, 0, x->experts, 0)) < 0) return rc;
-    for (size_t e = 0; e < x->experts; e++) {
+    for (size_t e = model->experts.first; e < model->experts.first + model->experts.count; e++) {
         if ((rc = add(model, ASH_ROLE_EXPERT_GATE, layer, e, x->ffn, c->hidden)) < 0) return rc;
         if ((rc = add(model, ASH_ROLE_EXPERT_UP, layer, e, x->ffn, c->hidden)) < 0) return rc;
         if ((rc = add(model, ASH_ROLE_EXPERT_DOWN, layer, e, c->hidden, x->ffn)) < 0) return rc;
     }
     if (x->shared_ffn == 0) return 0;
-    if ((rc = add(model, ASH_ROLE_SHARED_GATE, layer, 0, x->shared_ffn, c->hidden)) < 0) return rc;
-    if ((rc = add(model, ASH_ROLE_SHARED_UP, layer, 0, x->shared_ffn, c->hidden)) < 0) return rc;
-    return add(model, ASH_ROLE_SHARED_DOWN, layer, 0, c->hidden, x->shared_ffn);
+    if ((rc = add_cut(model, ASH_ROLE_SHARED_GATE, layer, 0, x->shared_ffn, c->hidden, 0, out)) < 0) return rc;
+    if ((rc = add_cut(model, ASH_ROLE_SHARED_UP, layer, 0, x->shared_ffn, c->hidden, 0, out)) < 0) return rc;
+    return add_cut(model, ASH_ROLE_SHARED_DOWN, layer, 0, c->hidden, x->shared_ffn, 1, in);
 }
 
 static int add_layer(struct ash_model *model, int layer)
 {
-    const struct ash_model_config *c = &model->config;
+    const struct ash_model_config *c = &model->whole;
     size_t v_dim = c->attn == ASH_ATTN_LATENT ? c->v_dim : c->head_dim;
+    struct cut in = cut_of(model, true, ash_slice_kv_heads(c, &model->slice), c->heads / c->kv_heads * v_dim);
     int rc;
 
     if ((rc = add_norm(model, ASH_ROLE_NORM1, layer)) < 0) return rc;
     rc = c->attn == ASH_ATTN_LATENT ? add_latent_attention(model, layer) : add_grouped_attention(model, layer);
     if (rc < 0) return rc;
-    if ((rc = add_linear(model, ASH_ROLE_OUT, layer, c->hidden, c->heads * v_dim, c->out_bias)) < 0) return rc;
+    if ((rc = add_linear(model, ASH_ROLE_OUT, layer, c->hidden, c->heads * v_dim, c->out_bias, in)) < 0) return rc;
     if ((rc = add_norm(model, ASH_ROLE_NORM2, layer)) < 0) return rc;
-    return c->sparse[layer] ? add_sparse(model, layer) : add_dense(model, layer);
+    return model->config.sparse[layer] ? add_sparse(model, layer) : add_dense(model, layer);
+}
+
+/* The output matrix: of a tied model the embedding, of which a stage without the embedding has a copy. */
+static int add_head(struct ash_model *model)
+{
+    const struct ash_model_config *c = &model->whole;
+    struct cut rows = cut_of(model, false, model->vocab, 1);
+    enum ash_role role = c->tied ? ASH_ROLE_EMBED : ASH_ROLE_HEAD;
+    int rc;
+
+    if ((rc = add_norm(model, ASH_ROLE_FINAL_NORM, -1)) < 0) return rc;
+    if (c->tied && model->slice.embed) return 0;
+    if ((rc = add_cut(model, role, -1, 0, c->vocab, c->hidden, 0, rows)) < 0) return rc;
+    model->params[rc].counts = model->params[rc].counts && !c->tied;
+    model->params[rc].follows = c->tied;
+    return 0;
 }
 
 static int add_all(struct ash_model *model)
 {
-    const struct ash_model_config *c = &model->config;
+    const struct ash_model_config *c = &model->whole;
+    struct cut rows = cut_of(model, false, model->vocab, 1);
     int rc;
 
-    if ((rc = add(model, ASH_ROLE_EMBED, -1, 0, c->vocab, c->hidden)) < 0) return rc;
-    if (c->rope.kind == ASH_ROPE_NONE && (rc = add(model, ASH_ROLE_POSITION, -1, 0, c->max_positions, c->hidden)) < 0)
-        return rc;
-    for (size_t i = 0; i < c->layers; i++)
+    if (model->slice.embed) {
+        if ((rc = add_cut(model, ASH_ROLE_EMBED, -1, 0, c->vocab, c->hidden, 0, rows)) < 0) return rc;
+        if (c->rope.kind == ASH_ROPE_NONE &&
+            (rc = add(model, ASH_ROLE_POSITION, -1, 0, c->max_positions, c->hidden)) < 0)
+            return rc;
+    }
+    for (size_t i = 0; i < model->config.layers; i++)
         if ((rc = add_layer(model, (int)i)) < 0) return rc;
-    if ((rc = add_norm(model, ASH_ROLE_FINAL_NORM, -1)) < 0) return rc;
-    return c->tied ? 0 : add(model, ASH_ROLE_HEAD, -1, 0, c->vocab, c->hidden);
+    return model->slice.head ? add_head(model) : 0;
 }
 
 int ash_model_list_params(struct ash_model *model, struct ash_err *err)
@@ -181,4 +270,30 @@ int ash_model_list_params(struct ash_model *model, struct ash_err *err)
     memset(model->layers, 0xff, layers * sizeof(*model->layers));
     if (add_all(model) < 0) return ash_err_set(err, -ENOMEM, "out of memory for the list of parameters");
     return 0;
+}
+
+/* ---- pieces ------------------------------------------------------------------------------------------------------ */
+
+size_t ash_param_piece_count(const struct ash_param *param)
+{
+    return param->cut < 0 ? 1 : param->cut == 0 ? param->run_count : param->dims[0] * param->run_count;
+}
+
+struct ash_piece ash_param_piece(const struct ash_param *param, size_t index)
+{
+    size_t cols = param->dim_count == 2 ? param->dims[1] : 1, run = index % (param->cut < 0 ? 1 : param->run_count);
+    size_t row = param->cut == 1 ? index / param->run_count : 0, before = 0;
+
+    if (param->cut < 0) return (struct ash_piece){0, 0, param->count};
+    for (size_t i = 0; i < run; i++)
+        before += param->runs[i].count;
+    if (param->cut == 0)
+        return (struct ash_piece){before * cols, param->runs[run].first * cols, param->runs[run].count * cols};
+    return (struct ash_piece){row * cols + before, row * param->full[1] + param->runs[run].first,
+                              param->runs[run].count};
+}
+
+size_t ash_param_full_count(const struct ash_param *param)
+{
+    return param->full[0] * (param->dim_count == 2 ? param->full[1] : 1);
 }

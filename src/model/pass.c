@@ -22,6 +22,11 @@ static int open_offsets(struct ash_pass *pass, struct ash_err *err)
     return 0;
 }
 
+static struct ash_axis axis_or_alone(const struct ash_axis *axis)
+{
+    return axis->size > 1 ? *axis : (struct ash_axis){.size = 1};
+}
+
 int ash_pass_open(struct ash_model *model, struct ash_exec *exec, const struct ash_pass_opts *opts,
                   struct ash_pass **pass_out, struct ash_err *err)
 {
@@ -36,6 +41,9 @@ int ash_pass_open(struct ash_model *model, struct ash_exec *exec, const struct a
     pass->model = model;
     pass->exec = exec;
     pass->opts = *opts;
+    pass->tp = axis_or_alone(&opts->tp);
+    pass->cp = axis_or_alone(&opts->cp);
+    pass->ep = axis_or_alone(&opts->ep);
     pass->layers = calloc(model->config.layers, sizeof(*pass->layers));
     pass->seqs = calloc(opts->max_rows, sizeof(*pass->seqs));
     pass->host_positions = calloc(opts->max_rows, sizeof(*pass->host_positions));
@@ -198,30 +206,33 @@ static void final_norm(struct ash_pass *pass, const float *x)
 
 /* Full recomputation runs the layer's forward again; its last product is not needed, so it goes to a buffer nobody
  * reads. */
-static void layer_backward(struct ash_pass *pass, size_t layer, float *grads)
+static void layer_backward(struct ash_pass *pass, size_t layer)
 {
     if (pass->opts.recompute == ASH_RECOMPUTE_FULL) layer_forward(pass, layer, pass->scratch.residual);
-    ash_ffn_block_backward(pass, layer, grads);
-    ash_attn_block_backward(pass, layer, grads);
+    ash_ffn_block_backward(pass, layer);
+    ash_attn_block_backward(pass, layer);
 }
 
-static void backward(struct ash_pass *pass, float *grads)
+/* The gradient of the rows of a table that ids looked up. */
+static void scatter_grad(struct ash_pass *pass, int32_t table, const int32_t *ids)
+{
+    pass->exec->ops->embed->scatter_add(pass->exec, ash_grad_begin(pass, table, ASH_GRAD_ALL),
+                                        pass->model->config.hidden, ids, pass->rows, pass->scratch.dx);
+    ash_grad_end(pass, table, ASH_GRAD_ALL);
+}
+
+static void backward(struct ash_pass *pass)
 {
     const struct ash_model *model = pass->model;
     const struct ash_layer *top = &model->top;
-    const struct ash_embed_ops *embed_ops = pass->exec->ops->embed;
     struct ash_scratch *s = &pass->scratch;
-    size_t hidden = model->config.hidden;
 
     ash_norm_block_backward(pass, top->param[ASH_ROLE_FINAL_NORM], top->param[ASH_ROLE_FINAL_NORM_BIAS], pass->final_in,
-                            &pass->final_norm, s->dnorm, false, s->dx, grads);
+                            &pass->final_norm, s->dnorm, false, s->dx);
     for (size_t i = model->config.layers; i-- > 0;)
-        layer_backward(pass, i, grads);
-    embed_ops->scatter_add(pass->exec, grads + model->params[top->param[ASH_ROLE_EMBED]].offset, hidden, pass->ids,
-                           pass->rows, s->dx);
-    if (ash_layer_has(top, ASH_ROLE_POSITION))
-        embed_ops->scatter_add(pass->exec, grads + model->params[top->param[ASH_ROLE_POSITION]].offset, hidden,
-                               pass->positions, pass->rows, s->dx);
+        layer_backward(pass, i);
+    scatter_grad(pass, top->param[ASH_ROLE_EMBED], pass->ids);
+    if (ash_layer_has(top, ASH_ROLE_POSITION)) scatter_grad(pass, top->param[ASH_ROLE_POSITION], pass->positions);
 }
 
 /* ---- the calls --------------------------------------------------------------------------------------------------- */
@@ -233,10 +244,12 @@ static int run_loss(struct ash_pass *pass, const struct ash_batch *batch, float 
 
     if (rc < 0) return rc;
     ash_assert(batch->targets != NULL);
+    pass->grads = grads;
     forward(pass);
     final_norm(pass, pass->final_in);
-    ash_head_loss(pass, scale, grads);
-    if (grads != NULL) backward(pass, grads);
+    ash_head_loss(pass, scale);
+    if (grads != NULL) backward(pass);
+    if ((rc = ash_share_result(pass, err)) < 0) return rc;
     rc = pass->exec->memory->copy(losses, pass->losses, pass->rows * sizeof(float));
     return rc < 0 ? ash_err_set(err, rc, "cannot copy the losses") : 0;
 }

@@ -78,6 +78,9 @@ struct ash_pass {
     struct ash_model *model;
     struct ash_exec *exec;
     struct ash_pass_opts opts;
+    struct ash_axis tp, cp, ep; /* as in opts, never of size 0 */
+    int failed;                 /* 0, or the error of the first exchange that failed */
+    struct ash_err failure;
     struct ash_buffer memory;
     struct ash_layer_acts *layers; /* [config.layers] */
     float *final_in;               /* [rows, C]: the stream behind the last layer */
@@ -93,6 +96,7 @@ struct ash_pass {
     size_t rope_positions, rope_dims;
     /* the batch at hand */
     const struct ash_batch *batch;
+    float *grads;            /* where gradients add up; NULL: none are wanted */
     size_t rows, seq_rows;   /* seq_rows: of one sequence, never 0 */
     struct ash_cache *cache; /* NULL: keys and values of the batch alone */
 };
@@ -104,6 +108,32 @@ size_t ash_pass_layout_bytes(struct ash_pass *pass);
 /* Size and place every activation in pass->memory. */
 int ash_pass_layout(struct ash_pass *pass, struct ash_err *err);
 
+/* ---- share.c: exchanges with those who share the pass; no-ops along an axis of size 1 and after a failure -----------
+ */
+
+void ash_share_gather(struct ash_pass *pass, const struct ash_axis *axis, float *data, const size_t *counts);
+void ash_share_exchange(struct ash_pass *pass, const struct ash_axis *axis, const float *in, const size_t *send,
+                        float *out, const size_t *recv);
+void ash_share_broadcast(struct ash_pass *pass, const struct ash_axis *axis, size_t root, float *data, size_t count);
+void ash_share_send(struct ash_pass *pass, const struct ash_axis *axis, size_t to, const float *data, size_t count);
+void ash_share_recv(struct ash_pass *pass, const struct ash_axis *axis, size_t from, float *data, size_t count);
+/* 0, or the first failure. */
+int ash_share_result(struct ash_pass *pass, struct ash_err *err);
+
+/* ---- grads.c ----------------------------------------------------------------------------------------------------- */
+
+#define ASH_TIED_HEAD (-2) /* the sum of a tied output matrix, apart from the embedding's */
+
+/* Over which rows is a gradient summed: all that the pass computes, or those of the stream that this rank keeps? */
+enum ash_grad_rows { ASH_GRAD_ALL, ASH_GRAD_STREAM };
+
+/* The sum of a parameter's gradient, this rank's turn at it, and the end of that turn. NULL where none is wanted (no
+ * parameter, no backward pass). */
+float *ash_grad_begin(struct ash_pass *pass, int32_t param, enum ash_grad_rows rows);
+void ash_grad_end(struct ash_pass *pass, int32_t param, enum ash_grad_rows rows);
+/* dx from dy, and the gradients of weight and bias (or ASH_NO_PARAM) over all rows. */
+void ash_pass_linear_backward(struct ash_pass *pass, int32_t weight, int32_t bias, const struct ash_linear_io *io);
+
 /* ---- rope.c ------------------------------------------------------------------------------------------------------ */
 
 /* Make sure that the tables reach position count - 1. */
@@ -111,13 +141,14 @@ int ash_pass_rope_reserve(struct ash_pass *pass, size_t count, struct ash_err *e
 /* Rotate heads of x in place (or back, with inverse). */
 void ash_pass_rope(struct ash_pass *pass, float *x, size_t heads, size_t head_stride, size_t row_stride, bool inverse);
 
-/* ---- blocks: each adds its output to the stream; backward turns scratch.dx from behind the block to before it ------ */
+/* ---- blocks: each adds its output to the stream; backward turns scratch.dx from behind the block to before it ------
+ */
 
 void ash_norm_block_forward(struct ash_pass *pass, int32_t weight, int32_t bias, const float *x,
                             struct ash_norm_acts *acts);
 /* dx += (add) or = the gradient of x, from dnorm. */
 void ash_norm_block_backward(struct ash_pass *pass, int32_t weight, int32_t bias, const float *x,
-                             const struct ash_norm_acts *acts, const float *dnorm, bool add, float *dx, float *grads);
+                             const struct ash_norm_acts *acts, const float *dnorm, bool add, float *dx);
 
 /* Does the product behind a norm do the norm too? Then the normed rows exist nowhere. */
 bool ash_pass_fuses_norm(const struct ash_pass *pass);
@@ -126,15 +157,16 @@ bool ash_pass_fuses_norm(const struct ash_pass *pass);
 void ash_stream_add(struct ash_pass *pass, struct ash_linear_group *group, const float *before, float *behind);
 
 void ash_attn_block_forward(struct ash_pass *pass, size_t layer, const float *in, float *mid);
-void ash_attn_block_backward(struct ash_pass *pass, size_t layer, float *grads);
+void ash_attn_block_backward(struct ash_pass *pass, size_t layer);
 /* The two kinds of attention: from the normed stream to q, k, v and back. */
-void ash_attn_grouped_forward(struct ash_pass *pass, size_t layer, const float *x, int32_t norm); /* norm: as in a group */
-void ash_attn_grouped_backward(struct ash_pass *pass, size_t layer, float *grads);
+void ash_attn_grouped_forward(struct ash_pass *pass, size_t layer, const float *x,
+                              int32_t norm); /* norm: as in a group */
+void ash_attn_grouped_backward(struct ash_pass *pass, size_t layer);
 void ash_attn_latent_forward(struct ash_pass *pass, size_t layer);
-void ash_attn_latent_backward(struct ash_pass *pass, size_t layer, float *grads);
+void ash_attn_latent_backward(struct ash_pass *pass, size_t layer);
 
 void ash_ffn_block_forward(struct ash_pass *pass, size_t layer, const float *mid, float *out);
-void ash_ffn_block_backward(struct ash_pass *pass, size_t layer, float *grads);
+void ash_ffn_block_backward(struct ash_pass *pass, size_t layer);
 
 /* One feed-forward of given matrices over rows of x: forward writes y, backward reads dy and gives dx (add: dx +=). */
 struct ash_ffn_params {
@@ -145,17 +177,18 @@ void ash_ffn_forward(struct ash_pass *pass, const struct ash_ffn_params *params,
                      const struct ash_ffn_acts *acts, size_t width, float *y);
 void ash_ffn_backward(struct ash_pass *pass, const struct ash_ffn_params *params, size_t rows, const float *x,
                       const struct ash_ffn_acts *acts, const struct ash_ffn_acts *dacts, size_t width, const float *dy,
-                      float *dx, bool dx_add, float *grads);
+                      float *dx, bool dx_add);
 /* hidden from gate and up, as forward does. */
 void ash_ffn_activate(struct ash_pass *pass, const struct ash_ffn_acts *acts, size_t count);
 
 void ash_moe_forward(struct ash_pass *pass, size_t layer, const float *x, float *y);
-void ash_moe_backward(struct ash_pass *pass, size_t layer, const float *x, const float *dy, float *dx, float *grads);
+void ash_moe_backward(struct ash_pass *pass, size_t layer, const float *x, const float *dy, float *dx);
 
-/* ---- head.c: the output matrix, a few rows at a time: tokens x vocabulary never exists ------------------------------ */
+/* ---- head.c: the output matrix, a few rows at a time: tokens x vocabulary never exists ------------------------------
+ */
 
-/* Losses of all rows; with grads, the gradient of scale * sum goes to scratch.dnorm and the head's weights. */
-void ash_head_loss(struct ash_pass *pass, float scale, float *grads);
+/* Losses of all rows; where gradients are wanted, that of scale * sum goes to scratch.dnorm and the head's weights. */
+void ash_head_loss(struct ash_pass *pass, float scale);
 /* logits_out [count, vocab] of rows x, which are normed already or go through norm first (as in a group). */
 void ash_head_logits(struct ash_pass *pass, const float *x, int32_t norm, size_t count, float *logits_out);
 

@@ -1,0 +1,32 @@
+/* axis - the processes that share a pass along one line of a mesh (tensor, context or expert parallelism), as the pass
+ * sees them: numbered, and able to pass floats to each other. Whoever opens the pass says how (train/mesh.h does, over
+ * collectives); a pass alone has axes of size 1. */
+#ifndef ASH_MODEL_AXIS_H
+#define ASH_MODEL_AXIS_H
+
+#include <stddef.h>
+#include "ashlar/err.h"
+
+/* All calls but send are made by every rank of the axis, in the same order, and fail only where a rank is lost. */
+struct ash_axis_ops {
+    /* data is the parts of all ranks, one behind the other, counts[r] floats from rank r; each brings its own. */
+    int (*gather)(void *ctx, float *data, const size_t *counts, struct ash_err *err);
+    /* send[r] floats to each rank r, parts one behind the other in in; recv[r] from each, likewise, into out. */
+    int (*exchange)(void *ctx, const float *in, const size_t *send, float *out, const size_t *recv,
+                    struct ash_err *err);
+    int (*broadcast)(void *ctx, size_t root, float *data, size_t count, struct ash_err *err);
+    /* One rank to another; in order between any two. Sending waits only for room: up to ASH_AXIS_PENDING messages to
+     * one rank, of the size that the axis was opened for, may be under way. */
+    int (*send)(void *ctx, size_t to, const float *data, size_t count, struct ash_err *err);
+    int (*recv)(void *ctx, size_t from, float *data, size_t count, struct ash_err *err);
+};
+
+#define ASH_AXIS_PENDING 8
+
+struct ash_axis {
+    size_t rank, size;
+    const struct ash_axis_ops *ops; /* NULL where size is 1 */
+    void *ctx;
+};
+
+#endif

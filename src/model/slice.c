@@ -1,0 +1,98 @@
+/* slice: how the sizes of a model are dealt out. */
+#include "model/slice.h"
+
+#include <errno.h>
+#include <string.h>
+
+struct ash_slice ash_slice_whole(const struct ash_model_config *config)
+{
+    struct ash_slice slice = {.tp_size = 1, .expert_size = 1, .embed = true, .head = true};
+
+    memset(slice.layers, 1, config->layers);
+    return slice;
+}
+
+struct ash_run ash_slice_deal(size_t count, size_t unit, size_t rank, size_t size)
+{
+    size_t step = count >= unit * size ? unit : 1, units = count / step;
+    size_t first = units * rank / size * step, end = rank + 1 == size ? count : units * (rank + 1) / size * step;
+
+    return (struct ash_run){first, end - first};
+}
+
+struct ash_run ash_slice_kv_heads(const struct ash_model_config *config, const struct ash_slice *slice)
+{
+    return ash_slice_deal(config->kv_heads, 1, slice->tp_rank, slice->tp_size);
+}
+
+struct ash_run ash_slice_columns(size_t ffn, const struct ash_slice *slice)
+{
+    return ash_slice_deal(ffn, ASH_K_GROUP, slice->tp_rank, slice->tp_size);
+}
+
+struct ash_run ash_slice_vocab(const struct ash_model_config *config, const struct ash_slice *slice)
+{
+    return ash_slice_deal(config->vocab, ASH_K_GROUP, slice->tp_rank, slice->tp_size);
+}
+
+struct ash_run ash_slice_experts(const struct ash_model_config *config, const struct ash_slice *slice)
+{
+    return ash_slice_deal(config->expert.experts, 1, slice->expert_rank, slice->expert_size);
+}
+
+static int check_columns(const char *what, size_t ffn, const struct ash_slice *slice, bool rounded, struct ash_err *err)
+{
+    if (ffn == 0 || ffn >= slice->tp_size * ASH_K_GROUP || (!rounded && ffn >= slice->tp_size)) return 0;
+    return ash_err_set(err, -EINVAL,
+                       "%zu %s cannot be cut into %zu parts: in bf16 each needs %d, so mesh.tp can be at most %zu", ffn,
+                       what, slice->tp_size, ASH_K_GROUP, ffn / ASH_K_GROUP > 0 ? ffn / ASH_K_GROUP : 1);
+}
+
+int ash_slice_check(const struct ash_model_config *config, const struct ash_slice *slice, bool rounded,
+                    struct ash_err *err)
+{
+    size_t group = config->heads / config->kv_heads;
+    size_t head = group * (config->attn == ASH_ATTN_LATENT ? config->v_dim : config->head_dim);
+    int rc;
+
+    if (slice->tp_size > config->kv_heads)
+        return ash_err_set(err, -EINVAL, "mesh.tp=%zu wants more parts than there are key-value heads (%zu)",
+                           slice->tp_size, config->kv_heads);
+    if (slice->tp_size > 1 && rounded && head % ASH_K_GROUP != 0)
+        for (size_t r = 1; r < slice->tp_size; r++)
+            if (ash_slice_deal(config->kv_heads, 1, r, slice->tp_size).first * head % ASH_K_GROUP != 0)
+                return ash_err_set(
+                    err, -EINVAL,
+                    "mesh.tp=%zu would cut attention's output (%zu values a key-value head) inside a group of %d, "
+                    "which bf16 does not allow: choose another mesh.tp, or train.precision=fp32",
+                    slice->tp_size, head, ASH_K_GROUP);
+    if ((rc = check_columns("columns of the feed-forward", config->ffn, slice, rounded, err)) < 0) return rc;
+    if ((rc = check_columns("columns of the shared experts", config->expert.shared_ffn, slice, rounded, err)) < 0)
+        return rc;
+    if (config->vocab < slice->tp_size * ASH_K_GROUP)
+        return ash_err_set(err, -EINVAL, "a vocabulary of %zu cannot be cut into %zu parts of at least %d",
+                           config->vocab, slice->tp_size, ASH_K_GROUP);
+    if (config->expert.experts > 0 && slice->expert_size > config->expert.experts)
+        return ash_err_set(err, -EINVAL, "%zu experts cannot be dealt to %zu ranks", config->expert.experts,
+                           slice->expert_size);
+    return 0;
+}
+
+void ash_slice_config(const struct ash_model_config *whole, const struct ash_slice *slice,
+                      struct ash_model_config *config_out, uint32_t *layer_ids_out)
+{
+    size_t group = whole->heads / whole->kv_heads, kept = 0;
+
+    *config_out = *whole;
+    config_out->kv_heads = ash_slice_kv_heads(whole, slice).count;
+    config_out->heads = config_out->kv_heads * group;
+    config_out->ffn = ash_slice_columns(whole->ffn, slice).count;
+    config_out->expert.shared_ffn = ash_slice_columns(whole->expert.shared_ffn, slice).count;
+    for (size_t i = 0; i < whole->layers; i++) {
+        if (!slice->layers[i]) continue;
+        config_out->sparse[kept] = whole->sparse[i];
+        config_out->window[kept] = whole->window[i];
+        layer_ids_out[kept++] = (uint32_t)i;
+    }
+    config_out->layers = kept;
+}

@@ -1,0 +1,44 @@
+/* slice - which part of a model a process holds when several share one. A slice cuts along the lines that the sums of a
+ * layer allow: whole layers (pipeline stages), heads, columns of the feed-forward and rows of the vocabulary (tensor
+ * parallelism), whole experts. Everything else is copied to all who need it; one of them counts for it. */
+#ifndef ASH_MODEL_SLICE_H
+#define ASH_MODEL_SLICE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "ashlar/err.h"
+#include "model/config.h"
+
+/* Neighbours first ... first + count - 1 of something that is dealt out. */
+struct ash_run {
+    size_t first, count;
+};
+
+struct ash_slice {
+    size_t tp_rank, tp_size;              /* heads, feed-forward columns, rows of the vocabulary */
+    size_t expert_rank, expert_size;      /* experts */
+    bool embed, head;                     /* the embedding; the final norm and the output matrix */
+    uint8_t layers[ASH_MODEL_LAYERS_MAX]; /* 1: has this layer */
+};
+
+/* All of it. */
+struct ash_slice ash_slice_whole(const struct ash_model_config *config);
+/* Can the model be cut like this? rounded: products are of bf16, whose sums may be cut at whole groups of k only.
+ * Returns 0 or -EINVAL saying what the sizes of the model would allow. */
+int ash_slice_check(const struct ash_model_config *config, const struct ash_slice *slice, bool rounded,
+                    struct ash_err *err);
+
+/* What tensor-parallel rank `rank` of size has of count things, in whole units of `unit` where there are enough. */
+struct ash_run ash_slice_deal(size_t count, size_t unit, size_t rank, size_t size);
+struct ash_run ash_slice_kv_heads(const struct ash_model_config *config, const struct ash_slice *slice);
+struct ash_run ash_slice_columns(size_t ffn, const struct ash_slice *slice);
+struct ash_run ash_slice_vocab(const struct ash_model_config *config, const struct ash_slice *slice);
+struct ash_run ash_slice_experts(const struct ash_model_config *config, const struct ash_slice *slice);
+
+/* The sizes of the part, as if it were a model: layers, heads, kv_heads, ffn and expert.shared_ffn are the slice's own;
+ * hidden, vocab and the number of experts stay the model's. layer_ids_out[i] is layer i's number in the whole model. */
+void ash_slice_config(const struct ash_model_config *whole, const struct ash_slice *slice,
+                      struct ash_model_config *config_out, uint32_t *layer_ids_out);
+
+#endif
