@@ -259,6 +259,7 @@ int ash_group_split(struct ash_group *group, int64_t color, int64_t key, struct 
 void ash_group_close(struct ash_group *group)
 {
     if (group == NULL) return;
+    ash_group_messages_fini(group);
     if (group->root != NULL) ash_group_root_remove(group->root, group);
     if (group->owns_root) ash_group_root_close(group->root);
     ash_local_close(group->local);
@@ -293,62 +294,90 @@ struct ash_group_member ash_group_member(const struct ash_group *group, size_t r
                                      .pid = card->watch.pid};
 }
 
+/* ---- ends -------------------------------------------------------------------------------------------------------- */
+
+static void tell_all(struct ash_group *group, size_t culprit, int code, const char *why)
+{
+    ash_group_root_lose(group->root, culprit, code, why);
+    if (group->root->watch != NULL) ash_watch_abort(group->root->watch, culprit, code, why);
+}
+
 void ash_group_abort(struct ash_group *group, const char *why)
 {
-    if (group->root->watch != NULL) ash_watch_abort(group->root->watch, why);
+    tell_all(group, group->root->rank, -ECONNRESET, why);
+}
+
+int ash_group_fail(struct ash_group *group, int code, size_t culprit, const char *why, struct ash_err *err)
+{
+    struct ash_err first = {0};
+
+    code = ash_local_fail(group->local, code, culprit, why, &first);
+    tell_all(group, ash_local_culprit(group->local), code, first.text);
+    return ash_err_set(err, code, "%s", first.text);
+}
+
+/* An error that this rank has found by itself ends everyone's calls: no other rank has to wait until it finds it, too.
+ */
+static int settle(struct ash_group *group, int rc)
+{
+    struct ash_err first = {0};
+
+    if (rc < 0 && rc != -ECONNRESET && ash_local_check(group->local, &first) < 0)
+        tell_all(group, ash_local_culprit(group->local), first.code, first.text);
+    return rc;
 }
 
 /* ---- calls ------------------------------------------------------------------------------------------------------- */
 
 int ash_group_barrier(struct ash_group *group, struct ash_err *err)
 {
-    return ash_local_barrier(group->local, err);
+    return settle(group, ash_local_barrier(group->local, err));
 }
 
 int ash_group_all_reduce(struct ash_group *group, const void *in, void *out, size_t count, enum ash_coll_dtype dtype,
                          enum ash_coll_op op, struct ash_err *err)
 {
-    return ash_local_all_reduce(group->local, in, out, count, dtype, op, err);
+    return settle(group, ash_local_all_reduce(group->local, in, out, count, dtype, op, err));
 }
 
 int ash_group_reduce_scatter(struct ash_group *group, const void *in, void *out, size_t count,
                              enum ash_coll_dtype dtype, enum ash_coll_op op, struct ash_err *err)
 {
-    return ash_local_reduce_scatter(group->local, in, out, count, dtype, op, err);
+    return settle(group, ash_local_reduce_scatter(group->local, in, out, count, dtype, op, err));
 }
 
 int ash_group_all_reduce_parts(struct ash_group *group, const void *const *parts, const struct ash_shares *shares,
                                void *out, size_t count, enum ash_coll_dtype dtype, enum ash_coll_op op,
                                struct ash_err *err)
 {
-    return ash_local_all_reduce_parts(group->local, parts, shares, out, count, dtype, op, err);
+    return settle(group, ash_local_all_reduce_parts(group->local, parts, shares, out, count, dtype, op, err));
 }
 
 int ash_group_reduce_scatter_parts(struct ash_group *group, const void *const *parts, const struct ash_shares *shares,
                                    void *out, size_t count, enum ash_coll_dtype dtype, enum ash_coll_op op,
                                    struct ash_err *err)
 {
-    return ash_local_reduce_scatter_parts(group->local, parts, shares, out, count, dtype, op, err);
+    return settle(group, ash_local_reduce_scatter_parts(group->local, parts, shares, out, count, dtype, op, err));
 }
 
 int ash_group_window_open(struct ash_group *group, size_t size_bytes, struct ash_window **window_out,
                           struct ash_err *err)
 {
-    return ash_window_open(group->local, size_bytes, window_out, err);
+    return settle(group, ash_window_open(group->local, size_bytes, window_out, err));
 }
 
 int ash_group_all_gather(struct ash_group *group, const void *in, void *out, size_t size_bytes, struct ash_err *err)
 {
-    return ash_local_all_gather(group->local, in, out, size_bytes, err);
+    return settle(group, ash_local_all_gather(group->local, in, out, size_bytes, err));
 }
 
 int ash_group_broadcast(struct ash_group *group, void *data, size_t size_bytes, size_t root, struct ash_err *err)
 {
-    return ash_local_broadcast(group->local, data, size_bytes, root, err);
+    return settle(group, ash_local_broadcast(group->local, data, size_bytes, root, err));
 }
 
 int ash_group_all_to_all(struct ash_group *group, const void *in, const size_t *send_bytes, void *out,
                          const size_t *recv_bytes, struct ash_err *err)
 {
-    return ash_local_all_to_all(group->local, in, send_bytes, out, recv_bytes, err);
+    return settle(group, ash_local_all_to_all(group->local, in, send_bytes, out, recv_bytes, err));
 }

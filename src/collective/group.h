@@ -79,4 +79,11 @@ int ash_group_broadcast(struct ash_group *group, void *data, size_t size_bytes, 
 int ash_group_all_to_all(struct ash_group *group, const void *in, const size_t *send_bytes, void *out,
                          const size_t *recv_bytes, struct ash_err *err);
 
+/* A message to another rank of the group, which receives exactly size_bytes; messages of a pair arrive in order. Small
+ * ones do not wait for the receiver; large ones wait until it has taken most of them, so two ranks that send to each
+ * other first and receive afterwards wait for each other (collective/channel.h has slots for that). Data are copied.
+ * The size that the receiver expects is compared: -EPROTO. */
+int ash_group_send(struct ash_group *group, size_t to, const void *data, size_t size_bytes, struct ash_err *err);
+int ash_group_recv(struct ash_group *group, size_t from, void *data, size_t size_bytes, struct ash_err *err);
+
 #endif

@@ -28,6 +28,7 @@ struct ash_group_root {
     struct ash_group *groups; /* all that are open, through next */
     bool lost;
     size_t culprit;
+    int code;
     char why[ASH_ERR_TEXT_BYTES];
 };
 
@@ -35,10 +36,11 @@ struct ash_group {
     struct ash_group_root *root;
     bool owns_root;
     size_t rank, size, node_count;
-    uint32_t *members;             /* [size] ranks in the root */
-    uint32_t *node_index;          /* [size] */
-    struct ash_local *local;       /* the ranks of this node */
-    size_t local_rank, local_size; /* among them */
+    uint32_t *members;                      /* [size] ranks in the root */
+    uint32_t *node_index;                   /* [size] */
+    struct ash_local *local;                /* the ranks of this node */
+    size_t local_rank, local_size;          /* among them */
+    struct ash_channel **sends, **receives; /* [size] of ash_group_send and ash_group_recv, once there has been one */
     struct ash_group *next;
 };
 
@@ -49,5 +51,14 @@ void ash_group_root_close(struct ash_group_root *root);
 /* Have the group's calls end when a rank is lost; at once if one has been. */
 void ash_group_root_add(struct ash_group_root *root, struct ash_group *group);
 void ash_group_root_remove(struct ash_group_root *root, struct ash_group *group);
+/* All groups of the root are over, in this process. The first time counts. */
+void ash_group_root_lose(struct ash_group_root *root, size_t rank, int code, const char *why);
+
+/* group.c: the group is over because of rank `culprit` of the root; all ranks of the root hear of it. Returns the
+ * group's first error, with its sentence in err. */
+int ash_group_fail(struct ash_group *group, int code, size_t culprit, const char *why, struct ash_err *err);
+
+/* messages.c: the channels behind ash_group_send and ash_group_recv. */
+void ash_group_messages_fini(struct ash_group *group);
 
 #endif

@@ -10,18 +10,24 @@
 
 #include "collective/rendezvous.h"
 
-/* Runs on the watching thread. */
-static void on_loss(void *ctx, size_t rank, const char *why)
+void ash_group_root_lose(struct ash_group_root *root, size_t rank, int code, const char *why)
 {
-    struct ash_group_root *root = ctx;
-
     pthread_mutex_lock(&root->lock);
-    root->lost = true;
-    root->culprit = rank;
-    snprintf(root->why, sizeof(root->why), "%s", why);
+    if (!root->lost) {
+        root->lost = true;
+        root->culprit = rank;
+        root->code = code;
+        snprintf(root->why, sizeof(root->why), "%s", why);
+    }
     for (struct ash_group *group = root->groups; group != NULL; group = group->next)
-        if (group->local != NULL) ash_local_break(group->local, rank, why);
+        if (group->local != NULL) ash_local_fail(group->local, root->code, root->culprit, root->why, NULL);
     pthread_mutex_unlock(&root->lock);
+}
+
+/* Runs on the watching thread. */
+static void on_loss(void *ctx, size_t rank, int code, const char *why)
+{
+    ash_group_root_lose(ctx, rank, code, why);
 }
 
 void ash_group_root_add(struct ash_group_root *root, struct ash_group *group)
@@ -29,7 +35,7 @@ void ash_group_root_add(struct ash_group_root *root, struct ash_group *group)
     pthread_mutex_lock(&root->lock);
     group->next = root->groups;
     root->groups = group;
-    if (root->lost && group->local != NULL) ash_local_break(group->local, root->culprit, root->why);
+    if (root->lost && group->local != NULL) ash_local_fail(group->local, root->code, root->culprit, root->why, NULL);
     pthread_mutex_unlock(&root->lock);
 }
 

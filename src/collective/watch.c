@@ -28,7 +28,8 @@ struct frame {
     uint32_t magic, kind;
     uint64_t job;
     uint32_t epoch, rank; /* hello: who speaks; lost: who is lost */
-    char why[ASH_ERR_TEXT_BYTES / 2];
+    int32_t code;         /* lost: the error of all calls */
+    char why[ASH_ERR_TEXT_BYTES];
 };
 
 /* A connection, and as much of the next frame as has come. */
@@ -53,6 +54,8 @@ struct ash_watch {
     pthread_mutex_t lock; /* of what follows: shared with other threads */
     pthread_cond_t met;
     bool all_met, stop, abort;
+    size_t culprit; /* of the abort */
+    int code;
     char why[sizeof(((struct frame *)0)->why)];
 };
 
@@ -95,26 +98,27 @@ static void check_met(struct ash_watch *watch)
 }
 
 /* The first loss goes to the owner and to everyone else; later ones are its consequences. */
-static void tell_loss(struct ash_watch *watch, size_t rank, const char *why, const struct line *from)
+static void tell_loss(struct ash_watch *watch, size_t rank, int code, const char *why, const struct line *from)
 {
     if (watch->lost) return;
     watch->lost = true;
     watch->loss = make_frame(watch, FRAME_LOST, rank, why);
+    watch->loss.code = code;
     for (size_t i = 0; i < NEIGHBOURS; i++)
         if (&watch->lines[i] != from) send_frame(&watch->lines[i], &watch->loss);
-    watch->opts.on_loss(watch->opts.ctx, rank, watch->loss.why);
+    watch->opts.on_loss(watch->opts.ctx, rank, code, watch->loss.why);
     check_met(watch);
 }
 
 static void lose(struct ash_watch *watch, struct line *line, const char *how)
 {
     const struct ash_watch_member *member = &watch->opts.members[line->rank];
-    char why[ASH_ERR_TEXT_BYTES / 2];
+    char why[ASH_ERR_TEXT_BYTES];
 
     snprintf(why, sizeof(why), "rank %zu (host %.60s, process %d) %s", line->rank, member->host, (int)member->pid, how);
     line->expected = false;
     drop(line);
-    tell_loss(watch, line->rank, why, line);
+    tell_loss(watch, line->rank, -ECONNRESET, why, line);
 }
 
 static void check_silence(struct ash_watch *watch, struct line *line)
@@ -139,7 +143,7 @@ static void on_frame(struct ash_watch *watch, struct line *line)
         line->expected = false;
         drop(line);
     } else if (frame->kind == FRAME_LOST && frame->rank < watch->opts.size) {
-        tell_loss(watch, frame->rank, frame->why, line);
+        tell_loss(watch, frame->rank, frame->code < 0 ? frame->code : -ECONNRESET, frame->why, line);
     }
     check_met(watch);
 }
@@ -220,6 +224,8 @@ static void beat(struct ash_watch *watch)
 static bool obey(struct ash_watch *watch)
 {
     bool stop, abort;
+    size_t culprit;
+    int code;
     char why[sizeof(watch->why)];
     uint64_t count;
 
@@ -228,9 +234,11 @@ static bool obey(struct ash_watch *watch)
     stop = watch->stop;
     abort = watch->abort;
     watch->abort = false;
+    culprit = watch->culprit;
+    code = watch->code;
     memcpy(why, watch->why, sizeof(why));
     pthread_mutex_unlock(&watch->lock);
-    if (abort) tell_loss(watch, watch->opts.rank, why, NULL);
+    if (abort) tell_loss(watch, culprit, code, why, NULL);
     return !stop;
 }
 
@@ -377,10 +385,12 @@ void ash_watch_close(struct ash_watch *watch)
     free_watch(watch);
 }
 
-void ash_watch_abort(struct ash_watch *watch, const char *why)
+void ash_watch_abort(struct ash_watch *watch, size_t rank, int code, const char *why)
 {
     pthread_mutex_lock(&watch->lock);
     watch->abort = true;
+    watch->culprit = rank;
+    watch->code = code;
     snprintf(watch->why, sizeof(watch->why), "%s", why);
     pthread_mutex_unlock(&watch->lock);
     call(watch);

@@ -26,8 +26,9 @@ struct ash_watch_opts {
     int listen_fd;                          /* what members[rank].port leads to; stays the caller's */
     const struct ash_watch_member *members; /* [size], borrowed */
     double silent_s;
-    /* Called once, from the watching thread, for the first loss that this rank notices or hears of. */
-    void (*on_loss)(void *ctx, size_t rank, const char *why);
+    /* Called once, from the watching thread, for the first loss that this rank notices or hears of: -ECONNRESET, or the
+     * code of who gave up. */
+    void (*on_loss)(void *ctx, size_t rank, int code, const char *why);
     void *ctx;
 };
 
@@ -37,7 +38,8 @@ struct ash_watch;
 int ash_watch_open(const struct ash_watch_opts *opts, struct ash_watch **watch_out, struct ash_err *err);
 /* Say goodbye to the neighbours, so that nobody is alarmed, and end the thread. NULL is a no-op. */
 void ash_watch_close(struct ash_watch *watch);
-/* Tell everyone that this rank gives up, and why. Returns at once. Any thread. */
-void ash_watch_abort(struct ash_watch *watch, const char *why);
+/* Tell everyone that this rank gives up: because of which rank (maybe itself), with what error, and why. The first time
+ * counts. Returns at once. Any thread. */
+void ash_watch_abort(struct ash_watch *watch, size_t rank, int code, const char *why);
 
 #endif

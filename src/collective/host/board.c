@@ -1,51 +1,25 @@
-/* Waiting for what other ranks say: a short spin, then yields, then sleep on a bell that the speaker rings. Whoever
- * waits looks meanwhile whether the peer is in the same call at all, whether a watcher has given up on it, and at the
- * clock. */
+/* Saying something and waiting for what other ranks say. Whoever waits looks meanwhile whether the peer is in the same
+ * call at all, whether a watcher has given up on it, and at the clock. */
 #include "collective/host/board.h"
 
 #include <errno.h>
-#include <limits.h>
-#include <linux/futex.h>
-#include <sched.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/syscall.h>
-#include <time.h>
-#include <unistd.h>
 
-#include "base/clock.h"
 #include "base/hash.h"
-
-#define SPINS 2000 /* some microseconds: longer than a peer that is on its way needs */
-#define SPINS_CROWDED 50
-#define YIELD_NS 200000ull   /* then give the core away for so long before sleeping */
-#define SLICE_NS 20000000ull /* a sleeper looks around this often */
 
 static const char *const call_names[] = {"no call",    "barrier",   "all-reduce", "reduce-scatter",
                                          "all-gather", "broadcast", "all-to-all", "all-reduce"};
 
-static void relax(void)
-{
-#if defined(__x86_64__)
-    __builtin_ia32_pause();
-#elif defined(__aarch64__)
-    __asm__ volatile("yield");
-#endif
-}
-
 void ash_board_say(struct ash_local *local, _Atomic uint64_t *counter, uint64_t value)
 {
-    struct ash_board *board = local->boards[local->rank];
-
     atomic_store(counter, value);
-    if (atomic_load(&board->sleepers) == 0) return;
-    atomic_fetch_add(&board->bell, 1);
-    syscall(SYS_futex, &board->bell, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+    ash_bell_ring(&local->boards[local->rank]->bell);
 }
 
 /* ---- errors ------------------------------------------------------------------------------------------------------ */
 
-static const char *call_text(const struct ash_call *call, char *buf, size_t buf_bytes)
+static const char *call_text(const struct ash_board_call *call, char *buf, size_t buf_bytes)
 {
     if (call->kind == ASH_CALL_ALL_REDUCE || call->kind == ASH_CALL_REDUCE_SCATTER ||
         call->kind == ASH_CALL_WINDOW_REDUCE)
@@ -56,24 +30,23 @@ static const char *call_text(const struct ash_call *call, char *buf, size_t buf_
     return buf;
 }
 
-/* The group is over: remember why (the first cause stays) and report it. */
-static int fail(struct ash_local *local, int code, size_t peer, const char *why, struct ash_err *err)
+int ash_local_fail(struct ash_local *local, int code, size_t rank, const char *why, struct ash_err *err)
 {
     int before = 0;
 
     if (atomic_compare_exchange_strong(&local->state, &before, -EINPROGRESS)) {
         snprintf(local->why, sizeof(local->why), "%s", why);
-        atomic_store(&local->culprit, peer);
+        atomic_store(&local->culprit, rank);
         atomic_store(&local->state, code);
     }
     while ((before = atomic_load(&local->state)) == -EINPROGRESS) /* another thread is writing its reason */
-        relax();
+        ash_bell_relax();
     return ash_err_set(err, before, "%s", local->why);
 }
 
-void ash_local_break(struct ash_local *local, size_t rank, const char *why)
+int ash_local_check(struct ash_local *local, struct ash_err *err)
 {
-    fail(local, -ECONNRESET, rank, why, NULL);
+    return atomic_load(&local->state) == 0 ? 0 : ash_local_fail(local, -ECONNRESET, 0, "", err);
 }
 
 size_t ash_local_culprit(const struct ash_local *local)
@@ -89,7 +62,7 @@ static int mismatch(struct ash_local *local, size_t peer, struct ash_err *err)
              (unsigned long long)local->call.number, local->labels[local->rank],
              call_text(&local->call, ours, sizeof(ours)), local->labels[peer],
              call_text(&local->boards[peer]->call[local->call.number % 2], theirs, sizeof(theirs)));
-    return fail(local, -EPROTO, peer, why, err);
+    return ash_local_fail(local, -EPROTO, local->labels[peer], why, err);
 }
 
 /* How far a rank has come: the call that it is in, then the pieces of it. */
@@ -121,7 +94,7 @@ static int silent(struct ash_local *local, size_t peer, uint64_t waited_ns, stru
              (unsigned long long)local->call.number, local->labels[local->rank], (double)waited_ns * 1e-9,
              call_text(&local->call, text, sizeof(text)), local->labels[peer],
              least == 0 ? "has not made this call" : "has stopped in the middle of it");
-    return fail(local, -ETIMEDOUT, peer, why, err);
+    return ash_local_fail(local, -ETIMEDOUT, local->labels[peer], why, err);
 }
 
 /* ---- waiting ----------------------------------------------------------------------------------------------------- */
@@ -132,55 +105,45 @@ static bool differs(const struct ash_local *local, uint64_t flag)
     return flag >> ASH_FLAG_CHECK_BITS == local->call.number && flag != local->check;
 }
 
-/* What else may have happened while we wait for peer. */
-static int look_around(struct ash_local *local, size_t peer, uint64_t since_ns, struct ash_err *err)
-{
-    const struct ash_board *board = local->boards[peer];
-    uint64_t waited_ns = ash_clock_ns() - since_ns;
+struct look {
+    struct ash_local *local;
+    size_t peer;
+    const _Atomic uint64_t *counter;
+    uint64_t value;
+};
 
-    if (atomic_load(&local->state) != 0) return fail(local, -ECONNRESET, peer, "", err);
+static int gone(struct ash_local *local, size_t peer, struct ash_err *err)
+{
+    char text[96], why[ASH_ERR_TEXT_BYTES];
+
+    snprintf(why, sizeof(why), "call %llu: rank %u makes %s while rank %u has left the group",
+             (unsigned long long)local->call.number, local->labels[local->rank],
+             call_text(&local->call, text, sizeof(text)), local->labels[peer]);
+    return ash_local_fail(local, -EPROTO, local->labels[peer], why, err);
+}
+
+static int look_around(void *ctx, uint64_t waited_ns, struct ash_err *err)
+{
+    const struct look *look = ctx;
+    struct ash_local *local = look->local;
+    size_t peer = look->peer;
+    const struct ash_board *board = local->boards[peer];
+    int rc = ash_local_check(local, err);
+
+    if (rc < 0) return rc;
     if (differs(local, atomic_load(&board->flag)) ||
         differs(local, atomic_load(&board->tiny[local->call.number % 2].flag)))
         return mismatch(local, peer, err);
+    if (atomic_load(&board->left) != 0 && atomic_load(look->counter) < look->value) return gone(local, peer, err);
     return waited_ns > local->timeout_ns ? silent(local, peer, waited_ns, err) : 0;
-}
-
-/* Sleep until the peer says something or a slice of time has passed. */
-static void sleep_on(struct ash_board *board, const _Atomic uint64_t *counter, uint64_t value)
-{
-    const struct timespec slice = {.tv_nsec = SLICE_NS};
-    uint32_t bell;
-
-    atomic_fetch_add(&board->sleepers, 1);
-    bell = atomic_load(&board->bell);
-    if (atomic_load(counter) < value) syscall(SYS_futex, &board->bell, FUTEX_WAIT, bell, &slice, NULL, 0);
-    atomic_fetch_sub(&board->sleepers, 1);
-}
-
-static int wait_long(struct ash_local *local, size_t peer, const _Atomic uint64_t *counter, uint64_t value,
-                     struct ash_err *err)
-{
-    uint64_t since_ns = ash_clock_ns();
-    int rc;
-
-    while (atomic_load_explicit(counter, memory_order_acquire) < value) {
-        if ((rc = look_around(local, peer, since_ns, err)) < 0) return rc;
-        if (ash_clock_ns() - since_ns < YIELD_NS)
-            sched_yield();
-        else
-            sleep_on(local->boards[peer], counter, value);
-    }
-    return 0;
 }
 
 int ash_board_wait(struct ash_local *local, size_t peer, const _Atomic uint64_t *counter, uint64_t value,
                    struct ash_err *err)
 {
-    for (int spins = local->crowded ? SPINS_CROWDED : SPINS; spins > 0; spins--) {
-        if (atomic_load_explicit(counter, memory_order_acquire) >= value) return 0;
-        relax();
-    }
-    return wait_long(local, peer, counter, value, err);
+    struct look look = {local, peer, counter, value};
+
+    return ash_bell_wait(&local->boards[peer]->bell, counter, value, local->crowded, look_around, &look, err);
 }
 
 /* A flag of a later call is as good: its rank has seen ours and found it equal. */
@@ -192,16 +155,18 @@ int ash_board_wait_flag(struct ash_local *local, size_t peer, const _Atomic uint
     return differs(local, atomic_load_explicit(flag, memory_order_acquire)) ? mismatch(local, peer, err) : 0;
 }
 
-static uint64_t check_of(const struct ash_call *call)
+static uint64_t check_of(const struct ash_board_call *call)
 {
     uint64_t words = (uint64_t)call->kind << 32 | (uint64_t)call->dtype << 24 | (uint64_t)call->op << 16 | call->root;
 
     return ash_hash_mix(call->size_bytes ^ ash_hash_mix(words)) >> (64 - ASH_FLAG_CHECK_BITS);
 }
 
-int ash_board_begin(struct ash_local *local, struct ash_call call, struct ash_err *err)
+int ash_board_begin(struct ash_local *local, struct ash_board_call call, struct ash_err *err)
 {
-    if (atomic_load(&local->state) != 0) return fail(local, -ECONNRESET, local->rank, "", err);
+    int rc = ash_local_check(local, err);
+
+    if (rc < 0) return rc;
     call.number = local->call.number + 1;
     local->call = call;
     local->boards[local->rank]->call[call.number % 2] = call;

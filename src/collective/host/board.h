@@ -3,6 +3,8 @@
 #define ASH_COLLECTIVE_BOARD_H
 
 #include <stdatomic.h>
+#include "collective/channel_priv.h"
+#include "collective/host/bell.h"
 #include "collective/host/local.h"
 
 #define ASH_BOARD_TINY 48           /* bytes that travel in the line of their flag */
@@ -12,11 +14,18 @@
 #define ASH_BOARD_PARTS 256 /* of one rank, at most: a stage has room for a few elements of each */
 
 /* A call, as it is compared between ranks. */
-struct ash_call {
+struct ash_board_call {
     uint64_t number; /* 1 is the first */
     uint8_t kind, dtype, op;
     uint16_t root;
     uint64_t size_bytes;
+};
+
+/* A channel that a rank offers to another one (host/local_channel.c). */
+#define ASH_OFFERS 8 /* of one rank to another that may wait to be taken */
+struct ash_board_offer {
+    struct ash_segment_key key;
+    uint64_t slot_bytes, slots;
 };
 
 #define ASH_FLAG_CHECK_BITS 24 /* of a flag; the number is above them */
@@ -28,12 +37,16 @@ struct ash_board {
         uint8_t data[ASH_BOARD_TINY];
     } tiny[2];
     _Alignas(64) _Atomic uint64_t flag; /* the same for small and large calls */
-    struct ash_call call[2];            /* in words, by the number's parity */
+    struct ash_board_call call[2];      /* in words, by the number's parity */
     _Alignas(64) _Atomic uint64_t staged;
     _Alignas(64) _Atomic uint64_t summed;
     _Alignas(64) _Atomic uint64_t taken;    /* pieces of others that this rank will not read again */
     _Alignas(64) _Atomic uint64_t finished; /* number of the last call on windows that this rank is through with */
-    _Alignas(64) _Atomic uint32_t sleepers, bell;
+    _Alignas(64) struct ash_bell bell;
+    _Atomic uint32_t left; /* this rank has closed the group: nothing more will come */
+    _Alignas(64) _Atomic uint64_t offered[ASH_LANES][ASH_LOCAL_RANKS_MAX]; /* channels to each rank, */
+    _Atomic uint64_t accepted[ASH_LANES][ASH_LOCAL_RANKS_MAX];             /* and from each that are mapped here */
+    struct ash_board_offer offers[ASH_LANES][ASH_LOCAL_RANKS_MAX][ASH_OFFERS];
     _Alignas(4096) uint8_t small[2][ASH_BOARD_SMALL];
     _Alignas(4096) uint8_t stage[ASH_BOARD_STAGES][ASH_BOARD_PIECE];
     uint8_t result[ASH_BOARD_STAGES][ASH_BOARD_PIECE];
@@ -46,11 +59,11 @@ struct ash_local {
     struct ash_segment own, peers[ASH_LOCAL_RANKS_MAX];
     struct ash_board *boards[ASH_LOCAL_RANKS_MAX];
     uint32_t labels[ASH_LOCAL_RANKS_MAX];
-    struct ash_shares even; /* one part from each rank */
-    struct ash_call call;   /* the one that runs, or ran last */
-    uint64_t check;         /* its flag */
-    uint64_t pieces;        /* staged by every rank so far */
-    _Atomic int state;      /* 0, or the error of all calls from now on */
+    struct ash_shares even;     /* one part from each rank */
+    struct ash_board_call call; /* the one that runs, or ran last */
+    uint64_t check;             /* its flag */
+    uint64_t pieces;            /* staged by every rank so far */
+    _Atomic int state;          /* 0, or the error of all calls from now on */
     _Atomic size_t culprit;
     char why[ASH_ERR_TEXT_BYTES];
 };
@@ -63,6 +76,6 @@ int ash_board_wait(struct ash_local *local, size_t peer, const _Atomic uint64_t 
                    struct ash_err *err);
 int ash_board_wait_flag(struct ash_local *local, size_t peer, const _Atomic uint64_t *flag, struct ash_err *err);
 /* Begin a call: give it a number and a flag and write it on the board. Fails where an earlier call has failed. */
-int ash_board_begin(struct ash_local *local, struct ash_call call, struct ash_err *err);
+int ash_board_begin(struct ash_local *local, struct ash_board_call call, struct ash_err *err);
 
 #endif

@@ -71,6 +71,10 @@ int ash_local_connect(struct ash_local *local, size_t rank, size_t size, bool cr
 void ash_local_close(struct ash_local *local)
 {
     if (local == NULL) return;
+    if (local->size > 0 && atomic_load(&local->state) == 0) { /* after an error the others hear of that instead */
+        atomic_store(&local->boards[local->rank]->left, 1);
+        ash_bell_ring(&local->boards[local->rank]->bell);
+    }
     for (size_t r = 0; r < local->size; r++)
         ash_segment_fini(&local->peers[r]);
     ash_segment_fini(&local->own);
@@ -108,7 +112,7 @@ static const uint8_t *board_small(const struct ash_local *local, size_t rank, bo
 
 int ash_local_barrier(struct ash_local *local, struct ash_err *err)
 {
-    int rc = ash_board_begin(local, (struct ash_call){.kind = ASH_CALL_BARRIER}, err);
+    int rc = ash_board_begin(local, (struct ash_board_call){.kind = ASH_CALL_BARRIER}, err);
 
     return rc < 0 ? rc : exchange(local, NULL, 0, 0, true, err);
 }
@@ -207,7 +211,7 @@ int ash_local_all_reduce_parts(struct ash_local *local, const void *const *parts
                             .stage = stage_parts,
                             .join = local->size <= 2 ? join_whole : join_share,
                             .collect = local->size <= 2 ? NULL : collect_shares};
-    struct ash_call call = {.kind = ASH_CALL_ALL_REDUCE, .dtype = dtype, .op = op, .size_bytes = bytes};
+    struct ash_board_call call = {.kind = ASH_CALL_ALL_REDUCE, .dtype = dtype, .op = op, .size_bytes = bytes};
     int rc = ash_board_begin(local, call, err);
 
     ash_assert(most <= ASH_BOARD_PARTS && shares->first[local->size] == shares->tree.part_count);

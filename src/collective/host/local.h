@@ -2,7 +2,7 @@
  * Every rank owns a segment, its board: flags that say how far it is, and room where pieces of its data wait to be read
  * by the others. Pieces are small enough to stay in a cache, so data cross memory once in and once out. All ranks make
  * the same calls in the same order; each call is compared. Sums have the order of collective/sum.h. One owner thread; a
- * watcher may call ash_local_break from any thread. After an error every call fails with the same one. */
+ * watcher may call ash_local_fail from any thread. After an error every call fails with the same one. */
 #ifndef ASH_COLLECTIVE_LOCAL_H
 #define ASH_COLLECTIVE_LOCAL_H
 
@@ -39,13 +39,15 @@ int ash_local_connect(struct ash_local *local, size_t rank, size_t size, bool cr
                       const struct ash_segment_key *keys, const uint32_t *labels, struct ash_err *err);
 void ash_local_close(struct ash_local *local);
 
-/* Every wait, now and later, ends with -ECONNRESET: rank is the culprit and why the sentence (copied). The first call
- * counts. */
-void ash_local_break(struct ash_local *local, size_t rank, const char *why);
-/* Who is to blame for the error that a call returned. */
+/* Every wait, now and later, ends with code: rank (its label) is the culprit and why the sentence (copied). The first
+ * call counts; returns its code, with its sentence in err. Any thread. */
+int ash_local_fail(struct ash_local *local, int code, size_t rank, const char *why, struct ash_err *err);
+/* 0, or the error that all calls return from now on. Any thread. */
+int ash_local_check(struct ash_local *local, struct ash_err *err);
+/* Who (its label) is to blame for the error that a call returned. */
 size_t ash_local_culprit(const struct ash_local *local);
 
-/* All return 0, -ETIMEDOUT (a silent peer), -ECONNRESET (ash_local_break) or -EPROTO (ranks make different calls), with
+/* All return 0, -ETIMEDOUT (a silent peer), -ECONNRESET (a rank is lost) or -EPROTO (ranks make different calls), with
  * a sentence that names rank, call, number of the call and how long. Counts are in elements. out may be in where sizes
  * are equal. */
 int ash_local_barrier(struct ash_local *local, struct ash_err *err);

@@ -4,6 +4,7 @@
 #include "collective/host/pipe.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -57,7 +58,7 @@ int ash_local_reduce_scatter_parts(struct ash_local *local, const void *const *p
                             .op = op,
                             .stage = stage_parts,
                             .join = join_part};
-    struct ash_call call = {.kind = ASH_CALL_REDUCE_SCATTER, .dtype = dtype, .op = op, .size_bytes = bytes};
+    struct ash_board_call call = {.kind = ASH_CALL_REDUCE_SCATTER, .dtype = dtype, .op = op, .size_bytes = bytes};
     int rc;
 
     if (pipe.piece_bytes == 0)
@@ -92,7 +93,8 @@ int ash_local_all_gather(struct ash_local *local, const void *in, void *out, siz
                             .piece_bytes = ASH_BOARD_PIECE,
                             .stage = ash_pipe_stage_same,
                             .join = join_beside};
-    int rc = ash_board_begin(local, (struct ash_call){.kind = ASH_CALL_ALL_GATHER, .size_bytes = size_bytes}, err);
+    int rc =
+        ash_board_begin(local, (struct ash_board_call){.kind = ASH_CALL_ALL_GATHER, .size_bytes = size_bytes}, err);
 
     if (rc < 0) return rc;
     if (size_bytes > 0) memmove((char *)out + local->rank * size_bytes, in, size_bytes);
@@ -116,7 +118,7 @@ int ash_local_broadcast(struct ash_local *local, void *data, size_t size_bytes, 
                             .root = root,
                             .stage = root == local->rank ? ash_pipe_stage_same : NULL,
                             .join = join_root};
-    struct ash_call call = {.kind = ASH_CALL_BROADCAST, .root = (uint16_t)root, .size_bytes = size_bytes};
+    struct ash_board_call call = {.kind = ASH_CALL_BROADCAST, .root = (uint16_t)root, .size_bytes = size_bytes};
     int rc;
 
     if (root >= local->size) return ash_err_set(err, -EINVAL, "a broadcast from rank %zu of %zu", root, local->size);
@@ -167,16 +169,20 @@ static void move_own(const struct ash_pipe *pipe)
 }
 
 /* Compare what the ranks send with what they expect (matrix[from * size + to]); the longest pair. */
-static int check_pairs(const struct ash_local *local, const size_t *matrix, const size_t *recv_bytes,
-                       size_t *longest_out, struct ash_err *err)
+static int check_pairs(struct ash_local *local, const size_t *matrix, const size_t *recv_bytes, size_t *longest_out,
+                       struct ash_err *err)
 {
+    char why[ASH_ERR_TEXT_BYTES];
+
     *longest_out = 0;
     for (size_t from = 0; from < local->size; from++) {
         const size_t *row = matrix + from * local->size;
 
-        if (row[local->rank] != recv_bytes[from])
-            return ash_err_set(err, -EPROTO, "all-to-all: rank %zu sends %zu bytes to rank %zu, which expects %zu",
-                               from, row[local->rank], local->rank, recv_bytes[from]);
+        if (row[local->rank] != recv_bytes[from]) {
+            snprintf(why, sizeof(why), "all-to-all: rank %u sends %zu bytes to rank %u, which expects %zu",
+                     local->labels[from], row[local->rank], local->labels[local->rank], recv_bytes[from]);
+            return ash_local_fail(local, -EPROTO, local->labels[from], why, err);
+        }
         for (size_t to = 0; to < local->size; to++)
             if (to != from && row[to] > *longest_out) *longest_out = row[to];
     }
@@ -202,7 +208,8 @@ int ash_local_all_to_all(struct ash_local *local, const void *in, const size_t *
     if (rc == 0) rc = check_pairs(local, matrix, recv_bytes, &pipe.size_bytes, err);
     free(matrix);
     if (rc == 0)
-        rc = ash_board_begin(local, (struct ash_call){.kind = ASH_CALL_ALL_TO_ALL, .size_bytes = pipe.size_bytes}, err);
+        rc = ash_board_begin(local, (struct ash_board_call){.kind = ASH_CALL_ALL_TO_ALL, .size_bytes = pipe.size_bytes},
+                             err);
     if (rc < 0) return rc;
     move_own(&pipe);
     return ash_pipe_run(&pipe, err);

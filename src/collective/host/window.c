@@ -93,7 +93,8 @@ int ash_window_all_reduce(struct ash_window *const *windows, const struct ash_sh
     struct ash_board *own = local->boards[local->rank];
     size_t bytes = count * ash_coll_dtype_bytes(dtype);
     int rc = ash_board_begin(
-        local, (struct ash_call){.kind = ASH_CALL_WINDOW_REDUCE, .dtype = dtype, .op = op, .size_bytes = bytes}, err);
+        local, (struct ash_board_call){.kind = ASH_CALL_WINDOW_REDUCE, .dtype = dtype, .op = op, .size_bytes = bytes},
+        err);
 
     ash_assert(bytes <= windows[0]->own.size_bytes && shares->first[local->size] == shares->tree.part_count);
     if (rc < 0) return rc;

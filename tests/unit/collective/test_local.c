@@ -419,7 +419,7 @@ static int give_up(struct ash_local *local, struct meeting *meeting, const void 
     (void)meeting;
     (void)arg;
     if (local->rank == 1) return 0; /* leaves without a word */
-    ash_local_break(local, 1, "rank 1 on host x died");
+    ash_local_fail(local, -ECONNRESET, 1, "rank 1 on host x died", NULL);
     return ash_local_barrier(local, &err) == -ECONNRESET && strstr(err.text, "host x") != NULL &&
                    ash_local_culprit(local) == 1
                ? 0

@@ -1,0 +1,73 @@
+/* Waiting in shared memory. A sleeper counts itself before it looks at the counter for the last time, and whoever
+ * raises the counter looks for sleepers afterwards: one of the two sees the other. */
+#include "collective/host/bell.h"
+
+#include <limits.h>
+#include <linux/futex.h>
+#include <sched.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+
+#define SPINS 2000 /* some microseconds: longer than a peer that is on its way needs */
+#define SPINS_CROWDED 50
+#define YIELD_NS 200000ull   /* then give the core away for so long before sleeping */
+#define SLICE_NS 20000000ull /* a sleeper looks around this often */
+
+void ash_bell_relax(void)
+{
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
+void ash_bell_ring(struct ash_bell *bell)
+{
+    if (atomic_load(&bell->sleepers) == 0) return;
+    atomic_fetch_add(&bell->rung, 1);
+    syscall(SYS_futex, &bell->rung, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+}
+
+/* Sleep until someone rings or a slice of time has passed. */
+static void sleep_on(struct ash_bell *bell, const _Atomic uint64_t *counter, uint64_t value)
+{
+    const struct timespec slice = {.tv_nsec = SLICE_NS};
+    uint32_t rung;
+
+    atomic_fetch_add(&bell->sleepers, 1);
+    rung = atomic_load(&bell->rung);
+    if (atomic_load(counter) < value) syscall(SYS_futex, &bell->rung, FUTEX_WAIT, rung, &slice, NULL, 0);
+    atomic_fetch_sub(&bell->sleepers, 1);
+}
+
+static int wait_long(struct ash_bell *bell, const _Atomic uint64_t *counter, uint64_t value, ash_bell_look_fn look,
+                     void *ctx, struct ash_err *err)
+{
+    uint64_t since_ns = ash_clock_ns();
+
+    while (atomic_load_explicit(counter, memory_order_acquire) < value) {
+        uint64_t waited_ns = ash_clock_ns() - since_ns;
+        int rc = look(ctx, waited_ns, err);
+
+        if (rc < 0) return rc;
+        if (waited_ns < YIELD_NS)
+            sched_yield();
+        else
+            sleep_on(bell, counter, value);
+    }
+    return 0;
+}
+
+int ash_bell_wait(struct ash_bell *bell, const _Atomic uint64_t *counter, uint64_t value, bool crowded,
+                  ash_bell_look_fn look, void *ctx, struct ash_err *err)
+{
+    for (int spins = crowded ? SPINS_CROWDED : SPINS; spins > 0; spins--) {
+        if (atomic_load_explicit(counter, memory_order_acquire) >= value) return 0;
+        ash_bell_relax();
+    }
+    return wait_long(bell, counter, value, look, ctx, err);
+}

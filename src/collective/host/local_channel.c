@@ -1,0 +1,286 @@
+/* Channels through shared memory. The sender owns a segment with a counter for each end, a bell and the slots; it
+ * offers the segment's key on its board, where the receiver finds it. */
+#include "collective/channel_priv.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/assert.h"
+#include "collective/group_priv.h"
+#include "collective/host/board.h"
+
+#define LINE ((size_t)64)
+#define NEWS_MS 1000 /* that the reason of a loss may take to get here */
+
+/* A slot is one line of this and then the data. */
+struct slot {
+    uint64_t size_bytes, message_bytes;
+};
+
+/* The start of the segment. Counters only grow. */
+struct head {
+    _Alignas(64) _Atomic uint64_t posted;
+    _Alignas(64) _Atomic uint64_t released;
+    _Alignas(64) _Atomic uint32_t closed[2]; /* by the sender, by the receiver */
+    _Alignas(64) struct ash_bell bell;
+};
+
+struct link {
+    struct ash_local *local;
+    size_t peer; /* among the ranks of the node */
+    enum ash_channel_lane lane;
+    uint64_t number; /* of this channel among those of its lane and pair, from 1 */
+    struct ash_segment segment;
+    struct head *head;
+};
+
+/* ---- waiting ----------------------------------------------------------------------------------------------------- */
+
+struct wait {
+    struct ash_channel *channel;
+    const _Atomic uint64_t *counter;
+    uint64_t value;
+    const char *text; /* what for: "rank 1 has waited 2.0 s TEXT" with the peer and the number of the message */
+};
+
+static int too_long(const struct wait *wait, uint64_t waited_ns, struct ash_err *err)
+{
+    struct ash_channel *channel = wait->channel;
+    char why[ASH_ERR_TEXT_BYTES], peer[160];
+
+    snprintf(why, sizeof(why), "rank %zu has waited %.1f s for %s to %s (message %llu)", ash_channel_own(channel),
+             (double)waited_ns * 1e-9, ash_channel_peer_text(channel, peer, sizeof(peer)), wait->text,
+             (unsigned long long)(channel->sends ? channel->posted : channel->taken) + 1);
+    return ash_group_fail(channel->group, -ETIMEDOUT, ash_channel_peer(channel), why, err);
+}
+
+/* Has the other end been closed, or the other rank left the group? */
+static bool is_gone(const struct ash_channel *channel)
+{
+    const struct link *link = channel->link;
+
+    return atomic_load(&link->local->boards[link->peer]->left) != 0 ||
+           (link->head != NULL && atomic_load(&link->head->closed[channel->sends ? 1 : 0]) != 0);
+}
+
+static int look_around(void *ctx, uint64_t waited_ns, struct ash_err *err)
+{
+    const struct wait *wait = ctx;
+    struct ash_channel *channel = wait->channel;
+    struct link *link = channel->link;
+    int rc = ash_local_check(link->local, err);
+    char peer[160];
+
+    if (rc < 0) return rc;
+    if (is_gone(channel) && atomic_load(wait->counter) < wait->value)
+        return ash_err_set(err, -EPIPE, "%s has closed its end of a channel that rank %zu %s",
+                           ash_channel_peer_text(channel, peer, sizeof(peer)), ash_channel_own(channel),
+                           channel->sends ? "sends into" : "receives from");
+    return waited_ns > link->local->timeout_ns ? too_long(wait, waited_ns, err) : 0;
+}
+
+/* Wait for a counter of the peer, on the bell that it rings. */
+static int wait_for(struct ash_channel *channel, struct ash_bell *bell, const _Atomic uint64_t *counter, uint64_t value,
+                    const char *text, struct ash_err *err)
+{
+    struct link *link = channel->link;
+    struct wait wait = {channel, counter, value, text};
+
+    return ash_bell_wait(bell, counter, value, link->local->crowded, look_around, &wait, err);
+}
+
+/* ---- opening ----------------------------------------------------------------------------------------------------- */
+
+static size_t slot_stride(const struct ash_channel *channel)
+{
+    return LINE + (channel->slot_bytes + LINE - 1) / LINE * LINE;
+}
+
+static struct slot *slot_of(const struct ash_channel *channel, uint64_t number)
+{
+    const struct link *link = channel->link;
+
+    return (void *)((char *)link->head + sizeof(struct head) + number % channel->slots * slot_stride(channel));
+}
+
+static size_t segment_bytes(const struct ash_channel *channel)
+{
+    return sizeof(struct head) + channel->slots * slot_stride(channel);
+}
+
+static int wait_accepted(struct ash_channel *channel, uint64_t number, struct ash_err *err)
+{
+    struct link *link = channel->link;
+    struct ash_board *theirs = link->local->boards[link->peer];
+
+    return wait_for(channel, &theirs->bell, &theirs->accepted[link->lane][link->local->rank], number,
+                    "open its end of a channel", err);
+}
+
+static int offer(struct ash_channel *channel, struct ash_err *err)
+{
+    struct link *link = channel->link;
+    struct ash_board *own = link->local->boards[link->local->rank];
+    _Atomic uint64_t *offered = &own->offered[link->lane][link->peer];
+    uint64_t number = atomic_load(offered);
+    struct ash_board_offer *place = &own->offers[link->lane][link->peer][number % ASH_OFFERS];
+    int rc = number >= ASH_OFFERS ? wait_accepted(channel, number - ASH_OFFERS + 1, err) : 0;
+
+    if (rc == 0) rc = ash_segment_create(&link->segment, segment_bytes(channel), "ashlar-channel", err);
+    if (rc < 0) return rc;
+    rc = ash_segment_key(&link->segment, &place->key);
+    if (rc < 0) return ash_err_set(err, rc, "a channel's memory cannot be shared: %s", strerror(-rc));
+    place->slot_bytes = channel->slot_bytes;
+    place->slots = channel->slots;
+    link->head = link->segment.data;
+    link->number = number + 1;
+    ash_board_say(link->local, offered, link->number);
+    return 0;
+}
+
+static int disagree(struct ash_channel *channel, const struct ash_board_offer *offer, struct ash_err *err)
+{
+    char why[ASH_ERR_TEXT_BYTES], peer[160];
+
+    snprintf(why, sizeof(why), "%s opens a channel of %llu slots of %llu bytes where rank %zu opens one of %zu of %zu",
+             ash_channel_peer_text(channel, peer, sizeof(peer)), (unsigned long long)offer->slots,
+             (unsigned long long)offer->slot_bytes, ash_channel_own(channel), channel->slots, channel->slot_bytes);
+    return ash_group_fail(channel->group, -EPROTO, ash_channel_peer(channel), why, err);
+}
+
+/* The sender's memory cannot be had, most likely because it has ended: why it did is about to be heard. */
+static int owner_gone(struct ash_channel *channel, int rc, struct ash_err *err)
+{
+    const struct timespec pause = {.tv_nsec = 1000000};
+    struct link *link = channel->link;
+    char why[ASH_ERR_TEXT_BYTES], peer[160];
+
+    for (int tries = 0; tries < NEWS_MS; tries++) {
+        if (ash_local_check(link->local, NULL) < 0) return ash_local_check(link->local, err);
+        nanosleep(&pause, NULL);
+    }
+    snprintf(why, sizeof(why), "rank %zu cannot open its end of a channel: the memory of %s cannot be had (%s)",
+             ash_channel_own(channel), ash_channel_peer_text(channel, peer, sizeof(peer)), strerror(-rc));
+    return ash_group_fail(channel->group, rc, ash_channel_peer(channel), why, err);
+}
+
+static int accept_offer(struct ash_channel *channel, struct ash_err *err)
+{
+    struct link *link = channel->link;
+    struct ash_board *own = link->local->boards[link->local->rank], *theirs = link->local->boards[link->peer];
+    _Atomic uint64_t *accepted = &own->accepted[link->lane][link->peer];
+    uint64_t number = atomic_load(accepted);
+    struct ash_board_offer taken;
+    int rc = wait_for(channel, &theirs->bell, &theirs->offered[link->lane][link->local->rank], number + 1,
+                      "open its end of a channel", err);
+
+    if (rc < 0) return rc;
+    taken = theirs->offers[link->lane][link->local->rank][number % ASH_OFFERS];
+    if (taken.slot_bytes != channel->slot_bytes || taken.slots != channel->slots) return disagree(channel, &taken, err);
+    rc = ash_segment_map(&link->segment, &taken.key, err);
+    if (rc < 0) return owner_gone(channel, rc, err);
+    if (link->segment.size_bytes < segment_bytes(channel))
+        return ash_err_set(err, -EPROTO, "a channel's memory is %zu bytes where %zu are needed",
+                           link->segment.size_bytes, segment_bytes(channel));
+    link->head = link->segment.data;
+    link->number = number + 1;
+    ash_board_say(link->local, accepted, link->number);
+    return 0;
+}
+
+/* The number of a rank of the group among those of its node. */
+static size_t local_rank(const struct ash_group *group, size_t rank)
+{
+    size_t before = 0;
+
+    for (size_t r = 0; r < rank; r++)
+        before += group->node_index[r] == group->node_index[rank];
+    return before;
+}
+
+static int open_link(struct ash_channel *channel, enum ash_channel_lane lane, struct ash_err *err)
+{
+    struct ash_group *group = channel->group;
+    struct link *link = calloc(1, sizeof(*link));
+    int rc;
+
+    if (link == NULL) return ash_err_set(err, -ENOMEM, "out of memory for a channel");
+    *link = (struct link){
+        .local = group->local, .peer = local_rank(group, channel->sends ? channel->to : channel->from), .lane = lane};
+    channel->link = link;
+    rc = ash_local_check(link->local, err);
+    if (rc < 0) return rc;
+    return channel->sends ? offer(channel, err) : accept_offer(channel, err);
+}
+
+static void close_link(struct ash_channel *channel)
+{
+    struct link *link = channel->link;
+
+    if (link == NULL) return;
+    if (link->head != NULL && channel->sends)
+        wait_accepted(channel, link->number, NULL); /* until then its memory is found through this process */
+    if (link->head != NULL && ash_local_check(link->local, NULL) == 0) { /* else the other end hears of the error */
+        atomic_store(&link->head->closed[channel->sends ? 0 : 1], 1);
+        ash_bell_ring(&link->head->bell);
+    }
+    ash_segment_fini(&link->segment);
+    free(link);
+}
+
+/* ---- messages ---------------------------------------------------------------------------------------------------- */
+
+static int fill(struct ash_channel *channel, void **slot_out, struct ash_err *err)
+{
+    struct link *link = channel->link;
+    int rc = ash_local_check(link->local, err);
+
+    if (rc == 0 && channel->posted >= channel->slots)
+        rc = wait_for(channel, &link->head->bell, &link->head->released, channel->posted - channel->slots + 1,
+                      "release a slot of a channel", err);
+    if (rc < 0) return rc;
+    *slot_out = (char *)slot_of(channel, channel->posted) + LINE;
+    return 0;
+}
+
+static int post(struct ash_channel *channel, size_t size_bytes, size_t message_bytes, struct ash_err *err)
+{
+    struct link *link = channel->link;
+    struct slot *slot = slot_of(channel, channel->posted);
+    int rc = ash_local_check(link->local, err);
+
+    if (rc < 0) return rc;
+    slot->size_bytes = size_bytes;
+    slot->message_bytes = message_bytes;
+    atomic_store(&link->head->posted, channel->posted + 1);
+    ash_bell_ring(&link->head->bell);
+    return 0;
+}
+
+static int take(struct ash_channel *channel, struct ash_channel_piece *piece_out, struct ash_err *err)
+{
+    struct link *link = channel->link;
+    const struct slot *slot = slot_of(channel, channel->taken);
+    int rc = ash_local_check(link->local, err);
+
+    if (rc == 0) rc = wait_for(channel, &link->head->bell, &link->head->posted, channel->taken + 1, "send", err);
+    if (rc < 0) return rc;
+    *piece_out = (struct ash_channel_piece){(const char *)slot + LINE, slot->size_bytes, slot->message_bytes};
+    if (piece_out->size_bytes <= channel->slot_bytes) return 0;
+    return ash_err_set(err, -EPROTO, "a message of %zu bytes in a slot of %zu: the channel's memory is damaged",
+                       piece_out->size_bytes, channel->slot_bytes);
+}
+
+static void release(struct ash_channel *channel)
+{
+    struct link *link = channel->link;
+
+    atomic_store(&link->head->released, channel->released);
+    ash_bell_ring(&link->head->bell);
+}
+
+const struct ash_channel_ops ash_local_channel_ops = {
+    .open = open_link, .close = close_link, .fill = fill, .post = post, .take = take, .release = release};

@@ -1,0 +1,59 @@
+/* Messages between any two ranks of a group: a channel for each pair and direction, opened when both first use it. */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "collective/channel_priv.h"
+#include "collective/group_priv.h"
+
+#define SLOT_BYTES ((size_t)64 * 1024)
+#define SLOTS 8
+
+static int get_channel(struct ash_group *group, size_t from, size_t to, struct ash_channel **channel_out,
+                       struct ash_err *err)
+{
+    bool sends = group->rank == from;
+    struct ash_channel ***all = sends ? &group->sends : &group->receives;
+    size_t peer = sends ? to : from;
+    int rc = 0;
+
+    if (peer >= group->size || peer == group->rank)
+        return ash_err_set(err, -EINVAL, "rank %zu of %zu exchanges a message with rank %zu", group->rank, group->size,
+                           peer);
+    if (*all == NULL) *all = calloc(group->size, sizeof(**all));
+    if (*all == NULL) return ash_err_set(err, -ENOMEM, "out of memory for messages between %zu ranks", group->size);
+    if ((*all)[peer] == NULL)
+        rc = ash_channel_open_lane(group, ASH_LANE_GROUP, from, to, SLOT_BYTES, SLOTS, &(*all)[peer], err);
+    if (rc < 0) return rc;
+    *channel_out = (*all)[peer];
+    return 0;
+}
+
+int ash_group_send(struct ash_group *group, size_t to, const void *data, size_t size_bytes, struct ash_err *err)
+{
+    struct ash_channel *channel = NULL;
+    int rc = get_channel(group, group->rank, to, &channel, err);
+
+    return rc < 0 ? rc : ash_channel_send(channel, data, size_bytes, err);
+}
+
+int ash_group_recv(struct ash_group *group, size_t from, void *data, size_t size_bytes, struct ash_err *err)
+{
+    struct ash_channel *channel = NULL;
+    int rc = get_channel(group, from, group->rank, &channel, err);
+
+    return rc < 0 ? rc : ash_channel_recv(channel, data, size_bytes, err);
+}
+
+static void close_all(struct ash_channel **channels, size_t count)
+{
+    for (size_t r = 0; channels != NULL && r < count; r++)
+        ash_channel_close(channels[r]);
+    free(channels);
+}
+
+void ash_group_messages_fini(struct ash_group *group)
+{
+    close_all(group->sends, group->size);
+    close_all(group->receives, group->size);
+    group->sends = group->receives = NULL;
+}

@@ -1,0 +1,110 @@
+/* group_ranks - runs a function in several processes that have met as a group, and collects their verdicts. */
+#ifndef ASH_TESTS_GROUP_RANKS_H
+#define ASH_TESTS_GROUP_RANKS_H
+
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/socket.h"
+#include "collective/group.h"
+
+#define RANKS_MAX 64
+
+/* What parent and ranks share beside the group. */
+struct shared {
+    _Atomic int pids[RANKS_MAX];
+    _Atomic uint64_t began_ns, joined_ns[RANKS_MAX], heard_ns[RANKS_MAX];
+    _Atomic size_t joined;
+    char text[RANKS_MAX][ASH_ERR_TEXT_BYTES];
+    _Atomic int code[RANKS_MAX];
+};
+
+struct job {
+    size_t size;
+    double silent_s, call_s;
+    int (*run)(struct ash_group *group, struct shared *shared, const void *arg);
+    const void *arg;
+};
+
+static inline int free_port(void)
+{
+    int fd = ash_socket_listen(NULL, 0, NULL), port = ash_socket_port(fd);
+
+    close(fd);
+    return port;
+}
+
+static inline int rank_main(const struct job *job, struct shared *shared, size_t rank, int port)
+{
+    struct ash_place place = {
+        .launcher = "test", .rank = rank, .size = job->size, .host = "127.0.0.1", .port = port, .job = 7};
+    struct ash_group_opts opts = {.join_timeout = 20, .silent_timeout = job->silent_s, .call_timeout = job->call_s};
+    struct ash_group *group = NULL;
+    struct ash_err err = {0};
+    int rc = ash_group_open(&place, &opts, &group, &err);
+
+    if (rc < 0) {
+        fprintf(stderr, "rank %zu: %s\n", rank, err.text);
+        return 1;
+    }
+    atomic_store(&shared->joined_ns[rank], ash_clock_ns());
+    atomic_fetch_add(&shared->joined, 1);
+    rc = job->run(group, shared, job->arg);
+    if (rc != 0) fprintf(stderr, "rank %zu of %zu: check %d\n", rank, job->size, rc);
+    ash_group_close(group);
+    return rc != 0;
+}
+
+static inline struct shared *start(const struct job *job)
+{
+    struct shared *shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    int port = free_port();
+
+    fflush(NULL);
+    shared->began_ns = ash_clock_ns();
+    for (size_t r = 0; r < job->size; r++) {
+        int pid = fork();
+
+        if (pid == 0) _exit(rank_main(job, shared, r, port));
+        shared->pids[r] = pid;
+    }
+    return shared;
+}
+
+/* Wait for the ranks; how many did not end as they should (killed ones count as well done if they are `victim`). */
+static inline int finish(const struct job *job, struct shared *shared, size_t victim)
+{
+    int bad = 0;
+
+    for (size_t r = 0; r < job->size; r++) {
+        int status = 0;
+
+        waitpid(shared->pids[r], &status, 0);
+        if (r != victim && (!WIFEXITED(status) || WEXITSTATUS(status) != 0)) bad++;
+    }
+    return bad;
+}
+
+static inline void end(struct shared *shared)
+{
+    munmap(shared, sizeof(*shared));
+}
+
+/* All in one: how many ranks did not end as they should. */
+static inline int run_job(const struct job *job)
+{
+    struct shared *shared = start(job);
+    int bad = finish(job, shared, SIZE_MAX);
+
+    end(shared);
+    return bad;
+}
+
+#endif
