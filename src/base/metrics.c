@@ -27,13 +27,22 @@ static uint64_t to_bits(double value)
     return bits;
 }
 
+/* By name, then by labels. */
+static int compare(const struct ash_metric *a, const struct ash_metric *b)
+{
+    int order = strcmp(a->name, b->name);
+
+    return order != 0 ? order : strcmp(a->labels != NULL ? a->labels : "", b->labels != NULL ? b->labels : "");
+}
+
 static void check_new(const struct ash_metric *metric)
 {
+    ash_assert(metric->labels == NULL || metric->type != ASH_METRIC_HISTOGRAM);
     ash_assert(metric->bound_count >= 0 && metric->bound_count <= ASH_METRIC_BUCKETS_MAX);
     for (int i = 1; i < metric->bound_count; i++)
         ash_assert(metric->bounds[i - 1] < metric->bounds[i]);
     for (const struct ash_metric *other = atomic_load(&instruments); other != NULL; other = other->next)
-        ash_assert(strcmp(other->name, metric->name) != 0); /* two instruments of one name would hide each other */
+        ash_assert(compare(other, metric) != 0); /* two instruments of one name would hide each other */
 }
 
 static void register_once(struct ash_metric *metric)
@@ -127,7 +136,7 @@ static void write_histogram(const struct ash_metric *metric, FILE *out)
     fprintf(out, "\n%s_count %llu\n", metric->name, (unsigned long long)count);
 }
 
-static void write_metric(const struct ash_metric *metric, FILE *out)
+static void write_head(const struct ash_metric *metric, FILE *out)
 {
     static const char *const types[] = {
         [ASH_METRIC_COUNTER] = "counter", [ASH_METRIC_GAUGE] = "gauge", [ASH_METRIC_HISTOGRAM] = "histogram"};
@@ -135,11 +144,17 @@ static void write_metric(const struct ash_metric *metric, FILE *out)
     fprintf(out, "# HELP %s ", metric->name);
     write_help(metric->help, out);
     fprintf(out, "\n# TYPE %s %s\n", metric->name, types[metric->type]);
+}
+
+static void write_metric(const struct ash_metric *metric, FILE *out)
+{
     if (metric->type == ASH_METRIC_HISTOGRAM) {
         write_histogram(metric, out);
         return;
     }
-    fprintf(out, "%s ", metric->name);
+    fputs(metric->name, out);
+    if (metric->labels != NULL) fprintf(out, "{%s}", metric->labels);
+    fputc(' ', out);
     write_number(to_double(atomic_load_explicit(&metric->bits, memory_order_relaxed)), out);
     fputc('\n', out);
 }
@@ -150,16 +165,19 @@ static const struct ash_metric *next_by_name(const struct ash_metric *head, cons
     const struct ash_metric *next = NULL;
 
     for (const struct ash_metric *metric = head; metric != NULL; metric = metric->next) {
-        if (after != NULL && strcmp(metric->name, after->name) <= 0) continue;
-        if (next == NULL || strcmp(metric->name, next->name) < 0) next = metric;
+        if (after != NULL && compare(metric, after) <= 0) continue;
+        if (next == NULL || compare(metric, next) < 0) next = metric;
     }
     return next;
 }
 
 void ash_metrics_write(FILE *out)
 {
-    const struct ash_metric *head = atomic_load(&instruments), *metric = NULL;
+    const struct ash_metric *head = atomic_load(&instruments), *metric = NULL, *before = NULL;
 
-    while ((metric = next_by_name(head, metric)) != NULL)
+    while ((metric = next_by_name(head, metric)) != NULL) {
+        if (before == NULL || strcmp(before->name, metric->name) != 0) write_head(metric, out);
         write_metric(metric, out);
+        before = metric;
+    }
 }

@@ -9,6 +9,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#define SIZE_SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) /* what is mapped stays: nobody gets a bus error */
+
 static int map_fd(struct ash_segment *segment, int fd, size_t size_bytes)
 {
     void *data = mmap(NULL, size_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
@@ -23,11 +25,12 @@ static int map_fd(struct ash_segment *segment, int fd, size_t size_bytes)
 int ash_segment_create(struct ash_segment *segment, size_t size_bytes, const char *what, struct ash_err *err)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE), whole = (size_bytes + page - 1) / page * page;
-    int fd = memfd_create(what, MFD_CLOEXEC), rc;
+    int fd = memfd_create(what, MFD_CLOEXEC | MFD_ALLOW_SEALING), rc;
 
     memset(segment, 0, sizeof(*segment));
     if (fd < 0) return ash_err_set(err, -errno, "shared memory for %s cannot be created: %s", what, strerror(errno));
-    rc = ftruncate(fd, (off_t)whole) < 0 ? -errno : map_fd(segment, fd, whole);
+    rc = ftruncate(fd, (off_t)whole) < 0 || fcntl(fd, F_ADD_SEALS, SIZE_SEALS) < 0 ? -errno : 0;
+    if (rc == 0) rc = map_fd(segment, fd, whole);
     if (rc < 0) {
         close(fd);
         return ash_err_set(err, rc, "%zu bytes of shared memory for %s cannot be had: %s", whole, what, strerror(-rc));
@@ -53,18 +56,19 @@ int ash_segment_map(struct ash_segment *segment, const struct ash_segment_key *k
 {
     char path[64];
     struct stat info;
-    int fd, rc;
+    int fd, seals, rc;
 
     memset(segment, 0, sizeof(*segment));
     snprintf(path, sizeof(path), "/proc/%d/fd/%d", (int)key->pid, (int)key->fd);
     fd = open(path, O_RDWR | O_CLOEXEC);
     if (fd < 0) {
-        rc = errno == ENOENT ? -ESRCH : -errno;
+        rc = errno == ENOENT || errno == ENXIO ? -ESRCH : -errno; /* ENXIO: the number is a socket's now */
         return ash_err_set(err, rc, "shared memory of process %d cannot be opened: %s", (int)key->pid,
                            rc == -ESRCH ? "the process is gone" : strerror(-rc));
     }
-    if (fstat(fd, &info) < 0 || info.st_dev != key->device || info.st_ino != key->inode ||
-        (uint64_t)info.st_size != key->size_bytes || key->size_bytes == 0) {
+    seals = fcntl(fd, F_GET_SEALS);
+    if (seals < 0 || (seals & SIZE_SEALS) != SIZE_SEALS || fstat(fd, &info) < 0 || info.st_dev != key->device ||
+        info.st_ino != key->inode || (uint64_t)info.st_size != key->size_bytes || key->size_bytes == 0) {
         close(fd);
         return ash_err_set(err, -ESRCH, "shared memory of process %d is gone: another process has its number",
                            (int)key->pid);

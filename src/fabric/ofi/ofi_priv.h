@@ -1,0 +1,174 @@
+/* ofi_priv - the path between machines as ofi.c, rail.c, flow.c and pulse.c see it. */
+#ifndef ASH_FABRIC_OFI_PRIV_H
+#define ASH_FABRIC_OFI_PRIV_H
+
+#include <rdma/fabric.h>
+#include <rdma/fi_cm.h>
+#include <rdma/fi_domain.h>
+#include <rdma/fi_endpoint.h>
+#include <rdma/fi_rma.h>
+
+#include "base/pool.h"
+#include "fabric/transport.h"
+
+#define ASH_OFI_OPS 2048   /* transfers of an endpoint at once */
+#define ASH_OFI_PARTS 4096 /* parts of them that the network has */
+#define ASH_OFI_NOTES 4096 /* notifications that wait */
+#define ASH_OFI_MAILS 512  /* ... that the network has */
+#define ASH_OFI_RECEIPTS 256
+#define ASH_OFI_EARLY 65536 /* notifications kept for peers that are not known yet */
+
+#define ASH_OFI_TEXT_MAGIC 0x4e485341u /* "ASHN" */
+
+/* What travels as a message. */
+struct ash_ofi_text {
+    uint32_t magic;
+    uint32_t reserved;
+    uint64_t from, to; /* ids of endpoints: to tells those that are gone from those that have their address now */
+    uint64_t word;
+};
+
+/* Everything that is given to the network starts with this. */
+enum ash_ofi_kind { ASH_OFI_PART, ASH_OFI_MAIL, ASH_OFI_RECEIPT };
+struct ash_ofi_context {
+    struct fi_context2 own; /* the provider's to write; first */
+    enum ash_ofi_kind kind;
+};
+
+/* A transfer. */
+struct ash_ofi_op {
+    struct ash_ofi_link *link;      /* NULL: ended, but the network still has parts of it */
+    struct ash_ofi_op *prev, *next; /* in the order of posting */
+    bool blocks;                    /* a notification that was posted later must wait */
+    bool queued, write, striped;    /* queued: the network has not been given all of it */
+    int failed;
+    uint64_t number; /* in the order of posting */
+    const struct ash_region *region;
+    uint64_t cookie, local, remote; /* offsets */
+    struct ash_wire_key key;
+    size_t size_bytes, part_bytes, given; /* given: bytes */
+    size_t out;                           /* parts that the network has */
+};
+
+struct ash_ofi_part {
+    struct ash_ofi_context context;
+    struct ash_ofi_op *op;
+};
+
+/* A notification that waits for its turn. */
+struct ash_ofi_note {
+    struct ash_ofi_note *next;
+    uint64_t word;
+    uint64_t after; /* transfers with a smaller number come first */
+};
+
+/* A notification that the network has, out or in. */
+struct ash_ofi_mail {
+    struct ash_ofi_context context;
+    struct ash_ofi_link *link; /* out; NULL: it is gone */
+    struct ash_ofi_mail *next; /* while free */
+    struct ash_ofi_text text;
+};
+
+/* One way into the network. */
+struct ash_ofi_rail {
+    struct fi_info *info;
+    struct fid_fabric *fabric;
+    struct fid_domain *domain;
+    struct fid_av *av;
+    struct fid_cq *cq;
+    struct fid_ep *ep;
+    struct fid_mr *mail_mr; /* of all mails, where the provider wants to know local memory */
+    int wait_fd;            /* -1: the provider has none */
+    bool ordered;           /* a message arrives after the writes that were posted before it */
+    uint8_t addr[UINT8_MAX];
+    size_t addr_bytes;
+};
+
+/* A peer beyond this node. */
+struct ash_ofi_link {
+    struct ash_ofi *ofi;
+    struct ash_peer *peer;
+    size_t rail_count, rail_turn;
+    fi_addr_t to[ASH_FABRIC_RAILS_MAX];
+    struct ash_ofi_op *first, *last; /* transfers that have not ended */
+    struct ash_ofi_op *queue;        /* of them, the first that the network has not been given */
+    struct ash_ofi_op *blocker;      /* the first that blocks */
+    struct ash_ofi_note *notes, *notes_end;
+    uint64_t number; /* of the next transfer */
+    size_t out;      /* parts and mails that the network has */
+    bool busy;       /* in the list of links with something to give */
+    int pulse_fd;    /* connected to the peer's port, or on the way; -1: not watched */
+    bool connected;
+    uint64_t since_ns; /* connecting, or dying, since */
+    int dying;         /* not 0: gone for this reason; what it has sent is still taken */
+};
+
+struct ash_ofi {
+    struct ash_fabric *fabric;
+    size_t rail_count, stripe_bytes;
+    uint64_t silence_ns;
+    struct ash_ofi_rail rails[ASH_FABRIC_RAILS_MAX];
+    struct ash_pool *ops, *parts, *notes;
+    struct ash_ofi_mail *mails; /* MAILS to send, then RECEIPTS to receive */
+    struct ash_ofi_mail *free_mails;
+    struct ash_ofi_mail *idle_receipts; /* that the network did not take back yet */
+    struct ash_ofi_link **links;
+    size_t link_count, link_room;
+    struct ash_ofi_link **busy; /* as long as links */
+    size_t busy_count;
+    struct ash_ofi_text *early; /* of senders that are not known yet, oldest first */
+    size_t early_count, early_room;
+    bool early_changed; /* a peer has come: look through them */
+    uint64_t now_ns;
+    bool quiet;  /* the last poll found nothing */
+    int kick_fd; /* wakes the sleeper where the provider says that it must not sleep */
+    bool kicked;
+    int listen_fd, pulse_epoll;
+    uint16_t port;
+    uint8_t ip[16];
+    int *guests; /* connections of peers that watch this process */
+    size_t guest_count, guest_room;
+};
+
+/* provider.c: all that depends on the provider, and nothing else does. */
+/* The network interfaces to use: rails_out gets infos that the caller frees. */
+int ash_ofi_find(const struct ash_fabric_opts *opts, struct fi_info **rails_out, size_t *count_out,
+                 struct ash_err *err);
+/* The host's address on that rail, or another one where the rail has none: IPv6, or IPv4 mapped into it. */
+void ash_ofi_host_ip(const struct fi_info *info, uint8_t ip_out[16]);
+/* What a failed transfer means: the negative errno, and whether the peer is gone with it. */
+int ash_ofi_status(int fi_error, bool *lost_out);
+
+/* rail.c */
+int ash_rail_open(struct ash_ofi_rail *rail, struct fi_info *info, struct ash_err *err); /* takes info */
+void ash_rail_close(struct ash_ofi_rail *rail);
+int ash_rail_register(struct ash_ofi_rail *rail, void *data, size_t size_bytes, uint64_t key, struct fid_mr **mr_out);
+
+/* flow.c: what goes to a peer, in which order. */
+int ash_flow_post(struct ash_ofi_link *link, const struct ash_transfer *transfer, bool write);
+int ash_flow_notify(struct ash_ofi_link *link, uint64_t word);
+/* Give the network what it takes. */
+void ash_flow_pump(struct ash_ofi *ofi);
+/* The network is through with a part or a mail; fi_error is 0 or positive. */
+void ash_flow_part(struct ash_ofi *ofi, struct ash_ofi_part *part, int fi_error);
+void ash_flow_mail(struct ash_ofi *ofi, struct ash_ofi_mail *mail, int fi_error);
+/* End everything to a peer with -ECONNRESET. */
+void ash_flow_fail(struct ash_ofi_link *link);
+/* The same, and report the peer as lost. */
+void ash_flow_lose(struct ash_ofi_link *link, int status);
+
+/* inbox.c: what the network has for this process. */
+/* Let the network use a receipt for the next message. */
+void ash_inbox_give(struct ash_ofi *ofi, struct ash_ofi_mail *receipt);
+/* Take what is complete: up to max NOTIFIED events; returns how many. */
+size_t ash_inbox_poll(struct ash_ofi *ofi, struct ash_fabric_event *events, size_t max);
+
+/* pulse.c: who lives. */
+int ash_pulse_open(struct ash_ofi *ofi, struct ash_err *err);
+void ash_pulse_close(struct ash_ofi *ofi);
+void ash_pulse_watch(struct ash_ofi_link *link, const struct ash_wire_addr *addr);
+void ash_pulse_unwatch(struct ash_ofi_link *link);
+void ash_pulse_tick(struct ash_ofi *ofi);
+
+#endif
