@@ -1,6 +1,7 @@
 /* The path between machines: libfabric's reliable datagrams. Memory is registered once on every rail; messages carry
  * notifications only and travel on the first. */
 #include <errno.h>
+#include <netinet/in.h>
 #include <rdma/fi_errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -136,6 +137,13 @@ static int make_room(struct ash_ofi *ofi)
     return 0;
 }
 
+static bool is_loopback(const uint8_t ip[16])
+{
+    const struct in6_addr *addr = (const struct in6_addr *)(const void *)ip;
+
+    return IN6_IS_ADDR_V4MAPPED(addr) ? ip[12] == 127 : IN6_IS_ADDR_LOOPBACK(addr);
+}
+
 static int ofi_link_open(struct ash_transport *transport, struct ash_peer *peer, const struct ash_wire_addr *addr,
                          struct ash_err *err)
 {
@@ -146,6 +154,9 @@ static int ofi_link_open(struct ash_transport *transport, struct ash_peer *peer,
     if (strcmp(addr->provider, ofi->rails[0].info->fabric_attr->prov_name) != 0)
         return ash_err_set(err, -ENETUNREACH, "it uses libfabric provider %s and this process %s: set fabric.provider",
                            addr->provider, ofi->rails[0].info->fabric_attr->prov_name);
+    if (is_loopback(addr->pulse_ip) != is_loopback(ofi->ip))
+        return ash_err_set(err, -ENETUNREACH, "%s only loopback to be reached at: see fabric.interface",
+                           is_loopback(ofi->ip) ? "this process has" : "it has");
     link = make_room(ofi) == 0 ? calloc(1, sizeof(*link)) : NULL;
     if (link == NULL) return ash_err_set(err, -ENOMEM, "out of memory for a peer");
     link->ofi = ofi;

@@ -15,7 +15,8 @@
 #define TOKEN_BYTES 128
 
 /* Best first. Those that reach only this machine, or are kept for old programs, are not taken unasked. */
-static const char *const preferred[] = {"efa", "cxi", "verbs", "tcp", "net", "udp"};
+static const char *const preferred[] = {"efa", "cxi", "verbs",
+                                        "net", "tcp", "udp"}; /* net: the newer tcp of libfabric 1.17 */
 /* Interfaces that exist on every machine and lead to none. */
 static const char *const inner[] = {"docker", "virbr", "br-", "cni", "lxc"};
 

@@ -107,6 +107,30 @@ static void sweep_guests(struct ash_ofi *ofi)
 
 /* ---- the peers' ends --------------------------------------------------------------------------------------------- */
 
+/* What an error of the connection says of the peer. */
+static int meaning(int error)
+{
+    switch (error) {
+    case ECONNREFUSED:
+    case EPIPE:
+        return -ECONNRESET;
+    case EHOSTUNREACH:
+    case ENETUNREACH:
+    case ENETDOWN:
+        return -ETIMEDOUT;
+    default:
+        return -error;
+    }
+}
+
+/* The peer is gone; what it has sent before is still on the way. */
+static void begin_dying(struct ash_ofi_link *link, int status)
+{
+    link->dying = status;
+    link->since_ns = link->ofi->now_ns;
+    ash_pulse_unwatch(link);
+}
+
 void ash_pulse_watch(struct ash_ofi_link *link, const struct ash_wire_addr *addr)
 {
     struct sockaddr_in6 to = {.sin6_family = AF_INET6, .sin6_port = htons((uint16_t)addr->pulse_port)};
@@ -122,8 +146,7 @@ void ash_pulse_watch(struct ash_ofi_link *link, const struct ash_wire_addr *addr
     set_int(fd, IPPROTO_TCP, TCP_KEEPCNT, silence_s > 1 ? silence_s - 1 : 1);
     if ((connect(fd, (struct sockaddr *)(void *)&to, sizeof(to)) < 0 && errno != EINPROGRESS && errno != EAGAIN) ||
         !watch(link->ofi, fd, EPOLLIN | EPOLLOUT, link)) {
-        link->dying = errno == ECONNREFUSED ? -ECONNRESET : -errno;
-        ash_pulse_unwatch(link);
+        begin_dying(link, meaning(errno));
     }
 }
 
@@ -131,14 +154,6 @@ void ash_pulse_unwatch(struct ash_ofi_link *link)
 {
     if (link->pulse_fd >= 0) close(link->pulse_fd);
     link->pulse_fd = -1;
-}
-
-/* The peer is gone; what it has sent before is still on the way. */
-static void begin_dying(struct ash_ofi_link *link, int status)
-{
-    link->dying = status;
-    link->since_ns = link->ofi->now_ns;
-    ash_pulse_unwatch(link);
 }
 
 static void connected(struct ash_ofi_link *link)
@@ -161,7 +176,7 @@ static void look(struct ash_ofi_link *link)
         if (error == 0)
             connected(link);
         else
-            begin_dying(link, error == ECONNREFUSED ? -ECONNRESET : -error);
+            begin_dying(link, meaning(error));
         return;
     }
     got = recv(link->pulse_fd, &byte, 1, MSG_DONTWAIT);
@@ -170,7 +185,7 @@ static void look(struct ash_ofi_link *link)
     else if (got == 0)
         begin_dying(link, -ECONNRESET);
     else if (errno != EAGAIN && errno != EINTR)
-        begin_dying(link, -errno);
+        begin_dying(link, meaning(errno));
 }
 
 void ash_pulse_tick(struct ash_ofi *ofi)

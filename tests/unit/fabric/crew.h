@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -37,8 +38,10 @@ struct member {
 struct crew {
     size_t size;
     struct ash_fabric_opts opts;
-    bool strangers;                    /* members do not add each other */
-    int (*run)(struct member *member); /* 0: as it should be */
+    bool strangers; /* members do not add each other */
+    int (*prepare)(struct member *member,
+                   struct ash_fabric_opts *opts); /* before the endpoint is opened; may be NULL */
+    int (*run)(struct member *member);            /* 0: as it should be */
     const void *arg;
 };
 
@@ -56,9 +59,11 @@ static inline void meet(const struct member *member)
 static inline int member_main(const struct crew *crew, struct meeting *meeting, size_t rank)
 {
     struct member member = {.rank = rank, .size = crew->size, .meeting = meeting, .arg = crew->arg};
+    struct ash_fabric_opts opts = crew->opts;
     struct ash_err err = {0};
-    int rc = ash_fabric_open(&crew->opts, &member.fabric, &err);
+    int rc = crew->prepare != NULL ? crew->prepare(&member, &opts) : 0;
 
+    if (rc == 0) rc = ash_fabric_open(&opts, &member.fabric, &err);
     if (rc == 0) ash_fabric_addr(member.fabric, &meeting->addrs[rank]);
     meet(&member);
     for (size_t r = 0; r < crew->size && rc == 0 && !crew->strangers; r++)
@@ -105,16 +110,23 @@ struct road {
     const char *name;
     struct ash_fabric_opts opts;
     bool registered;
+    uint64_t messages; /* of a stream: as many as it carries in a second or two */
+    bool litters;      /* a process that is killed leaves files behind (libfabric's doing) */
 };
 
 static const struct road roads[] = {
-    {"mapped", {.path = ASH_FABRIC_SHM}, false},
-    {"kernel", {.path = ASH_FABRIC_SHM}, true},
-    {"chunks", {.path = ASH_FABRIC_SHM, .single_copy = ASH_FABRIC_COPY_NEVER}, true},
-    {"tcp", {.path = ASH_FABRIC_OFI, .provider = "tcp", .interface = "127.0.0.1"}, false},
+    {"mapped", {.path = ASH_FABRIC_SHM}, false, 400, false},
+    {"kernel", {.path = ASH_FABRIC_SHM}, true, 400, false},
+    {"chunks", {.path = ASH_FABRIC_SHM, .single_copy = ASH_FABRIC_COPY_NEVER}, true, 400, false},
+    {"tcp", {.path = ASH_FABRIC_OFI, .provider = "tcp", .interface = "127.0.0.1"}, false, 400, false},
     {"tcp, two rails",
      {.path = ASH_FABRIC_OFI, .provider = "tcp", .interface = "127.0.0.1,127.0.0.1", .stripe_bytes = 65536},
-     true},
+     true,
+     400,
+     false},
+    {"net", {.path = ASH_FABRIC_OFI, .provider = "net", .interface = "127.0.0.1"}, false, 100, false},
+    {"udp", {.path = ASH_FABRIC_OFI, .provider = "udp", .interface = "127.0.0.1"}, false, 30, false},
+    {"libfabric's shm", {.path = ASH_FABRIC_OFI, .provider = "shm"}, false, 100, true},
 };
 #define ROADS (sizeof(roads) / sizeof(roads[0]))
 

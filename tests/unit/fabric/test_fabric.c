@@ -154,7 +154,7 @@ static int stream_both_ways(struct member *member)
     struct stream stream = {0};
     struct ash_fabric_stats stats;
     uint64_t limit = ash_clock_ns() + PATIENCE_NS, bytes = 0;
-    const uint64_t count = 400;
+    const uint64_t count = road->messages;
 
     CHECK(make_region(member, road, AREA_BYTES, &from) == 0 && make_region(member, road, AREA_BYTES, &area) == 0);
     CHECK(exchange_keys(member, area, &to) == 0);
