@@ -4,7 +4,7 @@ set -euo pipefail
 . "$SOURCE/bench/lib/peer.sh"
 command -v fi_pingpong > /dev/null || apt_get libfabric-bin || note "no fi_pingpong: rows without it"
 
-# pingpong PROVIDER SIZE ITERATIONS FIELD: a column of its table (5: MB/s, 6: microseconds per message); 0 where it fails.
+# pingpong PROVIDER SIZE ITERATIONS FIELD: a column of its table (6: MB/s, 7: microseconds per message); 0 where it fails.
 pingpong() {
     local port=$((20000 + RANDOM % 20000)) server value
     timeout 60 fi_pingpong -p "$1" -e rdm -I "$3" -S "$2" -B "$port" > /dev/null 2>&1 &
@@ -19,8 +19,8 @@ peers=()
 for provider in shm 'tcp;ofi_rxm'; do
     us=0 mbs=0
     if command -v fi_pingpong > /dev/null; then
-        us=$(pingpong "$provider" 64 10000 6)
-        mbs=$(pingpong "$provider" 1048576 1000 5)
+        us=$(pingpong "$provider" 64 10000 7)
+        mbs=$(pingpong "$provider" 1048576 1000 6)
     fi
     peers+=("$us" "$(awk -v m="$mbs" 'BEGIN { print m / 1000 }')")
 done
