@@ -139,9 +139,10 @@ static int make_room(struct ash_ofi *ofi)
 
 static bool is_loopback(const uint8_t ip[16])
 {
-    const struct in6_addr *addr = (const struct in6_addr *)(const void *)ip;
+    struct in6_addr addr;
 
-    return IN6_IS_ADDR_V4MAPPED(addr) ? ip[12] == 127 : IN6_IS_ADDR_LOOPBACK(addr);
+    memcpy(&addr, ip, sizeof(addr));
+    return IN6_IS_ADDR_V4MAPPED(&addr) ? ip[12] == 127 : IN6_IS_ADDR_LOOPBACK(&addr);
 }
 
 static int ofi_link_open(struct ash_transport *transport, struct ash_peer *peer, const struct ash_wire_addr *addr,

@@ -15,8 +15,7 @@
 #define TOKEN_BYTES 128
 
 /* Best first. Those that reach only this machine, or are kept for old programs, are not taken unasked. */
-static const char *const preferred[] = {"efa", "cxi", "verbs",
-                                        "net", "tcp", "udp"}; /* net: the newer tcp of libfabric 1.17 */
+static const char *const preferred[] = {"efa", "cxi", "verbs", "tcp", "net", "udp"};
 /* Interfaces that exist on every machine and lead to none. */
 static const char *const inner[] = {"docker", "virbr", "br-", "cni", "lxc"};
 
@@ -49,16 +48,20 @@ static bool info_ip(const struct fi_info *info, uint8_t ip_out[16])
 
 static bool is_v4(const uint8_t ip[16])
 {
-    return IN6_IS_ADDR_V4MAPPED((const struct in6_addr *)(const void *)ip);
+    struct in6_addr addr;
+
+    memcpy(&addr, ip, sizeof(addr));
+    return IN6_IS_ADDR_V4MAPPED(&addr);
 }
 
 static bool leads_out(const struct fi_info *info, const uint8_t ip[16])
 {
-    const struct in6_addr *addr = (const struct in6_addr *)(const void *)ip;
+    struct in6_addr addr;
 
+    memcpy(&addr, ip, sizeof(addr));
     for (size_t i = 0; i < ASH_COUNT(inner); i++)
         if (starts(info->domain_attr->name, inner[i])) return false;
-    return is_v4(ip) ? ip[12] != 127 : !IN6_IS_ADDR_LOOPBACK(addr) && !IN6_IS_ADDR_LINKLOCAL(addr);
+    return is_v4(ip) ? ip[12] != 127 : !IN6_IS_ADDR_LOOPBACK(&addr) && !IN6_IS_ADDR_LINKLOCAL(&addr);
 }
 
 void ash_ofi_host_ip(const struct fi_info *info, uint8_t ip_out[16])
