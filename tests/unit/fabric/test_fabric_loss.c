@@ -22,7 +22,7 @@ static void on_all_roads(size_t size, bool strangers, int (*run)(struct member *
     for (size_t r = 0; r < ROADS; r++) {
         int killed = 0;
 
-        if ((kills > 0 && roads[r].litters) || !road_open(&roads[r])) continue;
+        if ((kills > 0 && roads[r].rough) || !road_open(&roads[r])) continue;
         print_message("road: %s\n", roads[r].name);
         assert_int_equal(
             run_crew(
