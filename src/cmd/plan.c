@@ -1,0 +1,15 @@
+/* ashlar plan: which machines, which layout, how fast, what breaks. */
+#include "cmd/plan_priv.h"
+
+#include "base/assert.h"
+
+static const struct ash_cmd *const commands[] = {
+    &ash_cmd_plan_goodput,
+};
+
+static int run(int argc, char **argv)
+{
+    return ash_cmd_dispatch("ashlar plan", commands, ASH_COUNT(commands), argc, argv);
+}
+
+const struct ash_cmd ash_cmd_plan = {"plan", "predict speed, cost and failures before anything is rented", run};

@@ -1,0 +1,9 @@
+/* plan_priv - the subcommands of `ashlar plan`. */
+#ifndef ASH_CMD_PLAN_PRIV_H
+#define ASH_CMD_PLAN_PRIV_H
+
+#include "cmd/cmd.h"
+
+extern const struct ash_cmd ash_cmd_plan_goodput;
+
+#endif

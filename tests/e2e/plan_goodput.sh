@@ -1,0 +1,35 @@
+#!/usr/bin/env bash
+# `ashlar plan goodput` as a user meets it: table, JSON, picture, the same answer for the same seed, and errors that help.
+. "$SOURCE/tests/e2e/lib.bash"
+goodput() { "$ASHLAR" plan goodput "$@"; }
+
+leak_free goodput --params 405g --gpus 16384 --svg "$SCRATCH/g.svg"
+expect 0 "table"
+for words in "5.67 TB of state" "a failure every 108.0 min" "checkpointless" "verdict: checkpointless"; do
+    grep -qF -- "$words" "$SCRATCH/out" || fail "table: '$words' is missing: $(cat "$SCRATCH/out")"
+done
+grep -q '<polyline' "$SCRATCH/g.svg" || fail "no line in the picture"
+[ "$(grep -c '<polyline' "$SCRATCH/g.svg")" -eq 4 ] || fail "not four lines in the picture"
+
+leak_free goodput --params 70g --gpus 131072 --failures llama3 --spares 64 --usd-gpu-hour 7 --json --seed 5
+expect 0 "json"
+cp "$SCRATCH/out" "$SCRATCH/a.json"
+try goodput --params 70g --gpus 131072 --failures llama3 --spares 64 --usd-gpu-hour 7 --json --seed 5
+cmp -s "$SCRATCH/out" "$SCRATCH/a.json" || fail "the same seed gave another answer"
+[ "$(grep -c '"lost_usd_day"' "$SCRATCH/a.json")" -eq 4 ] || fail "not four ways in the JSON"
+[ "$(grep -c '"from"' "$SCRATCH/a.json")" -eq 4 ] || fail "not four break-even points in the JSON"
+grep -q '"gpus": 131072' "$SCRATCH/a.json" || fail "the JSON does not say how many GPUs"
+
+try goodput --params 70g
+expect_error 2 "no GPUs" "--gpus"
+try goodput --params 70g --gpus 1001
+expect_error 1 "odd GPUs" "1000 or 1008"
+try goodput --params 70g --gpus 1024 --mtbf-hours 5 --failure-rate 1e-5
+expect_error 2 "two rates" "give one"
+try goodput --params 405g --gpus 1024 --interval-s 5
+expect_error 1 "short interval" "the least is 57 s"
+try goodput --params 405g --gpus 1024 --uncovered 0
+expect_error 2 "copies that survive everything" "uncovered"
+try goodput --params 405g --gpus 1024 --svg /nowhere/at/all.svg
+expect_error 1 "no folder" "/nowhere/at/all.svg"
+finish
