@@ -16,6 +16,7 @@ struct ash_cmd {
 };
 
 extern const struct ash_cmd ash_cmd_bench;
+extern const struct ash_cmd ash_cmd_catalog;
 extern const struct ash_cmd ash_cmd_data;
 extern const struct ash_cmd ash_cmd_eval;
 extern const struct ash_cmd ash_cmd_generate;
