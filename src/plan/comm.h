@@ -1,0 +1,36 @@
+/* comm - what moving bytes costs: latency + size / bandwidth per collective and level of the topology. */
+#ifndef ASH_PLAN_COMM_H
+#define ASH_PLAN_COMM_H
+
+#include "plan/consts.h"
+#include "infra/catalog.h"
+
+/* Where the ranks of one group sit: ranks of them, `local` in one NVLink domain, over `domains` domains. */
+struct ash_group_place {
+    double ranks, local, domains;
+};
+
+/* A group of ranks whose members are stride apart in the order of ranks (tp 1, cp tp, dp tp * cp, ...). */
+struct ash_group_place ash_group_place(const struct ash_cluster *cluster, double ranks, double stride);
+
+/* Seconds inside the domain and across; both are under way at the same time where an algorithm pipelines them. */
+struct ash_comm {
+    double nvlink_s, network_s; /* each with its latency */
+    double total_s;             /* the longer of the two, plus the other's latency */
+};
+
+/* Gather or reduce-scatter: bytes is the whole buffer (what a rank ends or starts with). */
+struct ash_comm ash_comm_gather(const struct ash_consts *consts, const struct ash_cluster *cluster,
+                                struct ash_group_place place, double bytes);
+/* All-reduce of bytes per rank. */
+struct ash_comm ash_comm_reduce(const struct ash_consts *consts, const struct ash_cluster *cluster,
+                                struct ash_group_place place, double bytes);
+/* All-to-all: every rank sends bytes in all, spread evenly over the group; cross is how many times a byte that leaves
+ * the domain is sent (1: as often as it is received; less where copies for one domain travel once). */
+struct ash_comm ash_comm_alltoall(const struct ash_consts *consts, const struct ash_cluster *cluster,
+                                  struct ash_group_place place, double bytes, double cross);
+/* One message to the next stage, which is stride ranks away. */
+struct ash_comm ash_comm_send(const struct ash_consts *consts, const struct ash_cluster *cluster, double stride,
+                              double bytes);
+
+#endif

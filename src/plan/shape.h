@@ -1,0 +1,60 @@
+/* shape - what the planner needs of a model: sizes, and what follows from them (parameters, FLOPs, bytes). Made from a
+ * Hugging Face folder, from the table of well-known models, or field by field. Plain values, no memory. */
+#ifndef ASH_PLAN_SHAPE_H
+#define ASH_PLAN_SHAPE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include "ashlar/err.h"
+
+struct ash_shape {
+    char name[64];
+    double layers, hidden, heads, kv_heads, head_dim;
+    double ffn; /* of a dense layer's MLP; 0 where every layer has experts */
+    bool gated; /* three matrices per MLP instead of two */
+    double vocab;
+    bool tied;
+    double positions; /* learned positions; 0: rotary */
+    /* how many layers have which part; a usual model has attention everywhere and dense or sparse MLPs */
+    double attn_layers, dense_layers, sparse_layers, ssm_layers;
+    double experts, choices, expert_ffn; /* of a sparse layer */
+    double shared_ffn;                   /* experts that every token visits, as one block; 0: none */
+    /* latent attention (kv_rank > 0): what is cached per token is kv_rank + rope_dim */
+    double q_rank, kv_rank, rope_dim, nope_dim, v_dim;
+    double window, window_layers; /* layers whose attention sees only window tokens back */
+    double ssm_inner, ssm_state;  /* state-space layers: inner width, and width of B and C over all groups */
+};
+
+/* By name, whatever the case, dashes and underscores ("llama-3.1-70b", "Llama3.1_70B"), or from DIR/config.json where
+ * name is a folder. -ENOENT lists well-known names. */
+int ash_shape_find(const char *name, struct ash_shape *shape_out, struct ash_err *err);
+/* The well-known ones. */
+size_t ash_shape_count(void);
+const struct ash_shape *ash_shape_at(size_t index);
+/* Fill what is 0 and follows from the rest (kv_heads, head_dim, layers by part, v_dim), then refuse sizes that cannot
+ * be (zero, not finite, experts without choices). */
+int ash_shape_complete(struct ash_shape *shape, struct ash_err *err);
+
+/* Parameters: all of them, and those that a token uses. */
+double ash_shape_params(const struct ash_shape *shape);
+double ash_shape_active_params(const struct ash_shape *shape);
+/* Parameters by part, of one layer that has it. */
+double ash_shape_attn_params(const struct ash_shape *shape);
+double ash_shape_dense_params(const struct ash_shape *shape);
+double ash_shape_shared_params(const struct ash_shape *shape); /* of a sparse layer: shared experts and router */
+double ash_shape_expert_params(const struct ash_shape *shape); /* of one routed expert */
+double ash_shape_ssm_params(const struct ash_shape *shape);
+/* Of the embedding (and positions), and of the output matrix (0 where tied). */
+double ash_shape_embed_params(const struct ash_shape *shape);
+double ash_shape_head_params(const struct ash_shape *shape);
+
+/* Model FLOPs per token of forward and backward (3 x forward, no recomputation), causal attention counted by what is
+ * computed (half), output matrix included. seq_tokens is the length of a sequence. */
+double ash_shape_train_flops(const struct ash_shape *shape, double seq_tokens);
+/* FLOPs of a forward pass for one token that sees context_tokens before it. */
+double ash_shape_forward_flops(const struct ash_shape *shape, double context_tokens);
+/* Bytes that the key/value cache holds per token with this many bytes per element, over all layers (windows ignored).
+ */
+double ash_shape_cache_bytes(const struct ash_shape *shape, double element_bytes);
+
+#endif

@@ -1,0 +1,24 @@
+/* stack - what kind of training or serving software runs the plan. The same layout on the same machines differs by a
+ * third between an eager framework and a fused one; these are the few properties that decide it. */
+#ifndef ASH_PLAN_STACK_H
+#define ASH_PLAN_STACK_H
+
+#include <stdbool.h>
+
+struct ash_stack {
+    const char *name;        /* "fused", "eager", "compiled", "early" */
+    const char *meaning;     /* one line */
+    const char *const *like; /* substrings of framework names that belong here, NULL-terminated */
+    bool flash;              /* attention never writes its scores; else they go through memory */
+    bool new_attention;      /* attention kernels made for Hopper and later (cuDNN, FlashAttention 3) */
+    bool overlap_dp;         /* gradient reduction and parameter gathers run beside compute */
+    bool overlap_tp;         /* tensor-parallel collectives are cut up and run beside matrix products */
+    bool sequence_parallel;  /* norms and residuals are split over tensor-parallel ranks */
+    bool fused;              /* element-wise ops are merged, weight gradients accumulate inside the product */
+};
+
+/* By the stack's own name or by what a framework calls itself ("NeMo 24.07", "Composer/FSDP (torch 2.1)"). Unknown or
+ * empty text is the fused one. Never NULL. */
+const struct ash_stack *ash_stack_find(const char *text);
+
+#endif
