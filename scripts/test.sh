@@ -28,7 +28,7 @@ other=$cc
 sanitizes clang && other=clang
 # What compares with other programs or measures time says nothing more under a sanitizer.
 slow='e2e_.*_world'
-threaded='test_workers test_metrics test_exporter test_pass test_trainer test_dataset test_tokenize test_tokenizer_bpe test_generator'
+threaded='test_workers test_metrics test_exporter test_pass test_trainer test_dataset test_tokenize test_tokenizer_bpe test_generator test_group test_channel test_call'
 
 if [ -n "${1:-}" ]; then
     part "tests with -fsanitize=$1" "build-${1//,/-}" "$1" "$cc" "" -E "$slow"

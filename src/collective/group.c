@@ -7,6 +7,7 @@
 
 #include "base/assert.h"
 #include "base/cores.h"
+#include "collective/call_priv.h"
 #include "collective/group_priv.h"
 #include "collective/host/window.h"
 
@@ -259,6 +260,7 @@ int ash_group_split(struct ash_group *group, int64_t color, int64_t key, struct 
 void ash_group_close(struct ash_group *group)
 {
     if (group == NULL) return;
+    ash_call_lanes_close(group->lanes);
     ash_group_messages_fini(group);
     if (group->root != NULL) ash_group_root_remove(group->root, group);
     if (group->owns_root) ash_group_root_close(group->root);
@@ -331,18 +333,21 @@ static int settle(struct ash_group *group, int rc)
 
 int ash_group_barrier(struct ash_group *group, struct ash_err *err)
 {
+    ash_call_drain(group, ASH_NATURE_COLLECTIVE);
     return settle(group, ash_local_barrier(group->local, err));
 }
 
 int ash_group_all_reduce(struct ash_group *group, const void *in, void *out, size_t count, enum ash_coll_dtype dtype,
                          enum ash_coll_op op, struct ash_err *err)
 {
+    ash_call_drain(group, ASH_NATURE_COLLECTIVE);
     return settle(group, ash_local_all_reduce(group->local, in, out, count, dtype, op, err));
 }
 
 int ash_group_reduce_scatter(struct ash_group *group, const void *in, void *out, size_t count,
                              enum ash_coll_dtype dtype, enum ash_coll_op op, struct ash_err *err)
 {
+    ash_call_drain(group, ASH_NATURE_COLLECTIVE);
     return settle(group, ash_local_reduce_scatter(group->local, in, out, count, dtype, op, err));
 }
 
@@ -350,6 +355,7 @@ int ash_group_all_reduce_parts(struct ash_group *group, const void *const *parts
                                void *out, size_t count, enum ash_coll_dtype dtype, enum ash_coll_op op,
                                struct ash_err *err)
 {
+    ash_call_drain(group, ASH_NATURE_COLLECTIVE);
     return settle(group, ash_local_all_reduce_parts(group->local, parts, shares, out, count, dtype, op, err));
 }
 
@@ -357,27 +363,40 @@ int ash_group_reduce_scatter_parts(struct ash_group *group, const void *const *p
                                    void *out, size_t count, enum ash_coll_dtype dtype, enum ash_coll_op op,
                                    struct ash_err *err)
 {
+    ash_call_drain(group, ASH_NATURE_COLLECTIVE);
     return settle(group, ash_local_reduce_scatter_parts(group->local, parts, shares, out, count, dtype, op, err));
 }
 
 int ash_group_window_open(struct ash_group *group, size_t size_bytes, struct ash_window **window_out,
                           struct ash_err *err)
 {
+    ash_call_drain(group, ASH_NATURE_COLLECTIVE);
     return settle(group, ash_window_open(group->local, size_bytes, window_out, err));
+}
+
+int ash_group_window_all_reduce(struct ash_group *group, struct ash_window *const *windows,
+                                const struct ash_shares *shares, size_t count, enum ash_coll_dtype dtype,
+                                enum ash_coll_op op, struct ash_err *err)
+{
+    ash_call_drain(group, ASH_NATURE_COLLECTIVE);
+    return settle(group, ash_window_all_reduce(windows, shares, count, dtype, op, err));
 }
 
 int ash_group_all_gather(struct ash_group *group, const void *in, void *out, size_t size_bytes, struct ash_err *err)
 {
+    ash_call_drain(group, ASH_NATURE_COLLECTIVE);
     return settle(group, ash_local_all_gather(group->local, in, out, size_bytes, err));
 }
 
 int ash_group_broadcast(struct ash_group *group, void *data, size_t size_bytes, size_t root, struct ash_err *err)
 {
+    ash_call_drain(group, ASH_NATURE_COLLECTIVE);
     return settle(group, ash_local_broadcast(group->local, data, size_bytes, root, err));
 }
 
 int ash_group_all_to_all(struct ash_group *group, const void *in, const size_t *send_bytes, void *out,
                          const size_t *recv_bytes, struct ash_err *err)
 {
+    ash_call_drain(group, ASH_NATURE_COLLECTIVE);
     return settle(group, ash_local_all_to_all(group->local, in, send_bytes, out, recv_bytes, err));
 }

@@ -7,7 +7,8 @@
  * one that lives but does not come to a call within call_timeout. The error names rank, host, call and how long; the
  * group and all groups split from the same root are then over, and every call on them returns that error.
  *
- * One owner thread per group; calls that are started (_start) run on a thread of the group's own, in order. */
+ * One owner thread per group; calls that are started (collective/call.h) run on a thread of the group's own, in order.
+ */
 #ifndef ASH_COLLECTIVE_GROUP_H
 #define ASH_COLLECTIVE_GROUP_H
 
@@ -74,6 +75,11 @@ int ash_group_reduce_scatter_parts(struct ash_group *group, const void *const *p
 struct ash_window;
 int ash_group_window_open(struct ash_group *group, size_t size_bytes, struct ash_window **window_out,
                           struct ash_err *err);
+/* All ranks pass their windows and equal shares; the sum is then in everyone's windows[0] (collective/host/window.h).
+ */
+int ash_group_window_all_reduce(struct ash_group *group, struct ash_window *const *windows,
+                                const struct ash_shares *shares, size_t count, enum ash_coll_dtype dtype,
+                                enum ash_coll_op op, struct ash_err *err);
 int ash_group_all_gather(struct ash_group *group, const void *in, void *out, size_t size_bytes, struct ash_err *err);
 int ash_group_broadcast(struct ash_group *group, void *data, size_t size_bytes, size_t root, struct ash_err *err);
 int ash_group_all_to_all(struct ash_group *group, const void *in, const size_t *send_bytes, void *out,

@@ -41,6 +41,7 @@ struct ash_group {
     struct ash_local *local;                /* the ranks of this node */
     size_t local_rank, local_size;          /* among them */
     struct ash_channel **sends, **receives; /* [size] of ash_group_send and ash_group_recv, once there has been one */
+    struct ash_call_lanes *lanes;           /* of calls that are started; NULL before the first */
     struct ash_group *next;
 };
 

@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "collective/call_priv.h"
 #include "collective/channel_priv.h"
 #include "collective/group_priv.h"
 
@@ -31,16 +32,20 @@ static int get_channel(struct ash_group *group, size_t from, size_t to, struct a
 int ash_group_send(struct ash_group *group, size_t to, const void *data, size_t size_bytes, struct ash_err *err)
 {
     struct ash_channel *channel = NULL;
-    int rc = get_channel(group, group->rank, to, &channel, err);
+    int rc;
 
+    ash_call_drain(group, ASH_NATURE_SEND);
+    rc = get_channel(group, group->rank, to, &channel, err);
     return rc < 0 ? rc : ash_channel_send(channel, data, size_bytes, err);
 }
 
 int ash_group_recv(struct ash_group *group, size_t from, void *data, size_t size_bytes, struct ash_err *err)
 {
     struct ash_channel *channel = NULL;
-    int rc = get_channel(group, from, group->rank, &channel, err);
+    int rc;
 
+    ash_call_drain(group, ASH_NATURE_RECEIVE);
+    rc = get_channel(group, from, group->rank, &channel, err);
     return rc < 0 ? rc : ash_channel_recv(channel, data, size_bytes, err);
 }
 

@@ -171,7 +171,8 @@ void ash_grains_end(struct ash_grains *grains, double loss)
 static int join_ranks(struct ash_grains *grains, struct ash_err *err)
 {
     const void *losses[ASH_GRAINS_DEPTH_MAX];
-    int rc = ash_window_all_reduce(grains->windows, &grains->shares, grains->sum_size, ASH_COLL_F32, ASH_COLL_SUM, err);
+    int rc = ash_group_window_all_reduce(grains->group, grains->windows, &grains->shares, grains->sum_size,
+                                         ASH_COLL_F32, ASH_COLL_SUM, err);
 
     if (rc < 0) return rc;
     for (size_t i = 0; i < grains->depth; i++)

@@ -16,6 +16,13 @@
 #define YIELD_NS 200000ull   /* then give the core away for so long before sleeping */
 #define SLICE_NS 20000000ull /* a sleeper looks around this often */
 
+static _Thread_local bool gives_way;
+
+void ash_bell_give_way(void)
+{
+    gives_way = true;
+}
+
 void ash_bell_relax(void)
 {
 #if defined(__x86_64__)
@@ -65,7 +72,7 @@ static int wait_long(struct ash_bell *bell, const _Atomic uint64_t *counter, uin
 int ash_bell_wait(struct ash_bell *bell, const _Atomic uint64_t *counter, uint64_t value, bool crowded,
                   ash_bell_look_fn look, void *ctx, struct ash_err *err)
 {
-    for (int spins = crowded ? SPINS_CROWDED : SPINS; spins > 0; spins--) {
+    for (int spins = crowded || gives_way ? SPINS_CROWDED : SPINS; spins > 0; spins--) {
         if (atomic_load_explicit(counter, memory_order_acquire) >= value) return 0;
         ash_bell_relax();
     }

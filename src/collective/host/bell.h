@@ -23,6 +23,8 @@ void ash_bell_ring(struct ash_bell *bell);
  * Returns 0 or what look returned. */
 int ash_bell_wait(struct ash_bell *bell, const _Atomic uint64_t *counter, uint64_t value, bool crowded,
                   ash_bell_look_fn look, void *ctx, struct ash_err *err);
+/* From now on the calling thread waits as if its host were crowded: it works beside one that computes. */
+void ash_bell_give_way(void);
 /* One turn of a loop that spins. */
 void ash_bell_relax(void);
 

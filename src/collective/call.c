@@ -1,0 +1,339 @@
+/* Calls that were started. There are two lanes, each a queue with a thread: receives in one, everything else in the
+ * other, so that what two ranks send to each other can flow both ways. A call waits for as many calls of the other lane
+ * as keep the order: a receive for the collectives before it, a collective for the receives before it. */
+#include "collective/call.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "collective/call_priv.h"
+#include "collective/group_priv.h"
+#include "collective/host/bell.h"
+
+enum { LANE_CALLS, LANE_RECEIVES, LANES };
+
+struct ash_call {
+    struct ash_call *next;
+    struct ash_call_lanes *lanes;
+    uint64_t other; /* calls of the other lane that come first */
+    int (*run)(struct ash_group *group, struct ash_call *call);
+    const void *in;
+    void *out;
+    size_t count; /* elements or bytes */
+    size_t rank;  /* root, or the other end */
+    enum ash_coll_dtype dtype;
+    enum ash_coll_op op;
+    const size_t *send_bytes, *recv_bytes;
+    struct ash_window *const *windows;
+    const struct ash_shares *shares;
+    int rc;
+    struct ash_err err;
+    _Atomic bool done;
+};
+
+struct lane {
+    struct ash_call_lanes *lanes;
+    int index;
+    bool running; /* there is a thread */
+    pthread_t thread;
+    struct ash_call *head, **tail;
+    uint64_t started, done;
+};
+
+struct ash_call_lanes {
+    struct ash_group *group;
+    pthread_mutex_t lock; /* of everything in the lanes */
+    pthread_cond_t changed;
+    bool stop;
+    uint64_t collectives; /* number in lane 0 of the last call that was no message */
+    struct lane lanes[LANES];
+};
+
+static _Thread_local const struct ash_call_lanes *own_lanes; /* those that this thread serves */
+
+/* ---- the threads ------------------------------------------------------------------------------------------------- */
+
+/* The next call that may run, or NULL at the end. The lock is held. */
+static struct ash_call *next_call(struct lane *lane)
+{
+    struct ash_call_lanes *lanes = lane->lanes;
+    const struct lane *other = &lanes->lanes[1 - lane->index];
+
+    for (;;) {
+        struct ash_call *call = lane->head;
+
+        if (call != NULL && other->done >= call->other) {
+            lane->head = call->next;
+            if (lane->head == NULL) lane->tail = &lane->head;
+            return call;
+        }
+        if (call == NULL && lanes->stop) return NULL;
+        pthread_cond_wait(&lanes->changed, &lanes->lock);
+    }
+}
+
+static void *lane_main(void *arg)
+{
+    struct lane *lane = arg;
+    struct ash_call_lanes *lanes = lane->lanes;
+    struct ash_call *call;
+
+    own_lanes = lanes;
+    ash_bell_give_way();
+    pthread_mutex_lock(&lanes->lock);
+    while ((call = next_call(lane)) != NULL) {
+        pthread_mutex_unlock(&lanes->lock);
+        call->rc = call->run(lanes->group, call);
+        pthread_mutex_lock(&lanes->lock);
+        lane->done++;
+        atomic_store(&call->done, true); /* from here on it is the waiter's */
+        pthread_cond_broadcast(&lanes->changed);
+    }
+    pthread_mutex_unlock(&lanes->lock);
+    return NULL;
+}
+
+/* All signals are for the threads that know what to do with them. */
+static int start_thread(struct lane *lane)
+{
+    sigset_t all, before;
+    int rc;
+
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    rc = -pthread_create(&lane->thread, NULL, lane_main, lane);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    lane->running = rc == 0;
+    return rc;
+}
+
+static struct ash_call_lanes *open_lanes(struct ash_group *group)
+{
+    struct ash_call_lanes *lanes = calloc(1, sizeof(*lanes));
+
+    if (lanes == NULL) return NULL;
+    lanes->group = group;
+    pthread_mutex_init(&lanes->lock, NULL);
+    pthread_cond_init(&lanes->changed, NULL);
+    for (int i = 0; i < LANES; i++) {
+        lanes->lanes[i] = (struct lane){.lanes = lanes, .index = i};
+        lanes->lanes[i].tail = &lanes->lanes[i].head;
+    }
+    return lanes;
+}
+
+void ash_call_lanes_close(struct ash_call_lanes *lanes)
+{
+    if (lanes == NULL) return;
+    pthread_mutex_lock(&lanes->lock);
+    lanes->stop = true;
+    pthread_cond_broadcast(&lanes->changed);
+    pthread_mutex_unlock(&lanes->lock);
+    for (int i = 0; i < LANES; i++)
+        if (lanes->lanes[i].running) pthread_join(lanes->lanes[i].thread, NULL);
+    pthread_cond_destroy(&lanes->changed);
+    pthread_mutex_destroy(&lanes->lock);
+    free(lanes);
+}
+
+/* Is everything done that comes before a call of this nature? The lock is held. */
+static bool is_clear(const struct ash_call_lanes *lanes, enum ash_call_nature nature)
+{
+    const struct lane *calls = &lanes->lanes[LANE_CALLS], *receives = &lanes->lanes[LANE_RECEIVES];
+
+    if (calls->done < (nature == ASH_NATURE_RECEIVE ? lanes->collectives : calls->started)) return false;
+    return nature == ASH_NATURE_SEND || receives->done == receives->started;
+}
+
+void ash_call_drain(struct ash_group *group, enum ash_call_nature nature)
+{
+    struct ash_call_lanes *lanes = group->lanes;
+
+    if (lanes == NULL || own_lanes == lanes) return;
+    pthread_mutex_lock(&lanes->lock);
+    while (!is_clear(lanes, nature))
+        pthread_cond_wait(&lanes->changed, &lanes->lock);
+    pthread_mutex_unlock(&lanes->lock);
+}
+
+/* ---- starting and waiting ---------------------------------------------------------------------------------------- */
+
+static int start_call(struct ash_group *group, enum ash_call_nature nature, const struct ash_call *what,
+                      struct ash_call **call_out, struct ash_err *err)
+{
+    struct ash_call *call = malloc(sizeof(*call));
+    struct ash_call_lanes *lanes;
+    struct lane *lane;
+    int rc = 0;
+
+    if (group->lanes == NULL) group->lanes = open_lanes(group);
+    if (call == NULL || group->lanes == NULL) {
+        free(call);
+        return ash_err_set(err, -ENOMEM, "out of memory for a call");
+    }
+    lanes = group->lanes;
+    lane = &lanes->lanes[nature == ASH_NATURE_RECEIVE ? LANE_RECEIVES : LANE_CALLS];
+    if (!lane->running) rc = start_thread(lane);
+    if (rc < 0) {
+        free(call);
+        return ash_err_set(err, rc, "no thread can be had for calls of a group: %s", strerror(-rc));
+    }
+    *call = *what;
+    call->lanes = lanes;
+    pthread_mutex_lock(&lanes->lock);
+    *lane->tail = call;
+    lane->tail = &call->next;
+    lane->started++;
+    if (nature == ASH_NATURE_COLLECTIVE) {
+        lanes->collectives = lane->started;
+        call->other = lanes->lanes[LANE_RECEIVES].started;
+    } else if (nature == ASH_NATURE_RECEIVE) {
+        call->other = lanes->collectives;
+    }
+    pthread_cond_broadcast(&lanes->changed);
+    pthread_mutex_unlock(&lanes->lock);
+    *call_out = call;
+    return 0;
+}
+
+bool ash_call_done(const struct ash_call *call)
+{
+    return atomic_load(&call->done);
+}
+
+int ash_call_wait(struct ash_call *call, struct ash_err *err)
+{
+    int rc;
+
+    if (call == NULL) return 0;
+    if (!atomic_load(&call->done)) { /* its lanes are there at least until it is done and the lock is free */
+        struct ash_call_lanes *lanes = call->lanes;
+
+        pthread_mutex_lock(&lanes->lock);
+        while (!atomic_load(&call->done))
+            pthread_cond_wait(&lanes->changed, &lanes->lock);
+        pthread_mutex_unlock(&lanes->lock);
+    }
+    rc = call->rc;
+    if (rc < 0) ash_err_set(err, rc, "%s", call->err.text);
+    free(call);
+    return rc;
+}
+
+/* ---- the calls --------------------------------------------------------------------------------------------------- */
+
+static int run_all_reduce(struct ash_group *group, struct ash_call *call)
+{
+    return ash_group_all_reduce(group, call->in, call->out, call->count, call->dtype, call->op, &call->err);
+}
+
+int ash_group_all_reduce_start(struct ash_group *group, const void *in, void *out, size_t count,
+                               enum ash_coll_dtype dtype, enum ash_coll_op op, struct ash_call **call_out,
+                               struct ash_err *err)
+{
+    const struct ash_call what = {
+        .run = run_all_reduce, .in = in, .out = out, .count = count, .dtype = dtype, .op = op};
+
+    return start_call(group, ASH_NATURE_COLLECTIVE, &what, call_out, err);
+}
+
+static int run_reduce_scatter(struct ash_group *group, struct ash_call *call)
+{
+    return ash_group_reduce_scatter(group, call->in, call->out, call->count, call->dtype, call->op, &call->err);
+}
+
+int ash_group_reduce_scatter_start(struct ash_group *group, const void *in, void *out, size_t count,
+                                   enum ash_coll_dtype dtype, enum ash_coll_op op, struct ash_call **call_out,
+                                   struct ash_err *err)
+{
+    const struct ash_call what = {
+        .run = run_reduce_scatter, .in = in, .out = out, .count = count, .dtype = dtype, .op = op};
+
+    return start_call(group, ASH_NATURE_COLLECTIVE, &what, call_out, err);
+}
+
+static int run_window_all_reduce(struct ash_group *group, struct ash_call *call)
+{
+    return ash_group_window_all_reduce(group, call->windows, call->shares, call->count, call->dtype, call->op,
+                                       &call->err);
+}
+
+int ash_group_window_all_reduce_start(struct ash_group *group, struct ash_window *const *windows,
+                                      const struct ash_shares *shares, size_t count, enum ash_coll_dtype dtype,
+                                      enum ash_coll_op op, struct ash_call **call_out, struct ash_err *err)
+{
+    const struct ash_call what = {
+        .run = run_window_all_reduce, .windows = windows, .shares = shares, .count = count, .dtype = dtype, .op = op};
+
+    return start_call(group, ASH_NATURE_COLLECTIVE, &what, call_out, err);
+}
+
+static int run_all_gather(struct ash_group *group, struct ash_call *call)
+{
+    return ash_group_all_gather(group, call->in, call->out, call->count, &call->err);
+}
+
+int ash_group_all_gather_start(struct ash_group *group, const void *in, void *out, size_t size_bytes,
+                               struct ash_call **call_out, struct ash_err *err)
+{
+    const struct ash_call what = {.run = run_all_gather, .in = in, .out = out, .count = size_bytes};
+
+    return start_call(group, ASH_NATURE_COLLECTIVE, &what, call_out, err);
+}
+
+static int run_all_to_all(struct ash_group *group, struct ash_call *call)
+{
+    return ash_group_all_to_all(group, call->in, call->send_bytes, call->out, call->recv_bytes, &call->err);
+}
+
+int ash_group_all_to_all_start(struct ash_group *group, const void *in, const size_t *send_bytes, void *out,
+                               const size_t *recv_bytes, struct ash_call **call_out, struct ash_err *err)
+{
+    const struct ash_call what = {
+        .run = run_all_to_all, .in = in, .out = out, .send_bytes = send_bytes, .recv_bytes = recv_bytes};
+
+    return start_call(group, ASH_NATURE_COLLECTIVE, &what, call_out, err);
+}
+
+static int run_broadcast(struct ash_group *group, struct ash_call *call)
+{
+    return ash_group_broadcast(group, call->out, call->count, call->rank, &call->err);
+}
+
+int ash_group_broadcast_start(struct ash_group *group, void *data, size_t size_bytes, size_t root,
+                              struct ash_call **call_out, struct ash_err *err)
+{
+    const struct ash_call what = {.run = run_broadcast, .out = data, .count = size_bytes, .rank = root};
+
+    return start_call(group, ASH_NATURE_COLLECTIVE, &what, call_out, err);
+}
+
+static int run_send(struct ash_group *group, struct ash_call *call)
+{
+    return ash_group_send(group, call->rank, call->in, call->count, &call->err);
+}
+
+int ash_group_send_start(struct ash_group *group, size_t to, const void *data, size_t size_bytes,
+                         struct ash_call **call_out, struct ash_err *err)
+{
+    const struct ash_call what = {.run = run_send, .in = data, .count = size_bytes, .rank = to};
+
+    return start_call(group, ASH_NATURE_SEND, &what, call_out, err);
+}
+
+static int run_recv(struct ash_group *group, struct ash_call *call)
+{
+    return ash_group_recv(group, call->rank, call->out, call->count, &call->err);
+}
+
+int ash_group_recv_start(struct ash_group *group, size_t from, void *data, size_t size_bytes,
+                         struct ash_call **call_out, struct ash_err *err)
+{
+    const struct ash_call what = {.run = run_recv, .out = data, .count = size_bytes, .rank = from};
+
+    return start_call(group, ASH_NATURE_RECEIVE, &what, call_out, err);
+}
