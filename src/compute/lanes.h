@@ -14,12 +14,4 @@ static inline float ash_lanes_fold(float lanes[ASH_LANES])
     return lanes[0];
 }
 
-static inline double ash_lanes_fold_f64(double lanes[ASH_LANES])
-{
-    for (int half = ASH_LANES / 2; half > 0; half /= 2)
-        for (int l = 0; l < half; l++)
-            lanes[l] = lanes[l] + lanes[l + half];
-    return lanes[0];
-}
-
 #endif

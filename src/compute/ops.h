@@ -301,12 +301,17 @@ struct ash_adamw_args {
     uint16_t *param_bf16;           /* the working copy, refreshed; or NULL */
 };
 
-#define ASH_SUMSQ_BLOCK 4096
+/* A sum of squares: high 2^32 + low units of 2^(2 exponent - 62). */
+struct ash_squares {
+    uint64_t high, low;
+};
 
 struct ash_optim_ops {
     void (*adamw)(struct ash_exec *exec, const struct ash_adamw_args *args);
-    /* block_sums[b] = row sum (float64 lanes) of squares of x[b * ASH_SUMSQ_BLOCK ...]: one value per started block. */
-    void (*sum_squares)(struct ash_exec *exec, const float *x, size_t count, double *block_sums);
+    /* The bits of the largest |x|; a NaN counts as larger than all. */
+    uint32_t (*max_abs)(struct ash_exec *exec, const float *x, size_t count);
+    /* sum += the squares of x, each cut off to a whole number of units. All |x| are below 2^exponent. No order: compute/squares.h. */
+    void (*sum_squares)(struct ash_exec *exec, const float *x, size_t count, int exponent, struct ash_squares *sum);
 };
 
 /* ---- backends ---------------------------------------------------------------------------------------------------- */

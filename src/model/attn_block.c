@@ -82,7 +82,7 @@ static struct ash_attn_args attention_args(struct ash_pass *pass, size_t layer)
                                   .kv_heads = c->kv_heads,
                                   .dim_k = c->head_dim,
                                   .dim_v = pass->v_dim,
-                                  .scale = (float)(c->attn_scale / (c->scale_by_layer ? (double)(layer + 1) : 1)),
+                                  .scale = (float)(c->attn_scale / (c->scale_by_layer ? (double)(pass->model->layer_ids[layer] + 1) : 1)),
                                   .window = c->window[layer],
                                   .kv_dtype = ASH_F32,
                                   .q_stride = pass->q_stride,

@@ -9,8 +9,8 @@
 #define ALIGN_BYTES ((size_t)64)
 #define HEAD_ROWS_MIN ASH_K_GROUP
 
-/* Aim for the logits of a few rows. Each piece of a backward pass reads and writes the whole output matrix's gradient, so
- * there pieces are larger. */
+/* Aim for the logits of a few rows. Each piece of a backward pass reads and writes the whole output matrix's gradient,
+ * so there pieces are larger. */
 #define HEAD_LOGITS_BYTES ((size_t)16 << 20)
 #define HEAD_LOGITS_BACKWARD_BYTES ((size_t)64 << 20)
 
@@ -212,14 +212,16 @@ static void lay_all(struct layout *l)
     pass->positions = place(p, l->rows * sizeof(int32_t));
     pass->losses = place(p, l->rows * sizeof(float));
     pass->scratch.residual = place(p, l->rows * c->hidden * sizeof(float));
-    pass->scratch.logits = place(p, pass->head_rows * c->vocab * sizeof(float));
-    for (size_t i = 0; i < c->layers; i++)
+    if (ash_pass_ends(pass)) pass->scratch.logits = place(p, pass->head_rows * c->vocab * sizeof(float));
+    for (size_t i = pass->first; i < pass->end; i++)
         lay_layer(l, i);
     /* without a backward pass the stream is one buffer that every layer updates in place */
-    pass->final_in = pass->opts.backward ? place(p, l->rows * c->hidden * sizeof(float)) : pass->layers[0].in;
-    pass->final_norm.out = place(p, l->rows * c->hidden * sizeof(float));
-    pass->final_norm.rstd = place(p, l->rows * sizeof(float));
-    pass->final_norm.mean = place(p, l->rows * sizeof(float));
+    pass->final_in = pass->opts.backward ? place(p, l->rows * c->hidden * sizeof(float)) : pass->layers[pass->first].in;
+    if (ash_pass_ends(pass)) {
+        pass->final_norm.out = place(p, l->rows * c->hidden * sizeof(float));
+        pass->final_norm.rstd = place(p, l->rows * sizeof(float));
+        pass->final_norm.mean = place(p, l->rows * sizeof(float));
+    }
     if (pass->opts.backward) lay_backward_scratch(l);
 }
 

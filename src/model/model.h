@@ -24,6 +24,7 @@ struct ash_param {
     size_t offset;    /* of its first element in the flat buffers of an owned model, in elements */
     int layer;        /* -1: embedding, final norm, head */
     bool matrix;      /* 2-D: gets weight decay by default; norms and biases do not */
+    bool expert;      /* of one expert of a layer */
     bool trained;     /* false: a constant that travels with the weights (a router's choice bias) */
     const void *data; /* the values the forward pass reads */
     enum ash_dtype dtype;
@@ -140,6 +141,9 @@ struct ash_pass_opts {
     enum ash_recompute recompute;
     size_t head_rows; /* rows whose logits exist at once, at most (rounded up to a multiple of 32); 0: as seems best */
     struct ash_axis tp, cp, ep; /* who shares the pass; all zero: nobody. Their contexts are borrowed until close. */
+    size_t first_layer, layer_count; /* a stage: only these of the model's layers, the embedding if they start with the
+                                        whole model's first and the slice has it, the head if they end with its last and
+                                        the slice has that; layer_count 0: all */
 };
 
 /* Borrows model and exec until close. */
@@ -157,6 +161,27 @@ int ash_pass_eval(struct ash_pass *pass, const struct ash_batch *batch, float *l
  * then for the others gives the bits of one call. */
 int ash_pass_train(struct ash_pass *pass, const struct ash_batch *batch, float scale, float *grads, float *losses,
                    struct ash_err *err);
+/* ---- stages: a pass over some of a model's layers, its two directions apart, so that other passes can run between
+ * them -- */
+
+/* Does the stage look tokens up, and does it end with the loss? */
+bool ash_pass_embeds(const struct ash_pass *pass);
+bool ash_pass_ends(const struct ash_pass *pass);
+/* The stream: floats that a stage hands to the next for this batch (after ash_pass_forward), where the next one puts
+ * them (before it), and where gradients travel the other way: the next stage's into, this one's out of the same place.
+ */
+size_t ash_pass_stream_count(const struct ash_pass *pass, size_t rows);
+float *ash_pass_input(struct ash_pass *pass);
+const float *ash_pass_output(const struct ash_pass *pass);
+float *ash_pass_gradient(struct ash_pass *pass);
+/* Forward through the stage. batch (with its docs) is borrowed until the backward pass of the same batch. */
+int ash_pass_forward(struct ash_pass *pass, const struct ash_batch *batch, struct ash_err *err);
+/* Losses of the batch at hand, on a stage that ends with them. */
+int ash_pass_losses(struct ash_pass *pass, float *losses, struct ash_err *err);
+/* Backward through the stage; losses is written where the stage ends with them, and scale, grads are as in
+ * ash_pass_train. */
+int ash_pass_backward(struct ash_pass *pass, float scale, float *grads, float *losses, struct ash_err *err);
+
 /* Elements that a gradient buffer needs: ash_model_size, plus a second sum for a tied output matrix (kept apart so that
  * micro-batches do not change the order of its additions). */
 size_t ash_model_grad_size(const struct ash_model *model);

@@ -93,7 +93,7 @@ static int add_cut(struct ash_model *model, enum ash_role role, int layer, size_
     ash_assert(model->config.family->names[role] != NULL);
     if (param == NULL) return -ENOMEM;
     *param = (struct ash_param){
-        .layer = role_is_top(role) ? -1 : layer, .matrix = cols != 0, .trained = role != ASH_ROLE_ROUTER_BIAS};
+        .layer = role_is_top(role) ? -1 : layer, .matrix = cols != 0, .expert = is_expert, .trained = role != ASH_ROLE_ROUTER_BIAS};
     format_name(model->config.family, role, role_is_top(role) ? -1 : (int)model->layer_ids[layer], expert, param->name,
                 sizeof(param->name));
     set_shape(param, rows, cols, dim, &cut);

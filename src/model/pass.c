@@ -22,6 +22,12 @@ static int open_offsets(struct ash_pass *pass, struct ash_err *err)
     return 0;
 }
 
+static void set_stage(struct ash_pass *pass)
+{
+    pass->first = pass->opts.first_layer;
+    pass->end = pass->opts.layer_count > 0 ? pass->first + pass->opts.layer_count : pass->model->config.layers;
+}
+
 static struct ash_axis axis_or_alone(const struct ash_axis *axis)
 {
     return axis->size > 1 ? *axis : (struct ash_axis){.size = 1};
@@ -34,6 +40,9 @@ int ash_pass_open(struct ash_model *model, struct ash_exec *exec, const struct a
     int rc = -ENOMEM;
 
     if (opts->max_rows == 0) return ash_err_set(err, -EINVAL, "a pass needs at least one row");
+    if (opts->first_layer + (opts->layer_count > 0 ? opts->layer_count : 1) > model->config.layers)
+        return ash_err_set(err, -EINVAL, "a stage of layers %zu to %zu is not in a model of %zu", opts->first_layer,
+                           opts->first_layer + opts->layer_count, model->config.layers);
     if (opts->backward && model->gguf != NULL)
         return ash_err_set(err, -ENOTSUP, "a model from a GGUF file cannot be trained: use its Hugging Face folder");
     pass = calloc(1, sizeof(*pass));
@@ -41,6 +50,7 @@ int ash_pass_open(struct ash_model *model, struct ash_exec *exec, const struct a
     pass->model = model;
     pass->exec = exec;
     pass->opts = *opts;
+    set_stage(pass);
     pass->tp = axis_or_alone(&opts->tp);
     pass->cp = axis_or_alone(&opts->cp);
     pass->ep = axis_or_alone(&opts->ep);
@@ -81,6 +91,7 @@ int ash_pass_measure(const struct ash_model *model, const struct ash_pass_opts *
 
     pass.layers = calloc(model->config.layers, sizeof(*pass.layers));
     if (pass.layers == NULL) return ash_err_set(err, -ENOMEM, "out of memory to measure a pass");
+    set_stage(&pass);
     *bytes_out = ash_pass_layout_bytes(&pass);
     free(pass.layers);
     return 0;
@@ -113,7 +124,7 @@ static int check_docs(const struct ash_pass *pass, const struct ash_batch *batch
 static int check_batch(const struct ash_pass *pass, const struct ash_batch *batch, bool cached, size_t *positions_out,
                        struct ash_err *err)
 {
-    int32_t vocab = (int32_t)pass->model->config.vocab;
+    int32_t vocab = (int32_t)pass->model->whole.vocab;
 
     if (batch->rows == 0 || batch->rows > pass->opts.max_rows)
         return ash_err_set(err, -EINVAL, "a batch of %zu rows does not fit a pass of %zu", batch->rows,
@@ -159,7 +170,7 @@ static void embed(struct ash_pass *pass)
     const struct ash_model *model = pass->model;
     const struct ash_ops *ops = pass->exec->ops;
     const struct ash_param *table = &model->params[model->top.param[ASH_ROLE_EMBED]];
-    float *x = pass->layers[0].in;
+    float *x = pass->layers[pass->first].in;
     size_t hidden = model->config.hidden;
     bool round = model->round_bf16;
 
@@ -176,7 +187,7 @@ static void embed(struct ash_pass *pass)
 /* The stream behind a layer is the stream before the next. */
 static float *layer_output(struct ash_pass *pass, size_t layer)
 {
-    return layer + 1 < pass->model->config.layers ? pass->layers[layer + 1].in : pass->final_in;
+    return layer + 1 < pass->end ? pass->layers[layer + 1].in : pass->final_in;
 }
 
 static void layer_forward(struct ash_pass *pass, size_t layer, float *out)
@@ -189,8 +200,8 @@ static void layer_forward(struct ash_pass *pass, size_t layer, float *out)
 
 static void forward(struct ash_pass *pass)
 {
-    embed(pass);
-    for (size_t i = 0; i < pass->model->config.layers; i++)
+    if (ash_pass_embeds(pass)) embed(pass);
+    for (size_t i = pass->first; i < pass->end; i++)
         layer_forward(pass, i, layer_output(pass, i));
 }
 
@@ -221,49 +232,120 @@ static void scatter_grad(struct ash_pass *pass, int32_t table, const int32_t *id
     ash_grad_end(pass, table, ASH_GRAD_ALL);
 }
 
-static void backward(struct ash_pass *pass)
+/* From the loss to the gradient of the stream behind the last layer. */
+static void loss_backward(struct ash_pass *pass)
 {
-    const struct ash_model *model = pass->model;
-    const struct ash_layer *top = &model->top;
-    struct ash_scratch *s = &pass->scratch;
+    const struct ash_layer *top = &pass->model->top;
 
     ash_norm_block_backward(pass, top->param[ASH_ROLE_FINAL_NORM], top->param[ASH_ROLE_FINAL_NORM_BIAS], pass->final_in,
-                            &pass->final_norm, s->dnorm, false, s->dx);
-    for (size_t i = model->config.layers; i-- > 0;)
+                            &pass->final_norm, pass->scratch.dnorm, false, pass->scratch.dx);
+}
+
+static void backward(struct ash_pass *pass)
+{
+    const struct ash_layer *top = &pass->model->top;
+
+    if (ash_pass_ends(pass)) loss_backward(pass);
+    for (size_t i = pass->end; i-- > pass->first;)
         layer_backward(pass, i);
+    if (!ash_pass_embeds(pass)) return;
     scatter_grad(pass, top->param[ASH_ROLE_EMBED], pass->ids);
     if (ash_layer_has(top, ASH_ROLE_POSITION)) scatter_grad(pass, top->param[ASH_ROLE_POSITION], pass->positions);
 }
 
-/* ---- the calls --------------------------------------------------------------------------------------------------- */
+/* ---- stages ------------------------------------------------------------------------------------------------------ */
 
-static int run_loss(struct ash_pass *pass, const struct ash_batch *batch, float scale, float *grads, float *losses,
-                    struct ash_err *err)
+bool ash_pass_embeds(const struct ash_pass *pass)
+{
+    return pass->model->slice.embed && pass->model->layer_ids[pass->first] == 0;
+}
+
+bool ash_pass_ends(const struct ash_pass *pass)
+{
+    return pass->model->slice.head && pass->model->layer_ids[pass->end - 1] + 1 == pass->model->whole.layers;
+}
+
+size_t ash_pass_stream_count(const struct ash_pass *pass, size_t rows)
+{
+    return rows * pass->model->config.hidden;
+}
+
+float *ash_pass_input(struct ash_pass *pass)
+{
+    return pass->layers[pass->first].in;
+}
+
+const float *ash_pass_output(const struct ash_pass *pass)
+{
+    return pass->final_in;
+}
+
+float *ash_pass_gradient(struct ash_pass *pass)
+{
+    return pass->scratch.dx;
+}
+
+int ash_pass_forward(struct ash_pass *pass, const struct ash_batch *batch, struct ash_err *err)
 {
     int rc = begin(pass, batch, NULL, err);
 
     if (rc < 0) return rc;
-    ash_assert(batch->targets != NULL);
-    pass->grads = grads;
     forward(pass);
+    return ash_share_result(pass, err);
+}
+
+/* Losses, and where gradients are wanted those of the head. */
+static void end_with_losses(struct ash_pass *pass, float scale)
+{
+    ash_assert(pass->batch->targets != NULL);
     final_norm(pass, pass->final_in);
     ash_head_loss(pass, scale);
-    if (grads != NULL) backward(pass);
-    if ((rc = ash_share_result(pass, err)) < 0) return rc;
-    rc = pass->exec->memory->copy(losses, pass->losses, pass->rows * sizeof(float));
+}
+
+static int copy_losses(struct ash_pass *pass, float *losses, struct ash_err *err)
+{
+    int rc = pass->exec->memory->copy(losses, pass->losses, pass->rows * sizeof(float));
+
     return rc < 0 ? ash_err_set(err, rc, "cannot copy the losses") : 0;
 }
 
+int ash_pass_losses(struct ash_pass *pass, float *losses, struct ash_err *err)
+{
+    int rc;
+
+    pass->grads = NULL;
+    end_with_losses(pass, 0);
+    if ((rc = ash_share_result(pass, err)) < 0) return rc;
+    return copy_losses(pass, losses, err);
+}
+
+int ash_pass_backward(struct ash_pass *pass, float scale, float *grads, float *losses, struct ash_err *err)
+{
+    int rc;
+
+    ash_assert(pass->opts.backward);
+    pass->grads = grads;
+    if (ash_pass_ends(pass)) end_with_losses(pass, scale);
+    backward(pass);
+    if ((rc = ash_share_result(pass, err)) < 0) return rc;
+    return ash_pass_ends(pass) ? copy_losses(pass, losses, err) : 0;
+}
+
+/* ---- the calls --------------------------------------------------------------------------------------------------- */
+
 int ash_pass_eval(struct ash_pass *pass, const struct ash_batch *batch, float *losses, struct ash_err *err)
 {
-    return run_loss(pass, batch, 0, NULL, losses, err);
+    int rc = ash_pass_forward(pass, batch, err);
+
+    return rc < 0 ? rc : ash_pass_losses(pass, losses, err);
 }
 
 int ash_pass_train(struct ash_pass *pass, const struct ash_batch *batch, float scale, float *grads, float *losses,
                    struct ash_err *err)
 {
-    ash_assert(pass->opts.backward);
-    return run_loss(pass, batch, scale, grads, losses, err);
+    int rc = ash_pass_forward(pass, batch, err);
+
+    return rc < 0 ? rc : ash_pass_backward(pass, scale, grads, losses, err);
 }
 
 int ash_pass_infer(struct ash_pass *pass, const struct ash_batch *batch, struct ash_cache *cache, const size_t *wanted,

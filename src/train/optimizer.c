@@ -1,63 +1,102 @@
-/* optimizer: AdamW in the order of the parameters. Powers of the betas come from multiplications, not from libm, so
- * that every machine has the same corrections. */
+/* optimizer: AdamW over the parameters of this process's shard. Powers of the betas come from multiplications, not from
+ * libm, so that every machine has the same corrections. */
 #include "train/optimizer.h"
 
 #include <math.h>
 #include <string.h>
 
-static size_t block_count(size_t count)
+void ash_optimizer_init(struct ash_optimizer *optimizer, const struct ash_job_optimizer *opts, struct ash_state *state)
 {
-    return (count + ASH_SUMSQ_BLOCK - 1) / ASH_SUMSQ_BLOCK;
+    *optimizer = (struct ash_optimizer){.opts = opts, .state = state};
 }
 
-int ash_optimizer_init(struct ash_optimizer *optimizer, const struct ash_job_optimizer *opts, struct ash_state *state,
-                       struct ash_err *err)
-{
-    size_t most = 1;
-    int rc;
+/* What of a parameter this process keeps moments for: count elements from first on, at offset in the shard. */
+struct own_part {
+    size_t first, count, offset;
+};
 
-    memset(optimizer, 0, sizeof(*optimizer));
-    for (size_t i = 0; i < ash_model_param_count(state->model); i++) {
-        size_t blocks = block_count(ash_model_param(state->model, i)->count);
-        if (blocks > most) most = blocks;
-    }
-    if ((rc = ash_buffer_init(&optimizer->block_sums, state->exec->memory, most * sizeof(double), "gradient norm",
-                              err)) < 0 ||
-        (rc = ash_buffer_init(&optimizer->host_sums, &ash_memory_host, most * sizeof(double), "gradient norm", err)) <
-            0) {
-        ash_optimizer_fini(optimizer);
-        return rc;
-    }
-    optimizer->opts = opts;
-    optimizer->state = state;
-    return 0;
+static struct own_part own_part(const struct ash_state *state, const struct ash_param *param)
+{
+    size_t begin = param->offset, end = begin + param->count, last = state->shard.first + state->shard.count;
+
+    if (begin < state->shard.first) begin = state->shard.first;
+    if (end > last) end = last;
+    if (begin >= end) return (struct own_part){0};
+    return (struct own_part){begin - param->offset, end - begin, begin - state->shard.first};
 }
 
-void ash_optimizer_fini(struct ash_optimizer *optimizer)
+/* ---- norm -------------------------------------------------------------------------------------------------------- */
+
+/* The gradients that this process stands for: of copies, one rank's count. */
+static bool stands_for(const struct ash_state *state, const struct ash_param *param)
 {
-    ash_buffer_fini(&optimizer->block_sums);
-    ash_buffer_fini(&optimizer->host_sums);
-    memset(optimizer, 0, sizeof(*optimizer));
+    return param->trained && param->counts && state->stands && (param->expert || state->stands_dense);
 }
 
-double ash_optimizer_norm(struct ash_optimizer *optimizer, const float *grads)
+static uint32_t largest(const struct ash_state *state, const float *grads)
 {
-    struct ash_state *state = optimizer->state;
-    struct ash_exec *exec = state->exec;
-    const double *sums = optimizer->host_sums.data;
-    double total = 0.0;
+    uint32_t max = 0;
 
     for (size_t i = 0; i < ash_model_param_count(state->model); i++) {
         const struct ash_param *param = ash_model_param(state->model, i);
-        if (!param->trained) continue;
-        size_t blocks = block_count(param->count);
-        exec->ops->optim->sum_squares(exec, grads + param->offset, param->count, optimizer->block_sums.data);
-        exec->memory->copy(optimizer->host_sums.data, optimizer->block_sums.data, blocks * sizeof(double));
-        for (size_t b = 0; b < blocks; b++)
-            total += sums[b];
+        struct own_part own = own_part(state, param);
+        uint32_t bits = 0;
+
+        if (stands_for(state, param))
+            bits = state->exec->ops->optim->max_abs(state->exec, grads + own.offset, own.count);
+        if (bits > max) max = bits;
     }
-    return sqrt(total);
+    return max;
 }
+
+static struct ash_squares squares(const struct ash_state *state, const float *grads, int exponent)
+{
+    struct ash_squares sum = {0};
+
+    for (size_t i = 0; i < ash_model_param_count(state->model); i++) {
+        const struct ash_param *param = ash_model_param(state->model, i);
+        struct own_part own = own_part(state, param);
+
+        if (stands_for(state, param))
+            state->exec->ops->optim->sum_squares(state->exec, grads + own.offset, own.count, exponent, &sum);
+    }
+    return sum;
+}
+
+/* The whole sum as a number: its two halves are brought below 2^32 first, whoever brought how much of each. */
+static double squares_value(struct ash_squares sum, int exponent)
+{
+    sum.high += sum.low >> 32;
+    sum.low &= 0xffffffff;
+    return ldexp((double)sum.high * 0x1p32 + (double)sum.low, 2 * exponent - 62);
+}
+
+int ash_optimizer_norm(const struct ash_optimizer *optimizer, const float *grads, struct ash_group *group,
+                       double *norm_out, struct ash_err *err)
+{
+    int64_t max = largest(optimizer->state, grads);
+    struct ash_squares sum;
+    uint32_t bits;
+    float value;
+    int exponent, rc;
+
+    if (group != NULL && (rc = ash_group_all_reduce(group, &max, &max, 1, ASH_COLL_I64, ASH_COLL_MAX, err)) < 0)
+        return rc;
+    bits = (uint32_t)max;
+    memcpy(&value, &bits, sizeof(value));
+    if (!isfinite(value)) {
+        *norm_out = (double)value;
+        return 0;
+    }
+    frexp((double)value, &exponent);
+    sum = squares(optimizer->state, grads, exponent);
+    if (group != NULL && (rc = ash_group_all_reduce(group, &sum, &sum, 2, ASH_COLL_I64, ASH_COLL_SUM, err)) < 0)
+        return rc;
+    *norm_out = sqrt(squares_value(sum, exponent));
+    return 0;
+}
+
+/* ---- update ------------------------------------------------------------------------------------------------------ */
 
 /* base to the power of exponent by squaring. */
 static double power(double base, uint64_t exponent)
@@ -85,14 +124,17 @@ void ash_optimizer_update(struct ash_optimizer *optimizer, const float *grads, d
     args.correction2 = (float)(1.0 - power(opts->beta2, state->updates));
     for (size_t i = 0; i < ash_model_param_count(state->model); i++) {
         const struct ash_param *param = ash_model_param(state->model, i);
-        if (!param->trained) continue;
-        args.count = param->count;
-        args.param = values + param->offset;
-        args.m = m + param->offset;
-        args.v = v + param->offset;
-        args.grad = grads + param->offset;
+        struct own_part own = own_part(state, param);
+        size_t at = param->offset + own.first;
+
+        if (!param->trained || param->follows || own.count == 0) continue;
+        args.count = own.count;
+        args.param = values + at;
+        args.m = m + own.offset;
+        args.v = v + own.offset;
+        args.grad = grads + own.offset;
         args.weight_decay = param->matrix || opts->decay == ASH_DECAY_ALL ? (float)opts->weight_decay : 0.0f;
-        args.param_bf16 = bf16 != NULL ? bf16 + param->offset : NULL;
+        args.param_bf16 = bf16 != NULL ? bf16 + at : NULL;
         exec->ops->optim->adamw(exec, &args);
     }
     ash_model_refresh(state->model);

@@ -1,9 +1,10 @@
-/* optimizer - gradient norm, clipping and AdamW over all parameters of a state. Every sum has one order: squares in
- * blocks of ASH_SUMSQ_BLOCK, blocks ascending, parameters ascending, in float64. One owner thread. */
+/* optimizer - gradient norm, clipping and AdamW over a state, or over the shard of it that this process keeps. The norm
+ * is a sum of integers (compute/squares.h), so it does not matter who holds what. One owner thread. */
 #ifndef ASH_TRAIN_OPTIMIZER_H
 #define ASH_TRAIN_OPTIMIZER_H
 
 #include "ashlar/err.h"
+#include "collective/group.h"
 #include "train/job.h"
 #include "train/state.h"
 
@@ -11,18 +12,16 @@
 struct ash_optimizer {
     const struct ash_job_optimizer *opts;
     struct ash_state *state;
-    struct ash_buffer block_sums; /* where the backend puts sums of squares */
-    struct ash_buffer host_sums;  /* and where the host adds them up */
 };
 
 /* Borrows opts and state until fini. */
-int ash_optimizer_init(struct ash_optimizer *optimizer, const struct ash_job_optimizer *opts, struct ash_state *state,
-                       struct ash_err *err);
-void ash_optimizer_fini(struct ash_optimizer *optimizer);
+void ash_optimizer_init(struct ash_optimizer *optimizer, const struct ash_job_optimizer *opts, struct ash_state *state);
 
-/* The 2-norm of grads over all trained parameters (ash_model_size floats at the parameters' offsets). */
-double ash_optimizer_norm(struct ash_optimizer *optimizer, const float *grads);
-/* One update: clip by norm, AdamW, refresh the working copies, count the update. */
+/* The 2-norm over all trained parameters of the job; grads is this process's shard of them. All ranks of group (NULL:
+ * alone) call it. */
+int ash_optimizer_norm(const struct ash_optimizer *optimizer, const float *grads, struct ash_group *group,
+                       double *norm_out, struct ash_err *err);
+/* One update of the shard: clip by norm, AdamW, refresh the working copies, count the update. */
 void ash_optimizer_update(struct ash_optimizer *optimizer, const float *grads, double norm, double lr);
 
 #endif

@@ -12,14 +12,20 @@
 #define CHUNK_WORDS ((size_t)1 << 14) /* one unit of the parallel loops */
 
 int ash_state_init(struct ash_state *state, struct ash_exec *exec, struct ash_model *model, bool bf16,
-                   struct ash_err *err)
+                   const struct ash_state_part *part, struct ash_err *err)
 {
-    struct ash_state fresh = {.exec = exec};
     size_t size = ash_model_size(model);
+    struct ash_state fresh = {.exec = exec, .shard = {0, size}, .stands = true, .stands_dense = true};
+    size_t moment_bytes = (part != NULL ? part->shard.count : size) * sizeof(float);
     int rc;
 
-    if ((rc = ash_buffer_init(&fresh.m, exec->memory, size * sizeof(float), "first moments", err)) < 0 ||
-        (rc = ash_buffer_init(&fresh.v, exec->memory, size * sizeof(float), "second moments", err)) < 0 ||
+    if (part != NULL) {
+        fresh.shard = part->shard;
+        fresh.stands = part->stands;
+        fresh.stands_dense = part->stands_dense;
+    }
+    if ((rc = ash_buffer_init(&fresh.m, exec->memory, moment_bytes, "first moments", err)) < 0 ||
+        (rc = ash_buffer_init(&fresh.v, exec->memory, moment_bytes, "second moments", err)) < 0 ||
         (bf16 && (rc = ash_buffer_init(&fresh.bf16, exec->memory, size * sizeof(uint16_t), "bf16 weights", err)) < 0)) {
         ash_state_fini(&fresh);
         return rc;
@@ -67,7 +73,7 @@ void ash_state_refresh(struct ash_state *state)
 
 struct hash_ctx {
     const float *values;
-    size_t count;
+    size_t count, full; /* full: the first's place in the whole tensor */
     uint64_t seed;
     _Atomic uint64_t sum; /* addition commutes: whoever comes first */
 };
@@ -77,33 +83,77 @@ static void hash_range(void *ctx, size_t begin, size_t end, int worker)
     struct hash_ctx *hash = ctx;
     size_t first = begin * CHUNK_WORDS;
     size_t last = end * CHUNK_WORDS < hash->count ? end * CHUNK_WORDS : hash->count;
-    uint64_t part =
-        ash_hash_words((const uint32_t *)(const void *)(hash->values + first), last - first, first, hash->seed);
+    uint64_t part = ash_hash_words((const uint32_t *)(const void *)(hash->values + first), last - first,
+                                   hash->full + first, hash->seed);
 
     (void)worker;
     atomic_fetch_add_explicit(&hash->sum, part, memory_order_relaxed);
 }
 
-static uint64_t hash_tensor(struct ash_exec *exec, const char *kind, const struct ash_param *param, const float *values)
+/* Elements [0, count) at values are full ... of the tensor. */
+static uint64_t hash_piece(struct ash_exec *exec, const float *values, size_t count, size_t full, uint64_t seed)
+{
+    struct hash_ctx ctx = {.values = values, .count = count, .full = full, .seed = seed};
+
+    if (count < CHUNK_WORDS) return ash_hash_words((const uint32_t *)(const void *)values, count, full, seed);
+    ash_workers_run(exec->workers, (count + CHUNK_WORDS - 1) / CHUNK_WORDS, 1, hash_range, &ctx);
+    return atomic_load(&ctx.sum);
+}
+
+/* What of a parameter lies in the shard, piece by piece. values points at element shard->first of the flat buffers. */
+static uint64_t hash_tensor(struct ash_exec *exec, const char *kind, const struct ash_param *param,
+                            const struct ash_run *shard, const float *values)
 {
     char name[sizeof(param->name) + 16];
+    size_t last = shard->first + shard->count;
+    uint64_t seed, sum = 0;
 
     snprintf(name, sizeof(name), "%s/%s", kind, param->name);
-    struct hash_ctx ctx = {.values = values + param->offset, .count = param->count, .seed = ash_hash_str(name)};
-    ash_workers_run(exec->workers, (param->count + CHUNK_WORDS - 1) / CHUNK_WORDS, 1, hash_range, &ctx);
-    return atomic_load(&ctx.sum);
+    seed = ash_hash_str(name);
+    for (size_t p = 0; p < ash_param_piece_count(param); p++) {
+        struct ash_piece piece = ash_param_piece(param, p);
+        size_t first = param->offset + piece.local, begin = first > shard->first ? first : shard->first,
+               end = first + piece.count < last ? first + piece.count : last;
+        if (begin < end)
+            sum += hash_piece(exec, values + (begin - shard->first), end - begin, piece.full + (begin - first), seed);
+    }
+    return sum;
+}
+
+static uint64_t hash_own(const struct ash_state *state)
+{
+    const float *values = ash_model_values(state->model);
+    uint64_t sum = 0;
+
+    for (size_t i = 0; state->stands && i < ash_model_param_count(state->model); i++) {
+        const struct ash_param *param = ash_model_param(state->model, i);
+        if (!param->counts || !(param->expert || state->stands_dense)) continue;
+        sum += hash_tensor(state->exec, "weights", param, &state->shard, values + state->shard.first);
+        if (!param->trained) continue;
+        sum += hash_tensor(state->exec, "m", param, &state->shard, state->m.data);
+        sum += hash_tensor(state->exec, "v", param, &state->shard, state->v.data);
+    }
+    return sum;
+}
+
+static uint64_t finish_hash(const struct ash_state *state, uint64_t sum)
+{
+    return ash_hash_mix(sum ^ ash_hash_mix(state->step ^ ash_hash_mix(state->updates)));
 }
 
 uint64_t ash_state_hash(const struct ash_state *state)
 {
-    uint64_t sum = 0;
+    return finish_hash(state, hash_own(state));
+}
 
-    for (size_t i = 0; i < ash_model_param_count(state->model); i++) {
-        const struct ash_param *param = ash_model_param(state->model, i);
-        sum += hash_tensor(state->exec, "weights", param, ash_model_values(state->model));
-        if (!param->trained) continue;
-        sum += hash_tensor(state->exec, "m", param, state->m.data);
-        sum += hash_tensor(state->exec, "v", param, state->v.data);
+int ash_state_hash_all(const struct ash_state *state, struct ash_group *group, uint64_t *hash_out, struct ash_err *err)
+{
+    uint64_t sum = hash_own(state);
+
+    if (group != NULL) {
+        int rc = ash_group_all_reduce(group, &sum, &sum, 1, ASH_COLL_I64, ASH_COLL_SUM, err);
+        if (rc < 0) return rc;
     }
-    return ash_hash_mix(sum ^ ash_hash_mix(state->step ^ ash_hash_mix(state->updates)));
+    *hash_out = finish_hash(state, sum);
+    return 0;
 }

@@ -8,25 +8,35 @@
 #include <stddef.h>
 #include <stdint.h>
 #include "ashlar/err.h"
+#include "collective/group.h"
 #include "compute/ops.h"
 #include "model/model.h"
 #include "train/guard.h"
 
-/* Caller's storage. m and v hold ash_model_size floats each, at the offsets of the parameters; bf16 is the working copy
- * of the weights, empty in float32 runs. */
+/* Caller's storage. The model may be a slice. m and v are moments of the shard: of elements first ... of the flat
+ * buffers (all of them, unless several ranks share one slice); bf16 is the working copy of the weights, empty in
+ * float32 runs. */
 struct ash_state {
     struct ash_model *model;
     struct ash_exec *exec;
+    struct ash_run shard;
+    bool stands;       /* of those who have copies of this slice, does this one count in sums over the job? */
+    bool stands_dense; /* and for what is not an expert's? */
     struct ash_buffer m, v, bf16;
     uint64_t step;    /* steps done, skipped ones too */
     uint64_t updates; /* of the weights */
     struct ash_guard_stats guard;
 };
 
+/* Which part of a job's state a process keeps; NULL stands for all of it. */
+struct ash_state_part {
+    struct ash_run shard;
+    bool stands, stands_dense;
+};
 /* Step 0 around an owned model, which state takes over on success. Borrows exec until fini. bf16: the forward pass
  * works on a bf16 copy. */
 int ash_state_init(struct ash_state *state, struct ash_exec *exec, struct ash_model *model, bool bf16,
-                   struct ash_err *err);
+                   const struct ash_state_part *part, struct ash_err *err);
 /* Free, the model too; a zeroed struct is a no-op. */
 void ash_state_fini(struct ash_state *state);
 /* After the weights were written from outside: bring the working copies up to date. */
@@ -35,5 +45,7 @@ void ash_state_refresh(struct ash_state *state);
 /* Sum over every tensor of ash_hash_words seeded by "weights/<name>", "m/<name>", "v/<name>", mixed with step and
  * updates. */
 uint64_t ash_state_hash(const struct ash_state *state);
+/* The same of a state that the ranks of group (NULL: this one alone) share; all call it. */
+int ash_state_hash_all(const struct ash_state *state, struct ash_group *group, uint64_t *hash_out, struct ash_err *err);
 
 #endif

@@ -198,7 +198,7 @@ static int open_state(struct ash_trainer *trainer, const char *weights_dir, stru
 
     if (rc < 0) return rc;
     rc = check_fit(trainer, model, err);
-    if (rc == 0) rc = ash_state_init(&trainer->state, &trainer->exec, model, bf16, err);
+    if (rc == 0) rc = ash_state_init(&trainer->state, &trainer->exec, model, bf16, NULL, err);
     if (rc < 0) ash_model_close(model);
     return rc;
 }
@@ -219,7 +219,8 @@ static int open_step(struct ash_trainer *trainer, struct ash_err *err)
     rc = ash_grains_init(&trainer->grains, &trainer->exec, trainer->group, ash_model_grad_size(model),
                          ash_model_size(model), (size_t)job->train.grains, err);
     if (rc < 0) return rc;
-    return ash_optimizer_init(&trainer->optimizer, &job->optimizer, &trainer->state, err);
+    ash_optimizer_init(&trainer->optimizer, &job->optimizer, &trainer->state);
+    return 0;
 }
 
 /* What a resume must share to go on with the same bits. */
@@ -271,7 +272,6 @@ fail:
 void ash_trainer_close(struct ash_trainer *trainer)
 {
     if (trainer == NULL) return;
-    ash_optimizer_fini(&trainer->optimizer);
     ash_grains_fini(&trainer->grains);
     ash_pass_close(trainer->pass);
     ash_feed_fini(&trainer->feed);
@@ -340,7 +340,7 @@ int ash_trainer_step(struct ash_trainer *trainer, struct ash_step *step_out, str
     if ((rc = ash_feed_count(&trainer->feed, &whole, &step.targets, err)) < 0) return rc;
     if ((rc = run_grains(trainer, step.targets, &loss_sum, &grads, err)) < 0) return rc;
     step.loss = step.targets > 0 ? loss_sum / (double)step.targets : 0.0;
-    step.norm = ash_optimizer_norm(&trainer->optimizer, grads);
+    if ((rc = ash_optimizer_norm(&trainer->optimizer, grads, NULL, &step.norm, err)) < 0) return rc;
     step.lr = ash_schedule_lr(&trainer->schedule, state->step);
     step.verdict = ash_guard_check(&trainer->guard, &state->guard, step.targets, step.loss, step.norm);
     ash_guard_describe(step.verdict, &state->guard, step.loss, step.norm, step.reason, sizeof(step.reason));

@@ -101,7 +101,7 @@ static void scenario_group(struct ash_exec *exec, struct tape *tape)
 
 static void scenario_optim(struct ash_exec *exec, struct tape *tape)
 {
-    size_t count = draw_size(tape, 400) * draw_size(tape, 65), blocks = (count + ASH_SUMSQ_BLOCK - 1) / ASH_SUMSQ_BLOCK;
+    size_t count = draw_size(tape, 400) * draw_size(tape, 65);
     struct ash_adamw_args args = {.count = count,
                                   .grad_scale = 0.8f,
                                   .lr = 1e-2f,
@@ -111,7 +111,8 @@ static void scenario_optim(struct ash_exec *exec, struct tape *tape)
                                   .weight_decay = 0.1f,
                                   .correction1 = 0.19f,
                                   .correction2 = 0.0975f};
-    double *sums = tape_alloc(tape, blocks * sizeof(*sums));
+    struct ash_squares squares = {0};
+    uint32_t max;
 
     args.param = draw_floats(tape, count, 1.0f);
     args.m = draw_floats(tape, count, 0.1f);
@@ -128,8 +129,10 @@ static void scenario_optim(struct ash_exec *exec, struct tape *tape)
         uint32_t word = args.param_bf16[i];
         tape_words(tape, &word, 1);
     }
-    exec->ops->optim->sum_squares(exec, args.grad, count, sums);
-    tape_words(tape, sums, 2 * blocks);
+    max = exec->ops->optim->max_abs(exec, args.grad, count);
+    tape_words(tape, &max, 1);
+    exec->ops->optim->sum_squares(exec, args.grad, count, 8, &squares);
+    tape_words(tape, &squares, sizeof(squares) / sizeof(uint32_t));
 }
 
 static void test_act(void **state)

@@ -4,6 +4,7 @@
 
 #include "base/bf16.h"
 #include "compute/gelu.h"
+#include "compute/squares.h"
 
 #define ACT_MIN_COUNT 1024
 #define OPTIM_MIN_COUNT 4096
@@ -250,40 +251,6 @@ static void adamw(struct ash_exec *exec, const struct ash_adamw_args *args)
     ash_workers_run(exec->workers, args->count, OPTIM_MIN_COUNT, adamw_range, &op);
 }
 
-struct squares {
-    const float *x;
-    size_t count;
-    double *block_sums;
-};
-
-/* Plain C over a fixed number of lanes: compilers vectorise it, and a product of two floats is exact in double. */
-static void squares_blocks(void *ctx, size_t begin, size_t end, int worker)
-{
-    const struct squares *op = ctx;
-
-    (void)worker;
-    for (size_t block = begin; block < end; block++) {
-        const float *x = op->x + block * ASH_SUMSQ_BLOCK;
-        size_t left = op->count - block * ASH_SUMSQ_BLOCK, count = left < ASH_SUMSQ_BLOCK ? left : ASH_SUMSQ_BLOCK,
-               i = 0;
-        double lanes[ASH_LANES] = {0};
-
-        for (; i + ASH_LANES <= count; i += ASH_LANES)
-            for (size_t l = 0; l < ASH_LANES; l++)
-                lanes[l] = lanes[l] + (double)x[i + l] * (double)x[i + l];
-        for (; i < count; i++)
-            lanes[i % ASH_LANES] = lanes[i % ASH_LANES] + (double)x[i] * (double)x[i];
-        op->block_sums[block] = ash_lanes_fold_f64(lanes);
-    }
-}
-
-static void sum_squares(struct ash_exec *exec, const float *x, size_t count, double *block_sums)
-{
-    struct squares op = {.x = x, .count = count, .block_sums = block_sums};
-
-    ash_workers_run(exec->workers, (count + ASH_SUMSQ_BLOCK - 1) / ASH_SUMSQ_BLOCK, 1, squares_blocks, &op);
-}
-
-static const struct ash_optim_ops vec_optim = {.adamw = adamw, .sum_squares = sum_squares};
+static const struct ash_optim_ops vec_optim = {.adamw = adamw, .max_abs = ash_squares_max, .sum_squares = ash_squares_add};
 
 #endif

@@ -1,8 +1,8 @@
-/* AdamW (torch's formula and order) and sums of squares in plain C. */
+/* AdamW (torch's formula and order) in plain C. */
 #include "compute/ref/ref_priv.h"
 
 #include <math.h>
-#include "compute/lanes.h"
+#include "compute/squares.h"
 
 #define OPTIM_MIN_COUNT 4096
 
@@ -46,33 +46,4 @@ static void adamw(struct ash_exec *exec, const struct ash_adamw_args *args)
     ash_workers_run(exec->workers, args->count, OPTIM_MIN_COUNT, adamw_range, &op);
 }
 
-struct squares {
-    const float *x;
-    size_t count;
-    double *block_sums;
-};
-
-static void squares_blocks(void *ctx, size_t begin, size_t end, int worker)
-{
-    const struct squares *op = ctx;
-
-    (void)worker;
-    for (size_t block = begin; block < end; block++) {
-        const float *x = &op->x[block * ASH_SUMSQ_BLOCK];
-        size_t left = op->count - block * ASH_SUMSQ_BLOCK, count = left < ASH_SUMSQ_BLOCK ? left : ASH_SUMSQ_BLOCK;
-        double lanes[ASH_LANES] = {0};
-
-        for (size_t i = 0; i < count; i++)
-            lanes[i % ASH_LANES] = lanes[i % ASH_LANES] + (double)x[i] * (double)x[i]; /* the product is exact */
-        op->block_sums[block] = ash_lanes_fold_f64(lanes);
-    }
-}
-
-static void sum_squares(struct ash_exec *exec, const float *x, size_t count, double *block_sums)
-{
-    struct squares op = {.x = x, .count = count, .block_sums = block_sums};
-
-    ash_workers_run(exec->workers, (count + ASH_SUMSQ_BLOCK - 1) / ASH_SUMSQ_BLOCK, 1, squares_blocks, &op);
-}
-
-const struct ash_optim_ops ash_ref_optim = {.adamw = adamw, .sum_squares = sum_squares};
+const struct ash_optim_ops ash_ref_optim = {.adamw = adamw, .max_abs = ash_squares_max, .sum_squares = ash_squares_add};
