@@ -1,0 +1,24 @@
+#!/usr/bin/env bash
+# Every collective beside Open MPI's, in the same processes on the same operands: equal to the byte, for 1 to 9 ranks.
+# Skips where Open MPI is not to be had.
+. "$SOURCE/tests/e2e/lib.bash" || exit 1
+if ! command -v mpicc.openmpi > /dev/null || ! command -v mpirun.openmpi > /dev/null; then
+    { [ "$(id -u)" -eq 0 ] && apt-get install -y -qq --no-install-recommends openmpi-bin libopenmpi-dev; } > "$SCRATCH/apt" 2>&1 ||
+        { echo "skipped: needs Open MPI (Debian: openmpi-bin libopenmpi-dev)"; exit 77; }
+fi
+mpicc.openmpi -std=gnu17 -O2 -Wall -Wextra -Werror -I"$SOURCE/src" -I"$SOURCE/include" "$SOURCE/tests/e2e/lib/mpi_world.c" \
+    "$BUILD/libashlar.a" $(pkg-config --libs jansson yaml-0.1 libpcre2-8 libxxhash libmicrohttpd libutf8proc) -lm -ldl -lpthread \
+    -o "$SCRATCH/mpi_world" || { fail "mpi_world.c does not compile"; finish; }
+
+# run RANKS LARGEST_BYTES
+run() {
+    try timeout 120 mpirun.openmpi --allow-run-as-root --oversubscribe --bind-to none -n "$1" "$SCRATCH/mpi_world" "$2"
+    expect 0 "$1 ranks"
+    cat "$SCRATCH/out"
+}
+mib=$((1024 * 1024))
+for ranks in 1 2 3 4; do run $ranks $((mib + 4)); done
+for ranks in 5 6 7 8 9; do run $ranks 70000; done
+run 2 $((64 * mib)) # and one element more
+run 3 $((64 * mib))
+finish
