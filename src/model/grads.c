@@ -23,39 +23,56 @@ static void end_turn(struct ash_pass *pass, const struct ash_axis *axis, bool go
         ash_share_send(pass, axis, 0, sum, count);
 }
 
-static float *place(const struct ash_pass *pass, int32_t param, size_t *count_out)
+/* A gradient's sum: of the batch at hand, or of another rank's that experts here serve. */
+struct sum {
+    float *data; /* NULL: none is wanted */
+    size_t count;
+    bool continues, goes_on;
+};
+
+static struct sum sum_of(const struct ash_pass *pass, int32_t param)
 {
     const struct ash_model *model = pass->model;
+    const struct ash_served *served = pass->serving;
     bool apart = param == ASH_TIED_HEAD;
 
-    *count_out = apart ? model->vocab.count * model->config.hidden : model->params[param].count;
-    return pass->grads + (apart ? model->size : model->params[param].offset);
+    if (param == ASH_NO_PARAM) return (struct sum){0};
+    if (served != NULL && served->sums != NULL)
+        return (struct sum){served->sums + model->params[param].expert_offset, model->params[param].count,
+                            served->continues, served->goes_on};
+    if (pass->grads == NULL) return (struct sum){0};
+    return (struct sum){pass->grads + (apart ? model->size : model->params[param].offset),
+                        apart ? model->vocab.count * model->config.hidden : model->params[param].count,
+                        pass->batch->continues, pass->batch->goes_on};
 }
 
 float *ash_grad_begin(struct ash_pass *pass, int32_t param, enum ash_grad_rows rows)
 {
-    size_t count;
-    float *sum;
+    struct sum sum = sum_of(pass, param);
 
-    if (pass->grads == NULL || param == ASH_NO_PARAM) return NULL;
-    sum = place(pass, param, &count);
-    take_turn(pass, &pass->cp, pass->batch->continues, sum, count);
-    if (rows == ASH_GRAD_STREAM) take_turn(pass, &pass->tp, false, sum, count);
-    return sum;
+    if (sum.data == NULL) return NULL;
+    take_turn(pass, &pass->cp, sum.continues, sum.data, sum.count);
+    if (rows == ASH_GRAD_STREAM) take_turn(pass, &pass->tp, false, sum.data, sum.count);
+    return sum.data;
 }
 
 void ash_grad_end(struct ash_pass *pass, int32_t param, enum ash_grad_rows rows)
 {
-    size_t count;
-    float *sum;
+    struct sum sum = sum_of(pass, param);
 
-    if (pass->grads == NULL || param == ASH_NO_PARAM) return;
-    sum = place(pass, param, &count);
+    if (sum.data == NULL) return;
     if (rows == ASH_GRAD_STREAM && pass->tp.size > 1) {
-        end_turn(pass, &pass->tp, false, sum, count);
-        ash_share_broadcast(pass, &pass->tp, pass->tp.size - 1, sum, count); /* all have copies of the parameter */
+        end_turn(pass, &pass->tp, false, sum.data, sum.count);
+        /* all have copies of the parameter */
+        ash_share_broadcast(pass, &pass->tp, pass->tp.size - 1, sum.data, sum.count);
     }
-    end_turn(pass, &pass->cp, pass->batch->goes_on, sum, count);
+    end_turn(pass, &pass->cp, sum.goes_on, sum.data, sum.count);
+}
+
+void ash_grad_skip(struct ash_pass *pass, int32_t param, enum ash_grad_rows rows)
+{
+    ash_grad_begin(pass, param, rows);
+    ash_grad_end(pass, param, rows);
 }
 
 void ash_pass_linear_backward(struct ash_pass *pass, int32_t weight, int32_t bias, const struct ash_linear_io *io)

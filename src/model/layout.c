@@ -35,7 +35,7 @@ static void *place(struct placer *placer, size_t size_bytes)
     return at;
 }
 
-static bool is_kept(const struct ash_pass *pass, enum ash_keep keep)
+bool ash_pass_keeps(const struct ash_pass *pass, enum ash_keep keep)
 {
     if (!pass->opts.backward) return false;
     switch (pass->opts.recompute) {
@@ -50,7 +50,7 @@ static bool is_kept(const struct ash_pass *pass, enum ash_keep keep)
 
 static float *take(struct layout *layout, enum ash_keep keep, size_t count)
 {
-    struct placer *placer = is_kept(layout->pass, keep) ? &layout->kept : &layout->shared;
+    struct placer *placer = ash_pass_keeps(layout->pass, keep) ? &layout->kept : &layout->shared;
 
     return place(placer, count * sizeof(float));
 }
@@ -121,9 +121,13 @@ static void lay_moe(struct layout *l, struct ash_moe_acts *moe)
     moe->order = (int32_t *)take(l, ASH_KEEP_COSTLY, pairs);
     moe->flat = (int32_t *)take(l, ASH_KEEP_COSTLY, pairs);
     moe->where = (int32_t *)take(l, ASH_KEEP_COSTLY, pairs);
-    moe->x = take(l, ASH_KEEP_CHEAP, pairs * c->hidden);
     moe->y = take(l, ASH_KEEP_COSTLY, pairs * c->hidden);
-    lay_ffn(l, &moe->expert, pairs, c->expert.ffn);
+    if (l->pass->opts.ep.size > 1) {
+        moe->x = place(&l->shared, pairs * c->hidden * sizeof(float)); /* on their way out; see moe_exchange.c */
+    } else {
+        moe->x = take(l, ASH_KEEP_CHEAP, pairs * c->hidden);
+        lay_ffn(l, &moe->expert, pairs, c->expert.ffn);
+    }
     if (c->expert.shared_ffn != 0) lay_ffn(l, &moe->shared, l->rows, c->expert.shared_ffn);
 }
 
@@ -192,9 +196,11 @@ static void lay_backward_scratch(struct layout *l)
     s->dffn.up = place(p, l->rows * wide * sizeof(float));
     s->dffn.hidden = place(p, l->rows * wide * sizeof(float));
     if (c->expert.experts == 0) return;
-    s->dexpert.gate = place(p, pairs * c->expert.ffn * sizeof(float));
-    s->dexpert.up = place(p, pairs * c->expert.ffn * sizeof(float));
-    s->dexpert.hidden = place(p, pairs * c->expert.ffn * sizeof(float));
+    if (pass->opts.ep.size <= 1) {
+        s->dexpert.gate = place(p, pairs * c->expert.ffn * sizeof(float));
+        s->dexpert.up = place(p, pairs * c->expert.ffn * sizeof(float));
+        s->dexpert.hidden = place(p, pairs * c->expert.ffn * sizeof(float));
+    }
     s->dpair = place(p, pairs * c->hidden * sizeof(float));
     s->pair_weight = place(p, pairs * sizeof(float));
     s->dweight = place(p, pairs * sizeof(float));
@@ -264,7 +270,7 @@ size_t ash_pass_layout_bytes(struct ash_pass *pass)
 {
     struct layout layout = measure(pass);
 
-    return layout.kept.used_bytes + layout.shared_peak;
+    return layout.kept.used_bytes + layout.shared_peak + ash_moe_inbox_bytes(pass);
 }
 
 int ash_pass_layout(struct ash_pass *pass, struct ash_err *err)

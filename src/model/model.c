@@ -348,6 +348,11 @@ size_t ash_model_weight_count(const struct ash_model *model)
     return model->weight_count;
 }
 
+size_t ash_model_expert_size(const struct ash_model *model)
+{
+    return model->expert_size;
+}
+
 /* ---- gradients --------------------------------------------------------------------------------------------------- */
 
 /* Elements of the sum that a tied output matrix has for itself: as many as its part of the embedding. */

@@ -24,7 +24,7 @@ struct ash_param {
     size_t offset;    /* of its first element in the flat buffers of an owned model, in elements */
     int layer;        /* -1: embedding, final norm, head */
     bool matrix;      /* 2-D: gets weight decay by default; norms and biases do not */
-    bool expert;      /* of one expert of a layer */
+    bool expert;      /* of one expert of a layer; see ash_pass_set_expert_grads */
     bool trained;     /* false: a constant that travels with the weights (a router's choice bias) */
     const void *data; /* the values the forward pass reads */
     enum ash_dtype dtype;
@@ -35,8 +35,9 @@ struct ash_param {
     size_t run_count;       /* the part's runs along that dimension, one behind the other */
     struct ash_run runs[3]; /* in the whole tensor */
     bool counts;            /* false: a copy; another process stands for it in sums over the job */
-    bool follows; /* a copy that is not trained here: its values are sent by who trains it (a tied output matrix
-                     on another pipeline stage) */
+    bool follows;         /* a copy that is not trained here: its values are sent by who trains it (a tied output matrix
+                             on another pipeline stage) */
+    size_t expert_offset; /* of its first element in a buffer of experts' gradients */
 };
 
 /* Neighbours of a parameter that are neighbours in the whole tensor too: elements local ... local + count - 1 are full
@@ -97,6 +98,7 @@ const struct ash_param *ash_model_param(const struct ash_model *model, size_t in
 const struct ash_param *ash_model_find(const struct ash_model *model, const char *name);
 size_t ash_model_size(const struct ash_model *model); /* elements over all parameters, with padding between them */
 size_t ash_model_weight_count(const struct ash_model *model); /* elements without padding: "the size of the model" */
+size_t ash_model_expert_size(const struct ash_model *model);  /* elements over the experts' parameters, with padding */
 
 /* Write config.json, generation_config.json and the weights as dtype (F32, BF16, F16) into dir; a tokenizer is copied
  * by the caller. max_shard_bytes as in ash_safetensors_write_folder. */
@@ -140,7 +142,9 @@ struct ash_pass_opts {
     bool backward;   /* will ash_pass_train be called? */
     enum ash_recompute recompute;
     size_t head_rows; /* rows whose logits exist at once, at most (rounded up to a multiple of 32); 0: as seems best */
-    struct ash_axis tp, cp, ep; /* who shares the pass; all zero: nobody. Their contexts are borrowed until close. */
+    struct ash_axis tp, cp, ep; /* who shares the pass; all zero: nobody. Their contexts are borrowed until close.
+                                   The ranks of ep have batches of their own and share the experts alone: expert rank
+                                   (see slice.h) ep.rank * tp.size + tp.rank of ep.size * tp.size. */
     size_t first_layer, layer_count; /* a stage: only these of the model's layers, the embedding if they start with the
                                         whole model's first and the slice has it, the head if they end with its last and
                                         the slice has that; layer_count 0: all */
@@ -158,9 +162,18 @@ int ash_pass_measure(const struct ash_model *model, const struct ash_pass_opts *
 int ash_pass_eval(struct ash_pass *pass, const struct ash_batch *batch, float *losses, struct ash_err *err);
 /* Forward, loss and backward. Adds the gradient of scale * sum(losses) to grads (ash_model_grad_size elements, same
  * offsets as the parameters), sequence by sequence, tokens ascending: calling it for some of a batch's sequences and
- * then for the others gives the bits of one call. */
+ * then for the others gives the bits of one call.
+ * The ranks of an axis call this (and eval) equally often. Along ep a rank that has no batch left serves the others
+ * with an empty one (rows 0; its other fields, grads and losses are not looked at). */
 int ash_pass_train(struct ash_pass *pass, const struct ash_batch *batch, float scale, float *grads, float *losses,
                    struct ash_err *err);
+/* Along ep the experts here see tokens of every rank's batch, and each rank's batch belongs to a sum of its own
+ * (another grain): sums[r], r < ep.size, has ash_model_expert_size elements, and the next calls of ash_pass_train add
+ * to it, at every param's expert_offset, the gradients of the experts here over rank r's batch. The pointers are
+ * copied. The one of this rank may be NULL: then its own batch's gradients go to grads, as those of all other
+ * parameters do. Without an ep axis there is nothing to set. Returns 0 or -EINVAL. */
+int ash_pass_set_expert_grads(struct ash_pass *pass, float *const *sums, struct ash_err *err);
+
 /* ---- stages: a pass over some of a model's layers, its two directions apart, so that other passes can run between
  * them -- */
 

@@ -100,7 +100,10 @@ static int add_cut(struct ash_model *model, enum ash_role role, int layer, size_
     param->counts = param->cut >= 0 || is_expert || model->slice.tp_rank == 0;
     param->offset = model->size;
     if (!is_expert || expert == model->experts.first) owner->param[role] = (int32_t)model->param_count;
-    model->size += (param->count + ASH_PARAM_ALIGN - 1) / ASH_PARAM_ALIGN * ASH_PARAM_ALIGN;
+    size_t padded = (param->count + ASH_PARAM_ALIGN - 1) / ASH_PARAM_ALIGN * ASH_PARAM_ALIGN;
+    param->expert_offset = model->expert_size;
+    if (is_expert) model->expert_size += padded;
+    model->size += padded;
     model->weight_count += param->count;
     return (int)model->param_count++;
 }

@@ -9,19 +9,6 @@
 
 /* ---- life -------------------------------------------------------------------------------------------------------- */
 
-/* Offsets of each layer's experts live in host memory, apart from the activations. */
-static int open_offsets(struct ash_pass *pass, struct ash_err *err)
-{
-    const struct ash_model_config *c = &pass->model->config;
-
-    for (size_t i = 0; i < c->layers; i++) {
-        if (!c->sparse[i]) continue;
-        pass->layers[i].moe.offsets = calloc(c->expert.experts + 1, sizeof(size_t));
-        if (pass->layers[i].moe.offsets == NULL) return ash_err_set(err, -ENOMEM, "out of memory for expert offsets");
-    }
-    return 0;
-}
-
 static void set_stage(struct ash_pass *pass)
 {
     pass->first = pass->opts.first_layer;
@@ -62,7 +49,7 @@ int ash_pass_open(struct ash_model *model, struct ash_exec *exec, const struct a
         goto fail;
     }
     if ((rc = ash_pass_layout(pass, err)) < 0) goto fail;
-    if ((rc = open_offsets(pass, err)) < 0) goto fail;
+    if ((rc = ash_moe_open(pass, err)) < 0) goto fail;
     *pass_out = pass;
     return 0;
 
@@ -74,8 +61,7 @@ fail:
 void ash_pass_close(struct ash_pass *pass)
 {
     if (pass == NULL) return;
-    for (size_t i = 0; pass->layers != NULL && i < pass->model->config.layers; i++)
-        free(pass->layers[i].moe.offsets);
+    ash_moe_close(pass);
     ash_buffer_fini(&pass->memory);
     ash_buffer_fini(&pass->rope);
     free(pass->host_positions);
@@ -147,10 +133,13 @@ static int begin(struct ash_pass *pass, const struct ash_batch *batch, struct as
     size_t positions = 0, bytes = batch->rows * sizeof(int32_t);
     int rc;
 
+    pass->batch = batch;
+    pass->rows = pass->seq_rows = 0;
+    pass->cache = NULL;
+    if (batch->rows == 0 && pass->ep.size > 1) return 0;
     if ((rc = check_batch(pass, batch, cache != NULL, &positions, err)) < 0) return rc;
     if (cache != NULL && (rc = ash_cache_begin(cache, pass, batch, err)) < 0) return rc;
     if ((rc = ash_pass_rope_reserve(pass, positions, err)) < 0) return rc;
-    pass->batch = batch;
     pass->rows = batch->rows;
     pass->seq_rows = batch->seq_rows != 0 ? batch->seq_rows : batch->rows;
     pass->cache = cache;
@@ -194,13 +183,17 @@ static void layer_forward(struct ash_pass *pass, size_t layer, float *out)
 {
     struct ash_layer_acts *acts = &pass->layers[layer];
 
+    if (pass->rows == 0) {
+        if (pass->model->config.sparse[layer]) ash_moe_forward(pass, layer, NULL, NULL);
+        return;
+    }
     ash_attn_block_forward(pass, layer, acts->in, acts->mid);
     ash_ffn_block_forward(pass, layer, acts->mid, out);
 }
 
 static void forward(struct ash_pass *pass)
 {
-    if (ash_pass_embeds(pass)) embed(pass);
+    if (pass->rows > 0 && ash_pass_embeds(pass)) embed(pass);
     for (size_t i = pass->first; i < pass->end; i++)
         layer_forward(pass, i, layer_output(pass, i));
 }
@@ -220,6 +213,10 @@ static void final_norm(struct ash_pass *pass, const float *x)
 static void layer_backward(struct ash_pass *pass, size_t layer)
 {
     if (pass->opts.recompute == ASH_RECOMPUTE_FULL) layer_forward(pass, layer, pass->scratch.residual);
+    if (pass->rows == 0) {
+        if (pass->model->config.sparse[layer]) ash_moe_backward(pass, layer, NULL, NULL, NULL);
+        return;
+    }
     ash_ffn_block_backward(pass, layer);
     ash_attn_block_backward(pass, layer);
 }
@@ -245,10 +242,10 @@ static void backward(struct ash_pass *pass)
 {
     const struct ash_layer *top = &pass->model->top;
 
-    if (ash_pass_ends(pass)) loss_backward(pass);
+    if (pass->rows > 0 && ash_pass_ends(pass)) loss_backward(pass);
     for (size_t i = pass->end; i-- > pass->first;)
         layer_backward(pass, i);
-    if (!ash_pass_embeds(pass)) return;
+    if (pass->rows == 0 || !ash_pass_embeds(pass)) return;
     scatter_grad(pass, top->param[ASH_ROLE_EMBED], pass->ids);
     if (ash_layer_has(top, ASH_ROLE_POSITION)) scatter_grad(pass, top->param[ASH_ROLE_POSITION], pass->positions);
 }
@@ -297,6 +294,7 @@ int ash_pass_forward(struct ash_pass *pass, const struct ash_batch *batch, struc
 /* Losses, and where gradients are wanted those of the head. */
 static void end_with_losses(struct ash_pass *pass, float scale)
 {
+    if (pass->rows == 0) return;
     ash_assert(pass->batch->targets != NULL);
     final_norm(pass, pass->final_in);
     ash_head_loss(pass, scale);
@@ -304,7 +302,7 @@ static void end_with_losses(struct ash_pass *pass, float scale)
 
 static int copy_losses(struct ash_pass *pass, float *losses, struct ash_err *err)
 {
-    int rc = pass->exec->memory->copy(losses, pass->losses, pass->rows * sizeof(float));
+    int rc = pass->rows == 0 ? 0 : pass->exec->memory->copy(losses, pass->losses, pass->rows * sizeof(float));
 
     return rc < 0 ? ash_err_set(err, rc, "cannot copy the losses") : 0;
 }
@@ -324,7 +322,8 @@ int ash_pass_backward(struct ash_pass *pass, float scale, float *grads, float *l
     int rc;
 
     ash_assert(pass->opts.backward);
-    pass->grads = grads;
+    if ((rc = ash_moe_check_sums(pass, err)) < 0) return rc;
+    pass->grads = pass->rows > 0 ? grads : NULL;
     if (ash_pass_ends(pass)) end_with_losses(pass, scale);
     backward(pass);
     if ((rc = ash_share_result(pass, err)) < 0) return rc;
@@ -343,8 +342,9 @@ int ash_pass_eval(struct ash_pass *pass, const struct ash_batch *batch, float *l
 int ash_pass_train(struct ash_pass *pass, const struct ash_batch *batch, float scale, float *grads, float *losses,
                    struct ash_err *err)
 {
-    int rc = ash_pass_forward(pass, batch, err);
+    int rc = ash_moe_check_sums(pass, err);
 
+    if (rc == 0) rc = ash_pass_forward(pass, batch, err);
     return rc < 0 ? rc : ash_pass_backward(pass, scale, grads, losses, err);
 }
 

@@ -36,13 +36,25 @@ struct ash_ffn_acts {
     float *gate, *up, *hidden; /* [rows, F]; gate NULL for a gelu feed-forward */
 };
 
-/* Pairs are (token, chosen expert), rows * choices of them, sorted by expert. */
+/* What the experts here got from the batches of all ranks of ep: pairs sorted by (rank, expert, token). How many come
+ * is known when they do, so the memory grows. */
+struct ash_inbox {
+    struct ash_buffer memory;
+    size_t capacity;            /* pairs */
+    float *x;                   /* [pairs, C] */
+    struct ash_ffn_acts expert; /* [pairs, expert ffn] */
+};
+
+/* Pairs are (token, chosen expert), rows * choices of them, sorted by expert. Where ep has several ranks, x is what
+ * goes out, and the experts compute in the inbox. */
 struct ash_moe_acts {
     float *logits;                 /* [rows, experts] */
     int32_t *index;                /* [rows, choices] */
     float *weight;                 /* [rows, choices] */
     int32_t *order, *flat, *where; /* see route->group */
     size_t *offsets;               /* [experts + 1], host */
+    size_t *starts;                /* [ep size * experts here + 1], host: of the pairs in the inbox */
+    struct ash_inbox inbox;        /* where backward needs it */
     float *x, *y;                  /* [pairs, C] */
     struct ash_ffn_acts expert;    /* [pairs, expert ffn] */
     struct ash_ffn_acts shared;    /* [rows, shared ffn] */
@@ -74,6 +86,27 @@ struct ash_scratch {
     float *logits;            /* [head_rows, vocab] */
 };
 
+/* A batch that the experts here compute for. */
+struct ash_served {
+    float *sums;             /* of the experts' gradients; NULL: they go to the pass's grads */
+    bool filled;             /* has it rows? */
+    bool continues, goes_on; /* as in struct ash_batch */
+};
+
+/* The exchange of pairs along ep, one layer at a time. */
+struct ash_exchange {
+    struct ash_served *served; /* [ep size] */
+    size_t *send, *recv;       /* [ep size] floats */
+    size_t *parts;             /* [tp size] floats */
+    uint32_t *told, *heard;    /* pairs per expert, and what else a rank says of its batch */
+    struct ash_inbox inbox;    /* of layers whose own is not kept */
+    struct ash_buffer memory;  /* of the rest: */
+    size_t capacity;           /* pairs */
+    float *y;                  /* [pairs, C]; its gradient, and that of x */
+    struct ash_ffn_acts d;     /* [pairs, expert ffn]: gradients */
+    float *hidden;             /* likewise, where the inbox has none */
+};
+
 struct ash_pass {
     struct ash_model *model;
     struct ash_exec *exec;
@@ -95,15 +128,19 @@ struct ash_pass {
     size_t q_stride, k_stride, v_stride, v_dim; /* of attention */
     struct ash_buffer rope;                     /* cos, then sin: [rope_positions, dims / 2] each */
     size_t rope_positions, rope_dims;
+    struct ash_exchange exchange; /* of experts' rows */
     /* the batch at hand */
     const struct ash_batch *batch;
-    float *grads;            /* where gradients add up; NULL: none are wanted */
-    size_t rows, seq_rows;   /* seq_rows: of one sequence, never 0 */
-    struct ash_cache *cache; /* NULL: keys and values of the batch alone */
+    const struct ash_served *serving; /* whose batch the experts' gradients are of at the moment; NULL: this one */
+    float *grads;                     /* where gradients add up; NULL: none are wanted */
+    size_t rows, seq_rows;            /* seq_rows: of one sequence, never 0 */
+    struct ash_cache *cache;          /* NULL: keys and values of the batch alone */
 };
 
 /* ---- layout.c ---------------------------------------------------------------------------------------------------- */
 
+/* Does an activation of this kind live until the backward pass? */
+bool ash_pass_keeps(const struct ash_pass *pass, enum ash_keep keep);
 /* Bytes that the activations of a pass take of which only model, opts and layers are set. */
 size_t ash_pass_layout_bytes(struct ash_pass *pass);
 /* Size and place every activation in pass->memory. */
@@ -132,6 +169,8 @@ enum ash_grad_rows { ASH_GRAD_ALL, ASH_GRAD_STREAM };
  * parameter, no backward pass). */
 float *ash_grad_begin(struct ash_pass *pass, int32_t param, enum ash_grad_rows rows);
 void ash_grad_end(struct ash_pass *pass, int32_t param, enum ash_grad_rows rows);
+/* A turn without rows to add. */
+void ash_grad_skip(struct ash_pass *pass, int32_t param, enum ash_grad_rows rows);
 /* dx from dy, and the gradients of weight and bias (or ASH_NO_PARAM) over all rows. */
 void ash_pass_linear_backward(struct ash_pass *pass, int32_t weight, int32_t bias, const struct ash_linear_io *io);
 
@@ -182,8 +221,40 @@ void ash_ffn_backward(struct ash_pass *pass, const struct ash_ffn_params *params
 /* hidden from gate and up, as forward does. */
 void ash_ffn_activate(struct ash_pass *pass, const struct ash_ffn_acts *acts, size_t count);
 
+/* With an empty batch these serve the other ranks of ep; nothing is read of x and dy, nothing written to y and dx. */
 void ash_moe_forward(struct ash_pass *pass, size_t layer, const float *x, float *y);
 void ash_moe_backward(struct ash_pass *pass, size_t layer, const float *x, const float *dy, float *dx);
+
+/* ---- moe_exchange.c: pairs on their way to the ranks that have their experts, and back -----------------------------
+ */
+
+/* What the experts here compute on. Expert e (of those here) has, of the batch of source s, the rows starts[s * experts
+ * + e] to the next start. */
+struct ash_expert_work {
+    size_t sources, experts;
+    const size_t *starts;
+    float *x, *y;                    /* [.., C] */
+    float *dy;                       /* becomes dx */
+    struct ash_ffn_acts acts, dacts; /* [.., expert ffn] */
+};
+
+/* Memory for all of it; the axes must fit the model's slice. close takes what a failed open left. */
+int ash_moe_open(struct ash_pass *pass, struct ash_err *err);
+void ash_moe_close(struct ash_pass *pass);
+/* Do all batches that experts here serve have sums for their gradients? Returns 0 or -EINVAL. */
+int ash_moe_check_sums(const struct ash_pass *pass, struct ash_err *err);
+/* Bytes of the inboxes and what goes with them when each rank gets as many pairs as it has itself. */
+size_t ash_moe_inbox_bytes(const struct ash_pass *pass);
+
+/* Bring the rows of x to the experts that they chose (moe.order, moe.offsets); work is ready then. */
+void ash_moe_dispatch(struct ash_pass *pass, size_t layer, const float *x);
+struct ash_expert_work ash_moe_work(struct ash_pass *pass, size_t layer);
+/* moe.y of all pairs, from work's y. */
+void ash_moe_collect(struct ash_pass *pass, size_t layer);
+/* The same on the way back: from dy, the gradient of the layer's output, to work's dy; and from there to scratch.dpair,
+ * the gradient of all pairs' x. */
+void ash_moe_dispatch_back(struct ash_pass *pass, size_t layer, const float *dy);
+void ash_moe_collect_back(struct ash_pass *pass, size_t layer);
 
 /* ---- head.c: the output matrix, a few rows at a time: tokens x vocabulary never exists ------------------------------
  */

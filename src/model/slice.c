@@ -42,7 +42,8 @@ struct ash_run ash_slice_experts(const struct ash_model_config *config, const st
 
 static int check_columns(const char *what, size_t ffn, const struct ash_slice *slice, bool rounded, struct ash_err *err)
 {
-    if (ffn == 0 || ffn >= slice->tp_size * ASH_K_GROUP || (!rounded && ffn >= slice->tp_size)) return 0;
+    if (slice->tp_size == 1 || ffn == 0 || ffn >= slice->tp_size * ASH_K_GROUP || (!rounded && ffn >= slice->tp_size))
+        return 0;
     return ash_err_set(err, -EINVAL,
                        "%zu %s cannot be cut into %zu parts: in bf16 each needs %d, so mesh.tp can be at most %zu", ffn,
                        what, slice->tp_size, ASH_K_GROUP, ffn / ASH_K_GROUP > 0 ? ffn / ASH_K_GROUP : 1);
@@ -69,7 +70,7 @@ int ash_slice_check(const struct ash_model_config *config, const struct ash_slic
     if ((rc = check_columns("columns of the feed-forward", config->ffn, slice, rounded, err)) < 0) return rc;
     if ((rc = check_columns("columns of the shared experts", config->expert.shared_ffn, slice, rounded, err)) < 0)
         return rc;
-    if (config->vocab < slice->tp_size * ASH_K_GROUP)
+    if (slice->tp_size > 1 && config->vocab < slice->tp_size * ASH_K_GROUP)
         return ash_err_set(err, -EINVAL, "a vocabulary of %zu cannot be cut into %zu parts of at least %d",
                            config->vocab, slice->tp_size, ASH_K_GROUP);
     if (config->expert.experts > 0 && slice->expert_size > config->expert.experts)

@@ -1,0 +1,345 @@
+/* Experts that are dealt out give the bits of experts in one place: ranks with batches of their own (some of them
+ * empty) share the experts of every golden model that has some. Losses, all gradients by source, and no pair lost on
+ * its way. */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "base/rng.h"
+#include "model/model.h"
+#include "unit/model/axis_threads.h"
+
+#define ROWS 40
+#define CALLS 3
+#define SCALE 0.02f
+
+static const char *const models[] = {"mixtral-window", "qwen3_moe-mixed", "qwen3_moe-step", "deepseek_v3-groups",
+                                     "deepseek_v3-plain-q-yarn"};
+#define MODEL_COUNT (sizeof(models) / sizeof(models[0]))
+
+/* Rows that the ranks bring to each call: some have nothing, some little. */
+static const size_t brought[4][CALLS] = {{ROWS, 7, 0}, {3, 0, 1}, {0, 33, 0}, {1, 20, ROWS}};
+
+/* ---- batches ----------------------------------------------------------------------------------------------------- */
+
+struct input {
+    int32_t ids[ROWS], targets[ROWS];
+    struct ash_doc docs[2];
+    struct ash_batch batch;
+};
+
+/* The batch that source brings to a call: one sequence, of two documents where it is long enough. */
+static void input_fill(struct input *input, size_t source, size_t call, size_t vocab)
+{
+    size_t rows = brought[source][call], first = rows > 5 ? 5 : rows;
+
+    for (size_t i = 0; i < rows; i++) {
+        uint64_t at = (source * CALLS + call) * ROWS + i;
+        input->ids[i] = (int32_t)ash_rng_below(11, 1, at, vocab);
+        input->targets[i] = i % 4 == 1 ? -1 : (int32_t)ash_rng_below(11, 2, at, vocab);
+    }
+    input->docs[0] = (struct ash_doc){.row = 0, .count = first};
+    input->docs[1] = (struct ash_doc){.row = first, .count = rows - first};
+    input->batch = (struct ash_batch){.rows = rows,
+                                      .ids = input->ids,
+                                      .targets = input->targets,
+                                      .docs = input->docs,
+                                      .doc_count = rows == 0      ? 0
+                                                   : rows > first ? 2
+                                                                  : 1};
+    if (rows == 0) input->batch = (struct ash_batch){0};
+}
+
+/* ---- what counts the floats that are exchanged ------------------------------------------------------------------- */
+
+static atomic_size_t floats_sent, floats_got;
+
+static int counted_exchange(void *ctx, const float *in, const size_t *send, float *out, const size_t *recv,
+                            struct ash_err *err)
+{
+    struct party_member *me = ctx;
+
+    for (size_t r = 0; r < me->party->size; r++) {
+        floats_sent += send[r];
+        floats_got += recv[r];
+    }
+    return party_exchange(ctx, in, send, out, recv, err);
+}
+
+/* ---- a crew ------------------------------------------------------------------------------------------------------ */
+
+struct settings {
+    const char *model;
+    bool bf16, eval, own_apart; /* own_apart: the own batch's experts have a buffer too */
+    enum ash_recompute recompute;
+    size_t size;
+};
+
+struct member {
+    const struct settings *settings;
+    struct party_member party;
+    struct ash_axis_ops ops;
+    struct ash_exec exec;
+    struct ash_model *model;
+    float *grads, *sums[PARTY_MAX];
+    float losses[CALLS][ROWS];
+    int rc;
+    struct ash_err err;
+    pthread_t thread;
+};
+
+static int open_slice(struct member *m)
+{
+    const struct settings *s = m->settings;
+    struct ash_model_config config;
+    struct ash_slice slice;
+    char dir[512];
+    int rc;
+
+    snprintf(dir, sizeof(dir), "%s/golden/%s", TEST_DATA, s->model);
+    if ((rc = ash_exec_init(&m->exec, NULL, 1, &m->err)) < 0) return rc;
+    if ((rc = ash_model_config_load(dir, &config, &m->err)) < 0) return rc;
+    slice = ash_slice_whole(&config);
+    slice.expert_rank = m->party.rank;
+    slice.expert_size = s->size;
+    rc = ash_slice_check(&config, &slice, s->bf16, &m->err);
+    ash_model_config_fini(&config);
+    if (rc == 0) rc = ash_model_open_slice(dir, &slice, &m->model, &m->err);
+    if (rc == 0) ash_model_round_bf16(m->model, s->bf16);
+    return rc;
+}
+
+static int run_calls(struct member *m, struct ash_pass *pass)
+{
+    size_t vocab = ash_model_config(m->model)->vocab;
+    int rc = 0;
+
+    for (size_t call = 0; rc == 0 && call < CALLS; call++) {
+        struct input input;
+        input_fill(&input, m->party.rank, call, vocab);
+        bool empty = input.batch.rows == 0;
+        float *losses = empty ? NULL : m->losses[call];
+        rc = m->settings->eval ? ash_pass_eval(pass, &input.batch, losses, &m->err)
+                               : ash_pass_train(pass, &input.batch, SCALE, empty ? NULL : m->grads, losses, &m->err);
+    }
+    return rc;
+}
+
+static int run_member(struct member *m)
+{
+    const struct settings *s = m->settings;
+    struct ash_pass_opts opts = {.max_rows = ROWS, .backward = !s->eval, .recompute = s->recompute};
+    struct ash_pass *pass = NULL;
+    int rc = open_slice(m);
+
+    if (rc < 0) return rc;
+    m->grads = calloc(ash_model_grad_size(m->model), sizeof(float));
+    for (size_t i = 0; i < s->size; i++)
+        if (i != m->party.rank || s->own_apart) m->sums[i] = calloc(ash_model_expert_size(m->model), sizeof(float));
+    m->ops = party_ops;
+    m->ops.exchange = counted_exchange;
+    opts.ep = party_axis(&m->party);
+    opts.ep.ops = &m->ops;
+    if ((rc = ash_pass_open(m->model, &m->exec, &opts, &pass, &m->err)) < 0) return rc;
+    if (s->size > 1) rc = ash_pass_set_expert_grads(pass, m->sums, &m->err);
+    if (rc == 0) rc = run_calls(m, pass);
+    ash_pass_close(pass);
+    return rc;
+}
+
+static void *member_thread(void *ctx)
+{
+    struct member *m = ctx;
+
+    m->rc = run_member(m);
+    return NULL;
+}
+
+static void crew_run(struct party *party, struct member *members, const struct settings *settings)
+{
+    party_open(party, settings->size);
+    for (size_t i = 0; i < settings->size; i++) {
+        members[i] = (struct member){.settings = settings, .party = {party, i}};
+        assert_int_equal(pthread_create(&members[i].thread, NULL, member_thread, &members[i]), 0);
+    }
+    for (size_t i = 0; i < settings->size; i++)
+        pthread_join(members[i].thread, NULL);
+    for (size_t i = 0; i < settings->size; i++)
+        if (members[i].rc < 0) fail_msg("%s, rank %zu: %s", settings->model, i, members[i].err.text);
+}
+
+static void member_close(struct member *m)
+{
+    for (size_t i = 0; i < PARTY_MAX; i++)
+        free(m->sums[i]);
+    free(m->grads);
+    ash_model_close(m->model);
+    ash_exec_fini(&m->exec);
+}
+
+static void crew_close(struct party *party, struct member *members)
+{
+    for (size_t i = 0; i < party->size; i++)
+        member_close(&members[i]);
+    party_close(party);
+}
+
+/* ---- the whole model, one source after the other ----------------------------------------------------------------- */
+
+struct whole {
+    struct ash_exec exec;
+    struct ash_model *model;
+    float *grads[4];
+    float losses[4][CALLS][ROWS];
+};
+
+static void whole_open(struct whole *w, const char *name, bool bf16)
+{
+    struct ash_pass_opts opts = {.max_rows = ROWS, .backward = true};
+    struct ash_pass *pass = NULL;
+    struct ash_err err = {0};
+    char dir[512];
+
+    memset(w, 0, sizeof(*w));
+    snprintf(dir, sizeof(dir), "%s/golden/%s", TEST_DATA, name);
+    if (ash_exec_init(&w->exec, NULL, 1, &err) < 0) fail_msg("%s", err.text);
+    if (ash_model_open_slice(dir, NULL, &w->model, &err) < 0) fail_msg("%s", err.text);
+    ash_model_round_bf16(w->model, bf16);
+    if (ash_pass_open(w->model, &w->exec, &opts, &pass, &err) < 0) fail_msg("%s", err.text);
+    for (size_t source = 0; source < 4; source++) {
+        w->grads[source] = calloc(ash_model_grad_size(w->model), sizeof(float));
+        for (size_t call = 0; call < CALLS; call++) {
+            struct input input;
+            input_fill(&input, source, call, ash_model_config(w->model)->vocab);
+            if (input.batch.rows == 0) continue;
+            if (ash_pass_train(pass, &input.batch, SCALE, w->grads[source], w->losses[source][call], &err) < 0)
+                fail_msg("%s", err.text);
+        }
+    }
+    ash_pass_close(pass);
+}
+
+static void whole_close(struct whole *w)
+{
+    for (size_t i = 0; i < 4; i++)
+        free(w->grads[i]);
+    ash_model_close(w->model);
+    ash_exec_fini(&w->exec);
+}
+
+/* Every parameter of a member against the whole model's gradients of the same source. */
+static void compare(const struct whole *w, const struct member *m)
+{
+    size_t rank = m->party.rank;
+
+    assert_memory_equal(m->losses, w->losses[rank], sizeof(m->losses));
+    for (size_t i = 0; i < ash_model_param_count(m->model); i++) {
+        const struct ash_param *param = ash_model_param(m->model, i), *full = ash_model_find(w->model, param->name);
+        size_t bytes = param->count * sizeof(float);
+        assert_non_null(full);
+        if (!param->expert) assert_memory_equal(m->grads + param->offset, w->grads[rank] + full->offset, bytes);
+        for (size_t s = 0; param->expert && s < m->settings->size; s++) {
+            const float *sum = m->sums[s] != NULL ? m->sums[s] + param->expert_offset : m->grads + param->offset;
+            assert_memory_equal(sum, w->grads[s] + full->offset, bytes);
+        }
+    }
+}
+
+/* ---- tests ------------------------------------------------------------------------------------------------------- */
+
+static void check_crew(const struct whole *w, const struct settings *settings)
+{
+    struct party party;
+    struct member members[4];
+
+    crew_run(&party, members, settings);
+    for (size_t i = 0; i < settings->size; i++)
+        compare(w, &members[i]);
+    crew_close(&party, members);
+}
+
+static void test_gradients(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < 2 * MODEL_COUNT; i++) {
+        struct whole w;
+        struct settings s = {.model = models[i / 2], .bf16 = i % 2 == 1};
+        whole_open(&w, s.model, s.bf16);
+        for (s.size = 2; s.size <= 4; s.size++)
+            for (int mode = 0; mode < 3; mode++) {
+                s.recompute = (enum ash_recompute)mode;
+                s.own_apart = (s.size + (size_t)mode) % 2 == 0;
+                check_crew(&w, &s);
+            }
+        whole_close(&w);
+    }
+}
+
+/* Evaluation exchanges each pair once there and once back, and what is sent is what arrives. */
+static void test_conservation(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < MODEL_COUNT; i++)
+        for (size_t size = 2; size <= 4; size++) {
+            struct settings s = {.model = models[i], .eval = true, .size = size};
+            struct party party;
+            struct member members[4];
+            size_t rows = 0, sparse = 0, expected;
+
+            floats_sent = floats_got = 0;
+            crew_run(&party, members, &s);
+            const struct ash_model_config *c = ash_model_config(members[0].model);
+            for (size_t r = 0; r < size; r++)
+                for (size_t call = 0; call < CALLS; call++)
+                    rows += brought[r][call];
+            for (size_t l = 0; l < c->layers; l++)
+                sparse += c->sparse[l];
+            expected = sparse * (2 * rows * c->expert.choices * c->hidden + CALLS * size * (c->expert.experts + size));
+            assert_int_equal(floats_sent, expected);
+            assert_int_equal(floats_got, expected);
+            crew_close(&party, members);
+        }
+}
+
+/* Axes that do not fit the slice, and gradients with no place to go, are answered. */
+static void test_refusals(void **state)
+{
+    struct settings s = {.model = "mixtral-window", .size = 2};
+    struct party party;
+    struct member m = {.settings = &s, .party = {&party, 1}};
+    struct ash_pass_opts opts = {.max_rows = ROWS, .backward = true};
+    struct ash_pass *pass = NULL;
+    struct ash_batch empty = {0};
+    struct ash_err err = {0};
+
+    (void)state;
+    party_open(&party, 2);
+    assert_int_equal(open_slice(&m), 0);
+    assert_int_equal(ash_pass_open(m.model, &m.exec, &opts, &pass, &err), -EINVAL); /* nobody to share with */
+    assert_non_null(strstr(err.text, "experts of rank 1 of 2, but the pass is rank 0 of 1"));
+    opts.ep = party_axis(&m.party);
+    assert_int_equal(ash_pass_open(m.model, &m.exec, &opts, &pass, &err), 0);
+    assert_int_equal(ash_pass_train(pass, &empty, SCALE, NULL, NULL, &err), -EINVAL);
+    assert_non_null(strstr(err.text, "rank 0's batch have no place to go"));
+    ash_pass_close(pass);
+    member_close(&m);
+    party_close(&party);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_gradients),
+        cmocka_unit_test(test_conservation),
+        cmocka_unit_test(test_refusals),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
