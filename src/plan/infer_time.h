@@ -11,14 +11,14 @@
 /* One replica of a model on GPUs of one kind. */
 struct ash_infer {
     struct ash_shape shape;
-    struct ash_cluster cluster; /* the GPUs of the replica: cluster.gpus is not asked, tp * pp * dp is */
+    struct ash_cluster cluster; /* the machines: how many GPUs the replica takes follows from the degrees below */
     int tp, pp, ep;             /* ep 1: experts are cut like everything else by tp */
-    int attn_dp;                /* ranks among which requests are split for attention (then tp is 1 there); 1: none */
+    int attn_dp; /* groups among which requests are split for attention, inside which it is cut by what is left; 1: none
+                  */
     enum ash_precision weights, cache, compute; /* compute: of matrix products */
-    bool early;                                 /* engines before paged, fused, graph-launched kernels */
 };
 
-/* GPUs of the replica. */
+/* GPUs of the replica: the largest of tp, attn_dp and ep, times pp. */
 int ash_infer_gpus(const struct ash_infer *infer);
 /* Bytes of weights on one GPU, and requests of context_tokens whose cache fits beside them on the replica (0: the
  * weights do not fit). */
@@ -38,7 +38,8 @@ void ash_infer_pass(const struct ash_consts *consts, const struct ash_infer *inf
 struct ash_infer_load {
     double in_tokens, out_tokens;
     double concurrency; /* requests under way; 0: as many as fit into memory, at most requests */
-    double requests;    /* offered in all; 0: without end */
+    double requests;    /* in all, there from the start unless they arrive; 0: without end */
+    double arrivals_s;  /* requests that come per second by themselves; 0: as many as can be under way */
     bool continuous; /* in-flight batching with chunked prefill; else a batch is prefilled, then decoded to its end */
 };
 
@@ -48,6 +49,7 @@ struct ash_infer_rate {
     double ttft_s, tpot_s;                 /* mean, without queueing before the first pass */
     double requests_s;
     bool fits;
+    bool saturated; /* more comes than can be answered */
 };
 
 /* What a replica does under a steady load. */

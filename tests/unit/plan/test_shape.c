@@ -17,15 +17,15 @@ static void parameters_are_the_published_ones(void **state)
         const char *name;
         double all, active, tolerance;
     } published[] = {
-        {"llama-2-7b", 6.74, 6.74, 0.01},      {"Llama-3-8B", 8.03, 8.03, 0.01},
+        {"llama-2-7b", 6.74, 6.74, 0.01},       {"Llama-3-8B", 8.03, 8.03, 0.01},
         {"llama-3.1-405b", 405.9, 405.9, 0.01}, {"Llama 3.3 70B", 70.55, 70.55, 0.01},
-        {"mixtral-8x7b", 46.7, 12.9, 0.01},    {"deepseek-v3", 671, 37.5, 0.02},
-        {"kimi-k2", 1026, 32.6, 0.03},         {"qwen3-235b-a22b", 235, 22, 0.02},
-        {"gpt-oss-120b", 116.8, 5.7, 0.02},    {"gpt3-175b", 175, 175, 0.01},
-        {"qwen3-30b-a3b", 30.5, 3.3, 0.03},    {"llama-4-maverick", 400, 17, 0.03},
-        {"bloom-176b", 176.2, 176.2, 0.01},    {"nemotron-4-340b", 341, 341, 0.01},
-        {"megatron-gpt-1t", 1008, 1008, 0.01}, {"nemotron-3-nano-30b-a3b", 31.6, 3.6, 0.04},
-        {"nemotron-h-56b", 56, 56, 0.04},      {"llama-3.2-1b", 1.24, 1.24, 0.01},
+        {"mixtral-8x7b", 46.7, 12.9, 0.01},     {"deepseek-v3", 671, 37.5, 0.02},
+        {"kimi-k2", 1026, 32.6, 0.03},          {"qwen3-235b-a22b", 235, 22, 0.02},
+        {"gpt-oss-120b", 116.8, 5.7, 0.02},     {"gpt3-175b", 175, 175, 0.01},
+        {"qwen3-30b-a3b", 30.5, 3.3, 0.03},     {"llama-4-maverick", 400, 17, 0.03},
+        {"bloom-176b", 176.2, 176.2, 0.01},     {"nemotron-4-340b", 341, 341, 0.01},
+        {"megatron-gpt-1t", 1008, 1008, 0.01},  {"nemotron-3-nano-30b-a3b", 31.6, 3.6, 0.04},
+        {"nemotron-h-56b", 56, 56, 0.04},       {"llama-3.2-1b", 1.24, 1.24, 0.01},
     };
 
     (void)state;
@@ -59,7 +59,8 @@ static void flops_count_attention_by_half(void **state)
     (void)state;
     assert_int_equal(ash_shape_find("llama-3-8b", &shape, NULL), 0);
     assert_float_equal(ash_shape_train_flops(&shape, 8192) / 1e9, 51.47, 0.05);
-    assert_float_equal(ash_shape_train_flops(&shape, 1e-9) / 1e9, 6 * (8.030 - 0.525), 0.05); /* without the embedding */
+    assert_float_equal(ash_shape_train_flops(&shape, 1e-9) / 1e9, 6 * (8.030 - 0.525),
+                       0.05); /* without the embedding */
     assert_int_equal(ash_shape_find("deepseek-v3", &shape, NULL), 0);
     assert_float_equal(ash_shape_train_flops(&shape, 4096) / 1e9, 250.45, 3);
 }
@@ -135,10 +136,14 @@ static void impossible_sizes_are_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(parameters_are_the_published_ones), cmocka_unit_test(every_known_shape_is_complete),
-        cmocka_unit_test(flops_count_attention_by_half),     cmocka_unit_test(cache_is_what_is_stored),
-        cmocka_unit_test(windows_cap_what_is_seen),          cmocka_unit_test(folders_are_read),
-        cmocka_unit_test(unknown_names_get_help),            cmocka_unit_test(impossible_sizes_are_refused),
+        cmocka_unit_test(parameters_are_the_published_ones),
+        cmocka_unit_test(every_known_shape_is_complete),
+        cmocka_unit_test(flops_count_attention_by_half),
+        cmocka_unit_test(cache_is_what_is_stored),
+        cmocka_unit_test(windows_cap_what_is_seen),
+        cmocka_unit_test(folders_are_read),
+        cmocka_unit_test(unknown_names_get_help),
+        cmocka_unit_test(impossible_sizes_are_refused),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,26 @@
+/* csv - a table of text with a header line (RFC 4180: quoted fields may hold commas, quotes and line breaks). */
+#ifndef ASH_PLAN_CSV_H
+#define ASH_PLAN_CSV_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include "ashlar/err.h"
+
+#define ASH_CSV_MAX_BYTES ((size_t)256 << 20)
+
+struct ash_csv; /* owns every text that it hands out */
+
+/* Read a whole table. name is for messages. Rows shorter than the header are filled up with empty fields; longer ones,
+ * text behind a closing quote and a quote that is never closed are -EINVAL with the line. Empty lines are skipped. */
+int ash_csv_parse(const char *text, size_t size_bytes, const char *name, struct ash_csv **csv_out, struct ash_err *err);
+int ash_csv_load(const char *path, struct ash_csv **csv_out, struct ash_err *err);
+void ash_csv_close(struct ash_csv *csv);
+
+size_t ash_csv_rows(const struct ash_csv *csv);
+bool ash_csv_has(const struct ash_csv *csv, const char *column);
+/* The field of a row (below ash_csv_rows), "" where the table has no such column. */
+const char *ash_csv_field(const struct ash_csv *csv, size_t row, const char *column);
+/* The same as a number; fallback where it is empty or no finite number. */
+double ash_csv_number(const struct ash_csv *csv, size_t row, const char *column, double fallback);
+
+#endif

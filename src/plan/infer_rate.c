@@ -1,0 +1,114 @@
+/* From passes to what users see: throughput, time to the first token and between tokens, under a load. */
+#include "plan/infer_time.h"
+
+#include <math.h>
+
+#define LITTLE_ROUNDS 60
+
+static double pass_s(const struct ash_consts *consts, const struct ash_infer *infer, double batch, double new_tokens,
+                     double context)
+{
+    struct ash_infer_time time;
+
+    ash_infer_pass(consts, infer, batch, new_tokens, context, &time);
+    return time.total;
+}
+
+/* Seconds to read the prompts of so many requests, in passes of whole chunks. */
+static double prefill_s(const struct ash_consts *consts, const struct ash_infer *infer, double requests, double tokens)
+{
+    double chunk = consts->infer_chunk * fmax(1, infer->attn_dp);
+    double passes = fmax(1, ceil(requests * tokens / chunk));
+
+    return passes * pass_s(consts, infer, requests / passes, tokens, 0);
+}
+
+/* A step of so many sequences in the middle of their answers. */
+static double decode_s(const struct ash_consts *consts, const struct ash_infer *infer,
+                       const struct ash_infer_load *load, double batch)
+{
+    return pass_s(consts, infer, batch, 1, load->in_tokens + load->out_tokens / 2);
+}
+
+/* Batch after batch, all of whose answers are equally long. */
+static double batches_s(const struct ash_consts *consts, const struct ash_infer *infer,
+                        const struct ash_infer_load *load, double batch)
+{
+    return prefill_s(consts, infer, batch, load->in_tokens) + load->out_tokens * decode_s(consts, infer, load, batch);
+}
+
+/* A table of work done at once: whole batches, then what is left. */
+static void predict_offline(const struct ash_consts *consts, const struct ash_infer *infer,
+                            const struct ash_infer_load *load, double batch, struct ash_infer_rate *rate)
+{
+    double requests = load->requests > 0 && load->continuous ? fmax(load->requests, batch) : batch;
+    double whole = floor(requests / batch), rest = requests - whole * batch;
+    double seconds = whole * batches_s(consts, infer, load, batch);
+
+    if (rest >= 1) seconds += batches_s(consts, infer, load, rest);
+    rate->out_tokens_s = requests * load->out_tokens / seconds;
+    rate->tpot_s = decode_s(consts, infer, load, batch);
+    rate->ttft_s = prefill_s(consts, infer, load->continuous ? 1 : batch, load->in_tokens);
+}
+
+/* A steady stream: as one request ends the next begins, and its prompt is read between the steps of the others. */
+static void predict_steady(const struct ash_consts *consts, const struct ash_infer *infer,
+                           const struct ash_infer_load *load, double batch, struct ash_infer_rate *rate)
+{
+    double prompt = prefill_s(consts, infer, 1, load->in_tokens), step = decode_s(consts, infer, load, batch);
+
+    rate->out_tokens_s = batch * load->out_tokens / (batch * prompt + load->out_tokens * step);
+    rate->ttft_s = prompt;
+    rate->tpot_s = step + prompt * (batch - 1) / load->out_tokens;
+}
+
+/* Requests arrive by themselves: how many are under way follows from how long they take (Little's law). */
+static void predict_arrivals(const struct ash_consts *consts, const struct ash_infer *infer,
+                             const struct ash_infer_load *load, double batch_max, struct ash_infer_rate *rate)
+{
+    double prompt = prefill_s(consts, infer, 1, load->in_tokens), batch = 1, tpot = 0, most;
+    double busy = fmin(0.95, load->arrivals_s * prompt); /* of the time goes into prompts */
+
+    for (int i = 0; i < LITTLE_ROUNDS; i++) {
+        tpot = decode_s(consts, infer, load, fmax(1, batch)) / (1 - busy);
+        batch = (batch + fmin(batch_max, load->arrivals_s * load->out_tokens * tpot)) / 2;
+    }
+    predict_offline(consts, infer, load, batch_max, rate);
+    most = rate->out_tokens_s;
+    rate->tpot_s = tpot;
+    rate->ttft_s = prompt / (1 - busy);
+    rate->concurrency = fmax(1, batch);
+    rate->out_tokens_s = load->arrivals_s * load->out_tokens;
+    if (load->requests > 0) /* the last request is answered after the last has come */
+        rate->out_tokens_s =
+            load->requests * load->out_tokens / (load->requests / load->arrivals_s + tpot * load->out_tokens);
+    rate->saturated = rate->out_tokens_s > most;
+    if (rate->saturated) rate->out_tokens_s = most;
+}
+
+void ash_infer_predict(const struct ash_consts *consts, const struct ash_infer *infer,
+                       const struct ash_infer_load *load, struct ash_infer_rate *rate_out)
+{
+    double fit = ash_infer_requests(consts, infer, load->in_tokens + load->out_tokens);
+    double batch = fmin(fit, consts->infer_batch * fmax(1, infer->attn_dp));
+    struct ash_infer_rate rate = {.fits = fit >= 1};
+
+    if (load->concurrency > 0)
+        batch = rate.fits && !load->continuous ? load->concurrency : fmin(fit, load->concurrency);
+    if (load->requests > 0) batch = fmin(batch, load->requests);
+    if (!rate.fits) {
+        *rate_out = rate;
+        return;
+    }
+    batch = fmax(1, batch);
+    rate.concurrency = batch;
+    if (load->arrivals_s > 0)
+        predict_arrivals(consts, infer, load, batch, &rate);
+    else if (load->continuous && load->concurrency > 0 && load->requests <= 0)
+        predict_steady(consts, infer, load, batch, &rate);
+    else
+        predict_offline(consts, infer, load, batch, &rate);
+    rate.out_tokens_s_gpu = rate.out_tokens_s / ash_infer_gpus(infer);
+    rate.requests_s = rate.out_tokens_s / load->out_tokens;
+    *rate_out = rate;
+}

@@ -1,0 +1,220 @@
+/* Rows of published inference measurements: sizes from the columns, what columns do not say (latent attention, windows,
+ * state spaces) from the table of well-known models. */
+#include "plan/infer_row.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+struct reader {
+    const struct ash_csv *csv;
+    size_t row;
+};
+
+static const char *text(const struct reader *reader, const char *column)
+{
+    return ash_csv_field(reader->csv, reader->row, column);
+}
+
+static double number(const struct reader *reader, const char *column, double fallback)
+{
+    return ash_csv_number(reader->csv, reader->row, column, fallback);
+}
+
+static bool says(const struct reader *reader, const char *column, const char *word)
+{
+    return strcasestr(text(reader, column), word) != NULL;
+}
+
+/* ---- model ------------------------------------------------------------------------------------------------------- */
+
+/* Gated or not, tied or not, and how many layers have experts: whatever comes nearest to the parameters that the row
+ * gives. */
+static void fit_params(struct ash_shape *shape, double params)
+{
+    struct ash_shape best = *shape;
+    double nearest = INFINITY;
+
+    for (int kind = 0; kind < 4; kind++) {
+        for (double sparse = 0; sparse <= (shape->experts > 0 ? shape->layers : 0); sparse++) {
+            struct ash_shape trial = *shape;
+            double off;
+
+            trial.gated = kind % 2 == 0;
+            trial.tied = kind >= 2;
+            trial.attn_layers = shape->layers;
+            trial.sparse_layers = sparse;
+            trial.dense_layers = shape->layers - sparse;
+            off = fabs(ash_shape_params(&trial) - params);
+            if (off >= nearest || (trial.dense_layers > 0 && trial.ffn <= 0)) continue;
+            nearest = off;
+            best = trial;
+        }
+    }
+    *shape = best;
+}
+
+static int shape_from_columns(const struct reader *reader, struct ash_shape *shape_out, struct ash_err *err)
+{
+    struct ash_shape shape = {
+        .layers = number(reader, "layers", 0),
+        .hidden = number(reader, "hidden", 0),
+        .heads = number(reader, "heads", 0),
+        .kv_heads = number(reader, "kv_heads", 0),
+        .head_dim = number(reader, "head_dim", 0),
+        .ffn = number(reader, "ffn", 0),
+        .gated = true,
+        .vocab = number(reader, "vocab", 0),
+        .experts = number(reader, "experts", 0),
+        .choices = number(reader, "topk", 0),
+        .expert_ffn = number(reader, "moe_ffn", 0),
+    };
+    double params = number(reader, "params_b", 0) * 1e9;
+
+    snprintf(shape.name, sizeof(shape.name), "%s", text(reader, "model"));
+    shape.shared_ffn = shape.expert_ffn * number(reader, "shared_experts", 0);
+    if (strcasestr(shape.name, "deepseek") != NULL || strcasestr(shape.name, "kimi") != NULL) {
+        shape.q_rank = 1536; /* latent attention, as in DeepSeek-V3's config.json */
+        shape.kv_rank = 512;
+        shape.rope_dim = 64;
+        shape.nope_dim = shape.v_dim = 128;
+    }
+    if (params > 0 && shape.layers > 0 && shape.layers < 1e4) fit_params(&shape, params);
+    if (ash_shape_complete(&shape, err) < 0) return ash_err_prefix(err, -EINVAL, "sizes of the model");
+    *shape_out = shape;
+    return 0;
+}
+
+static int read_shape(const struct reader *reader, struct ash_shape *shape_out, struct ash_err *err)
+{
+    struct ash_shape known;
+    double params = number(reader, "params_b", 0) * 1e9;
+
+    if (ash_shape_find(text(reader, "model"), &known, NULL) == 0 &&
+        (params <= 0 || fabs(ash_shape_params(&known) / params - 1) < 0.1)) {
+        *shape_out = known;
+        return 0;
+    }
+    return shape_from_columns(reader, shape_out, err);
+}
+
+/* ---- replica ----------------------------------------------------------------------------------------------------- */
+
+static enum ash_precision precision_of(const struct reader *reader, const char *column)
+{
+    static const char *const four[] = {"fp4", "int4", "w4", "awq", "gptq", "q4", NULL};
+    static const char *const eight[] = {"fp8", "int8", "w8", "q8", NULL};
+
+    for (size_t i = 0; four[i] != NULL; i++)
+        if (says(reader, column, four[i])) return ASH_PRECISION_FP4;
+    for (size_t i = 0; eight[i] != NULL; i++)
+        if (says(reader, column, eight[i])) return ASH_PRECISION_FP8;
+    return ASH_PRECISION_BF16;
+}
+
+static int degree(const struct reader *reader, const char *column)
+{
+    return (int)fmin(fmax(1, number(reader, column, 1)), 65536);
+}
+
+/* Degrees as columns and notes give them. A source that says that attention ran data-parallel means all its ranks. */
+static void read_degrees(const struct reader *reader, struct ash_infer *infer)
+{
+    infer->tp = degree(reader, "tp");
+    infer->pp = degree(reader, "pp");
+    infer->ep = degree(reader, "ep");
+    infer->attn_dp = degree(reader, "attn_dp");
+    if (infer->attn_dp == 1 && infer->tp > 1 && says(reader, "note", "attention DP enabled")) {
+        infer->attn_dp = infer->ep = infer->tp;
+        infer->tp = 1;
+    }
+}
+
+static int read_replica(const struct ash_catalog *catalog, const struct reader *reader, struct ash_infer *infer,
+                        struct ash_err *err)
+{
+    char name[128];
+    double gpus = number(reader, "n_gpus", 1);
+    int rc;
+
+    if (text(reader, "gpu")[0] == '\0' || !(gpus >= 1 && gpus <= ASH_CLUSTER_GPUS_MAX))
+        return ash_err_set(err, -EINVAL, "no GPU, or an impossible number of them");
+    rc = read_shape(reader, &infer->shape, err);
+    if (rc < 0) return rc;
+    read_degrees(reader, infer);
+    snprintf(name, sizeof(name), "%dx%s", (int)gpus, text(reader, "gpu"));
+    rc = ash_cluster_parse(catalog, name, &infer->cluster, err);
+    if (rc < 0) return -EINVAL;
+    infer->weights = precision_of(reader, "weight_precision");
+    infer->cache = precision_of(reader, "kv_precision");
+    infer->compute = infer->weights;
+    if (infer->weights == ASH_PRECISION_FP4 && infer->cluster.machine.gpu->flops[ASH_PRECISION_FP4] <= 0)
+        infer->compute = ASH_PRECISION_BF16;
+    return 0;
+}
+
+/* ---- load and measurement ---------------------------------------------------------------------------------------- */
+
+static void read_load(const struct reader *reader, struct ash_infer_load *load)
+{
+    bool online = says(reader, "scenario", "online") || says(reader, "scenario", "latency");
+
+    load->in_tokens = number(reader, "isl", 0);
+    load->out_tokens = number(reader, "osl", 0);
+    load->concurrency = number(reader, "batch_or_concurrency", 0);
+    load->continuous = !says(reader, "scenario", "static");
+    load->arrivals_s = number(reader, "qps_offered", 0); /* "inf" is no number */
+    if (!online || load->concurrency <= 0) load->requests = number(reader, "num_requests", 0);
+}
+
+/* Tokens/s where the row has them and stands by them, else the latencies. Sources print what they measured of all
+ * replicas. */
+static int read_measured(const struct reader *reader, struct ash_infer_row *row, struct ash_err *err)
+{
+    double replicas = fmax(1, floor(number(reader, "n_gpus", 1) / ash_infer_gpus(&row->infer)));
+
+    row->metric = ASH_INFER_TOKENS_S;
+    if (!says(reader, "trust", "use ITL only")) {
+        row->measured = number(reader, "out_tok_s_total", 0) / replicas;
+        if (row->measured <= 0) row->measured = number(reader, "out_tok_s_gpu", 0) * ash_infer_gpus(&row->infer);
+        if (row->measured <= 0) {
+            row->metric = ASH_INFER_TTFT_S;
+            row->measured = number(reader, "ttft_ms_mean", 0) * 1e-3;
+        }
+    }
+    if (row->measured <= 0) {
+        row->metric = ASH_INFER_TPOT_S;
+        row->measured = number(reader, "tpot_ms_mean", 0) * 1e-3;
+    }
+    if (row->measured > 0) return 0;
+    return ash_err_set(err, -EINVAL, "no measurement (out_tok_s_total, out_tok_s_gpu, ttft_ms_mean, tpot_ms_mean)");
+}
+
+int ash_infer_row_read(const struct ash_catalog *catalog, const struct ash_csv *csv, size_t row,
+                       struct ash_infer_row *row_out, struct ash_err *err)
+{
+    const struct reader reader = {csv, row};
+    struct ash_infer_row result = {0};
+    int rc = read_replica(catalog, &reader, &result.infer, err);
+
+    if (rc < 0) return rc;
+    read_load(&reader, &result.load);
+    if (!(result.load.in_tokens >= 1 && result.load.out_tokens >= 1))
+        return ash_err_set(err, -EINVAL, "no lengths of prompt and answer (isl, osl)");
+    rc = read_measured(&reader, &result, err);
+    if (rc < 0) return rc;
+    *row_out = result;
+    return 0;
+}
+
+double ash_infer_row_predict(const struct ash_consts *consts, const struct ash_infer_row *row)
+{
+    struct ash_infer_rate rate;
+
+    ash_infer_predict(consts, &row->infer, &row->load, &rate);
+    if (!rate.fits) return 0;
+    if (row->metric == ASH_INFER_TOKENS_S) return rate.out_tokens_s;
+    return row->metric == ASH_INFER_TTFT_S ? rate.ttft_s : rate.tpot_s;
+}
