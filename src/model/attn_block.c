@@ -76,42 +76,44 @@ void ash_norm_block_backward(struct ash_pass *pass, int32_t weight, int32_t bias
 static struct ash_attn_args attention_args(struct ash_pass *pass, size_t layer)
 {
     const struct ash_model_config *c = &pass->model->config;
-    const struct ash_attn_acts *acts = &pass->layers[layer].attn;
+    struct ash_attn_view view = ash_attn_view(pass, layer);
 
-    return (struct ash_attn_args){.heads = c->heads,
-                                  .kv_heads = c->kv_heads,
-                                  .dim_k = c->head_dim,
-                                  .dim_v = pass->v_dim,
-                                  .scale = (float)(c->attn_scale / (c->scale_by_layer ? (double)(pass->model->layer_ids[layer] + 1) : 1)),
-                                  .window = c->window[layer],
-                                  .kv_dtype = ASH_F32,
-                                  .q_stride = pass->q_stride,
-                                  .k_stride = pass->k_stride,
-                                  .v_stride = pass->v_stride,
-                                  .out_stride = c->heads * pass->v_dim,
-                                  .q = acts->q,
-                                  .out = acts->out,
-                                  .lse = acts->lse,
-                                  .seqs = pass->seqs,
-                                  .seq_count = pass->batch->doc_count};
+    return (struct ash_attn_args){
+        .heads = view.heads,
+        .kv_heads = view.kv_heads,
+        .dim_k = c->head_dim,
+        .dim_v = pass->v_dim,
+        .scale = (float)(c->attn_scale / (c->scale_by_layer ? (double)(pass->model->layer_ids[layer] + 1) : 1)),
+        .window = c->window[layer],
+        .kv_dtype = ASH_F32,
+        .q_stride = view.q_stride,
+        .k_stride = view.k_stride,
+        .v_stride = view.v_stride,
+        .out_stride = view.out_stride,
+        .q = view.q,
+        .out = view.out,
+        .lse = view.lse,
+        .dout = view.dout,
+        .dq = view.dq,
+        .seqs = pass->seqs,
+        .seq_count = pass->batch->doc_count};
 }
 
 /* Point every document at its own rows of k and v (and their gradients). */
 static void point_at_batch(struct ash_pass *pass, size_t layer)
 {
-    const struct ash_attn_acts *acts = &pass->layers[layer].attn;
-    const struct ash_scratch *s = &pass->scratch;
+    struct ash_attn_view view = ash_attn_view(pass, layer);
 
     for (size_t i = 0; i < pass->batch->doc_count; i++) {
         const struct ash_doc *doc = &pass->batch->docs[i];
         pass->seqs[i] = (struct ash_attn_seq){.q_row = doc->row,
                                               .q_count = doc->count,
                                               .pos = doc->pos,
-                                              .k = acts->k + doc->row * pass->k_stride,
-                                              .v = acts->v + doc->row * pass->v_stride};
-        if (s->dk == NULL) continue;
-        pass->seqs[i].dk = s->dk + doc->row * pass->k_stride;
-        pass->seqs[i].dv = s->dv + doc->row * pass->v_stride;
+                                              .k = view.k + doc->row * view.k_stride,
+                                              .v = view.v + doc->row * view.v_stride};
+        if (view.dk == NULL) continue;
+        pass->seqs[i].dk = view.dk + doc->row * view.k_stride;
+        pass->seqs[i].dv = view.dv + doc->row * view.v_stride;
     }
 }
 
@@ -119,9 +121,30 @@ static void attend(struct ash_pass *pass, size_t layer)
 {
     struct ash_attn_args args = attention_args(pass, layer);
 
+    ash_attn_spread(pass, layer);
     point_at_batch(pass, layer);
     if (pass->cache != NULL) ash_cache_write(pass, layer, &args);
     pass->exec->ops->attn->forward(pass->exec, &args);
+    ash_attn_return(pass, layer);
+}
+
+/* From the gradient of attention's output to those of q, k and v. */
+static void attend_backward(struct ash_pass *pass, size_t layer)
+{
+    const struct ash_memory_ops *memory = pass->exec->memory;
+    struct ash_attn_view view = ash_attn_view(pass, layer);
+    struct ash_attn_args args = attention_args(pass, layer);
+
+    ash_attn_spread_back(pass);
+    point_at_batch(pass, layer);
+    /* dk and dv are sums; where they are columns of dq's rows, all of it starts at zero */
+    memory->zero(view.dq, view.rows * view.q_stride * sizeof(float));
+    if (!view.one_row) {
+        memory->zero(view.dk, view.rows * view.k_stride * sizeof(float));
+        memory->zero(view.dv, view.rows * view.v_stride * sizeof(float));
+    }
+    pass->exec->ops->attn->backward(pass->exec, &args);
+    ash_attn_return_back(pass);
 }
 
 /* ---- the block --------------------------------------------------------------------------------------------------- */
@@ -177,17 +200,7 @@ void ash_attn_block_backward(struct ash_pass *pass, size_t layer)
                                                      .dx = s->dattn,
                                                      .dx_stride = width,
                                                      .seq_rows = pass->seq_rows});
-    struct ash_attn_args args = attention_args(pass, layer);
-    point_at_batch(pass, layer);
-    args.dout = s->dattn;
-    args.dq = s->dq;
-    /* dk and dv are sums; in grouped attention they are columns of dq's rows, so all of it starts at zero */
-    pass->exec->memory->zero(s->dq, pass->rows * pass->q_stride * sizeof(float));
-    if (c->attn == ASH_ATTN_LATENT) {
-        pass->exec->memory->zero(s->dk, pass->rows * pass->k_stride * sizeof(float));
-        pass->exec->memory->zero(s->dv, pass->rows * pass->v_stride * sizeof(float));
-    }
-    pass->exec->ops->attn->backward(pass->exec, &args);
+    attend_backward(pass, layer);
     if (c->attn == ASH_ATTN_LATENT)
         ash_attn_latent_backward(pass, layer);
     else

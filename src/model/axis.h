@@ -15,13 +15,14 @@ struct ash_axis_ops {
     int (*exchange)(void *ctx, const float *in, const size_t *send, float *out, const size_t *recv,
                     struct ash_err *err);
     int (*broadcast)(void *ctx, size_t root, float *data, size_t count, struct ash_err *err);
-    /* One rank to another; in order between any two. Sending waits only for room: up to ASH_AXIS_PENDING messages to
-     * one rank, of the size that the axis was opened for, may be under way. */
+    /* One rank to another, up to ASH_AXIS_MESSAGE floats; in order between any two. Sending waits only for room: up to
+     * ASH_AXIS_PENDING messages to one rank may be under way. */
     int (*send)(void *ctx, size_t to, const float *data, size_t count, struct ash_err *err);
     int (*recv)(void *ctx, size_t from, float *data, size_t count, struct ash_err *err);
 };
 
 #define ASH_AXIS_PENDING 8
+#define ASH_AXIS_MESSAGE ((size_t)1 << 18)
 
 struct ash_axis {
     size_t rank, size;

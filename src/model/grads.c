@@ -4,30 +4,20 @@
  * own tokens and passes the sum on. So no cut changes a bit. */
 #include "model/pass_priv.h"
 
-/* Rank 0 goes on from what the last rank had, where an earlier batch belongs to the same sum. */
-static void take_turn(struct ash_pass *pass, const struct ash_axis *axis, bool continues, float *sum, size_t count)
+static void take_turn(struct ash_pass *pass, const struct ash_axis *axis, float *sum, size_t count)
 {
-    if (axis->size == 1) return;
-    if (axis->rank > 0)
-        ash_share_recv(pass, axis, axis->rank - 1, sum, count);
-    else if (continues)
-        ash_share_recv(pass, axis, axis->size - 1, sum, count);
+    if (axis->rank > 0) ash_share_recv(pass, axis, axis->rank - 1, sum, count);
 }
 
-static void end_turn(struct ash_pass *pass, const struct ash_axis *axis, bool goes_on, float *sum, size_t count)
+static void end_turn(struct ash_pass *pass, const struct ash_axis *axis, float *sum, size_t count)
 {
-    if (axis->size == 1) return;
-    if (axis->rank + 1 < axis->size)
-        ash_share_send(pass, axis, axis->rank + 1, sum, count);
-    else if (goes_on)
-        ash_share_send(pass, axis, 0, sum, count);
+    if (axis->rank + 1 < axis->size) ash_share_send(pass, axis, axis->rank + 1, sum, count);
 }
 
 /* A gradient's sum: of the batch at hand, or of another rank's that experts here serve. */
 struct sum {
     float *data; /* NULL: none is wanted */
     size_t count;
-    bool continues, goes_on;
 };
 
 static struct sum sum_of(const struct ash_pass *pass, int32_t param)
@@ -38,12 +28,15 @@ static struct sum sum_of(const struct ash_pass *pass, int32_t param)
 
     if (param == ASH_NO_PARAM) return (struct sum){0};
     if (served != NULL && served->sums != NULL)
-        return (struct sum){served->sums + model->params[param].expert_offset, model->params[param].count,
-                            served->continues, served->goes_on};
+        return (struct sum){served->sums + model->params[param].expert_offset, model->params[param].count};
     if (pass->grads == NULL) return (struct sum){0};
     return (struct sum){pass->grads + (apart ? model->size : model->params[param].offset),
-                        apart ? model->vocab.count * model->config.hidden : model->params[param].count,
-                        pass->batch->continues, pass->batch->goes_on};
+                        apart ? model->vocab.count * model->config.hidden : model->params[param].count};
+}
+
+float *ash_grad_sum(struct ash_pass *pass, int32_t param)
+{
+    return sum_of(pass, param).data;
 }
 
 float *ash_grad_begin(struct ash_pass *pass, int32_t param, enum ash_grad_rows rows)
@@ -51,8 +44,8 @@ float *ash_grad_begin(struct ash_pass *pass, int32_t param, enum ash_grad_rows r
     struct sum sum = sum_of(pass, param);
 
     if (sum.data == NULL) return NULL;
-    take_turn(pass, &pass->cp, sum.continues, sum.data, sum.count);
-    if (rows == ASH_GRAD_STREAM) take_turn(pass, &pass->tp, false, sum.data, sum.count);
+    take_turn(pass, &pass->cp, sum.data, sum.count);
+    if (rows == ASH_GRAD_STREAM) take_turn(pass, &pass->tp, sum.data, sum.count);
     return sum.data;
 }
 
@@ -62,11 +55,11 @@ void ash_grad_end(struct ash_pass *pass, int32_t param, enum ash_grad_rows rows)
 
     if (sum.data == NULL) return;
     if (rows == ASH_GRAD_STREAM && pass->tp.size > 1) {
-        end_turn(pass, &pass->tp, false, sum.data, sum.count);
+        end_turn(pass, &pass->tp, sum.data, sum.count);
         /* all have copies of the parameter */
         ash_share_broadcast(pass, &pass->tp, pass->tp.size - 1, sum.data, sum.count);
     }
-    end_turn(pass, &pass->cp, sum.goes_on, sum.data, sum.count);
+    end_turn(pass, &pass->cp, sum.data, sum.count);
 }
 
 void ash_grad_skip(struct ash_pass *pass, int32_t param, enum ash_grad_rows rows)
@@ -74,6 +67,56 @@ void ash_grad_skip(struct ash_pass *pass, int32_t param, enum ash_grad_rows rows
     ash_grad_begin(pass, param, rows);
     ash_grad_end(pass, param, rows);
 }
+
+/* ---- between batches --------------------------------------------------------------------------------------------- */
+
+static void hand_over(struct ash_pass *pass, int32_t param)
+{
+    struct sum sum = sum_of(pass, param);
+
+    if (pass->cp.rank == 0)
+        ash_share_recv(pass, &pass->cp, pass->cp.size - 1, sum.data, sum.count);
+    else if (pass->cp.rank + 1 == pass->cp.size)
+        ash_share_send(pass, &pass->cp, 0, sum.data, sum.count);
+}
+
+/* Does this pass add to the parameter's gradient? A stage does to that of its own layers. */
+static bool adds_to(const struct ash_pass *pass, int32_t param)
+{
+    const struct ash_param *p = &pass->model->params[param];
+    const struct ash_layer *top = &pass->model->top;
+
+    if (!p->trained) return false;
+    if (p->layer >= 0) return (size_t)p->layer >= pass->first && (size_t)p->layer < pass->end;
+    if (param == top->param[ASH_ROLE_FINAL_NORM] || param == top->param[ASH_ROLE_FINAL_NORM_BIAS] ||
+        param == top->param[ASH_ROLE_HEAD])
+        return ash_pass_ends(pass);
+    if (param == top->param[ASH_ROLE_EMBED] && !pass->model->slice.embed) return ash_pass_ends(pass);
+    return ash_pass_embeds(pass);
+}
+
+/* All sums at once and at the end: a rank that sent each as soon as it was done would wait for room while the other
+ * waits for it in the next batch's attention. */
+void ash_grad_hand_over(struct ash_pass *pass)
+{
+    const struct ash_model *model = pass->model;
+    bool own = pass->grads != NULL && pass->batch->goes_on, apart = pass->exchange.served[pass->ep.rank].sums != NULL;
+
+    if (pass->cp.size == 1) return;
+    for (int32_t i = 0; own && i < (int32_t)model->param_count; i++)
+        if (adds_to(pass, i) && !(apart && model->params[i].expert)) hand_over(pass, i);
+    if (own && model->config.tied && model->slice.embed && ash_pass_ends(pass)) hand_over(pass, ASH_TIED_HEAD);
+    for (size_t r = 0; r < pass->ep.size; r++) {
+        const struct ash_served *served = &pass->exchange.served[r];
+        if (!served->filled || !served->goes_on || served->sums == NULL) continue;
+        pass->serving = served;
+        for (int32_t i = 0; i < (int32_t)model->param_count; i++)
+            if (model->params[i].expert && adds_to(pass, i)) hand_over(pass, i);
+    }
+    pass->serving = NULL;
+}
+
+/* ---- linear layers ----------------------------------------------------------------------------------------------- */
 
 void ash_pass_linear_backward(struct ash_pass *pass, int32_t weight, int32_t bias, const struct ash_linear_io *io)
 {

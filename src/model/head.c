@@ -48,9 +48,10 @@ static void loss_rows(struct ash_pass *pass, size_t first, size_t count, float s
                                .dx = s->dnorm + first * c->hidden,
                                .dx_stride = c->hidden,
                                .seq_rows = count < pass->seq_rows ? count : pass->seq_rows};
-    ash_linear_weight_grad(pass->model, pass->exec, head, &io,
-                           ash_grad_begin(pass, head_sum(pass->model), ASH_GRAD_ALL));
-    ash_grad_end(pass, head_sum(pass->model), ASH_GRAD_ALL);
+    /* all pieces are one turn */
+    if (first == 0) ash_grad_begin(pass, head_sum(pass->model), ASH_GRAD_ALL);
+    ash_linear_weight_grad(pass->model, pass->exec, head, &io, ash_grad_sum(pass, head_sum(pass->model)));
+    if (first + count == pass->rows) ash_grad_end(pass, head_sum(pass->model), ASH_GRAD_ALL);
     ash_linear_input_grad(pass->model, pass->exec, head, &io);
 }
 

@@ -70,12 +70,18 @@ static void lay_norm(struct layout *l, struct ash_norm_acts *norm)
     norm->mean = c->norm == ASH_NORM_LAYER ? take(l, ASH_KEEP_COSTLY, l->rows) : NULL;
 }
 
+/* Along cp attention reads a copy by heads, and these are on their way only. */
+static float *take_qkv(struct layout *l, size_t count)
+{
+    return l->pass->cp.size > 1 ? place(&l->shared, count * sizeof(float)) : take(l, ASH_KEEP_COSTLY, count);
+}
+
 static void lay_grouped(struct layout *l, struct ash_attn_acts *a)
 {
     const struct ash_model_config *c = &l->pass->model->config;
     size_t q = c->heads * c->head_dim, kv = c->kv_heads * c->head_dim;
 
-    a->q = take(l, ASH_KEEP_COSTLY, l->rows * (q + 2 * kv));
+    a->q = take_qkv(l, l->rows * (q + 2 * kv));
     a->k = columns_on(a->q, q);
     a->v = columns_on(a->k, kv);
     if (!c->qk_norm) return;
@@ -88,9 +94,9 @@ static void lay_latent(struct layout *l, struct ash_attn_acts *a)
 {
     const struct ash_model_config *c = &l->pass->model->config;
 
-    a->q = take(l, ASH_KEEP_COSTLY, l->rows * l->pass->q_stride);
-    a->k = take(l, ASH_KEEP_COSTLY, l->rows * l->pass->k_stride);
-    a->v = take(l, ASH_KEEP_COSTLY, l->rows * l->pass->v_stride);
+    a->q = take_qkv(l, l->rows * l->pass->q_stride);
+    a->k = take_qkv(l, l->rows * l->pass->k_stride);
+    a->v = take_qkv(l, l->rows * l->pass->v_stride);
     if (c->q_rank != 0) {
         a->q_low = take(l, ASH_KEEP_COSTLY, l->rows * c->q_rank);
         a->q_low_norm = take(l, ASH_KEEP_COSTLY, l->rows * c->q_rank);
@@ -101,6 +107,26 @@ static void lay_latent(struct layout *l, struct ash_attn_acts *a)
     a->kv_low_rstd = take(l, ASH_KEEP_COSTLY, l->rows);
     a->kv_up =
         place(&l->shared, l->rows * c->heads * (c->nope_dim + c->v_dim) * sizeof(float)); /* copied into k and v */
+}
+
+/* Columns of q, k and v of some key-value heads. */
+static size_t qkv_width(const struct ash_pass *pass, size_t kv_heads)
+{
+    const struct ash_model_config *c = &pass->model->config;
+
+    return kv_heads * ((c->heads / c->kv_heads + 1) * c->head_dim + pass->v_dim);
+}
+
+static void lay_spread(struct layout *l, struct ash_attn_acts *a)
+{
+    struct ash_pass *pass = l->pass;
+    const struct ash_model_config *c = &pass->model->config;
+    size_t kv_heads = ash_attn_heads_of(pass, pass->cp.rank).count, heads = kv_heads * (c->heads / c->kv_heads);
+    size_t rows = pass->opts.max_rows;
+
+    a->spread.qkv = take(l, ASH_KEEP_COSTLY, rows * qkv_width(pass, kv_heads));
+    a->spread.out = take(l, ASH_KEEP_COSTLY, rows * heads * pass->v_dim);
+    a->spread.lse = pass->opts.backward ? take(l, ASH_KEEP_COSTLY, rows * heads) : NULL;
 }
 
 static void lay_ffn(struct layout *l, struct ash_ffn_acts *ffn, size_t rows, size_t width)
@@ -122,7 +148,7 @@ static void lay_moe(struct layout *l, struct ash_moe_acts *moe)
     moe->flat = (int32_t *)take(l, ASH_KEEP_COSTLY, pairs);
     moe->where = (int32_t *)take(l, ASH_KEEP_COSTLY, pairs);
     moe->y = take(l, ASH_KEEP_COSTLY, pairs * c->hidden);
-    if (l->pass->opts.ep.size > 1) {
+    if (l->pass->ep.size > 1) {
         moe->x = place(&l->shared, pairs * c->hidden * sizeof(float)); /* on their way out; see moe_exchange.c */
     } else {
         moe->x = take(l, ASH_KEEP_CHEAP, pairs * c->hidden);
@@ -146,7 +172,10 @@ static void lay_layer(struct layout *l, size_t index)
     else
         lay_grouped(l, &acts->attn);
     acts->attn.out = take(l, ASH_KEEP_COSTLY, l->rows * c->heads * pass->v_dim);
-    acts->attn.lse = pass->opts.backward ? take(l, ASH_KEEP_COSTLY, l->rows * c->heads) : NULL;
+    if (pass->cp.size > 1)
+        lay_spread(l, &acts->attn);
+    else
+        acts->attn.lse = pass->opts.backward ? take(l, ASH_KEEP_COSTLY, l->rows * c->heads) : NULL;
     lay_norm(l, &acts->ffn_norm);
     if (c->sparse[index])
         lay_moe(l, &acts->moe);
@@ -192,11 +221,16 @@ static void lay_backward_scratch(struct layout *l)
         s->dkv_low_norm = place(p, l->rows * c->kv_rank * sizeof(float));
         s->dkv_up = place(p, l->rows * c->heads * (c->nope_dim + c->v_dim) * sizeof(float));
     }
+    if (pass->cp.size > 1) {
+        size_t kv_heads = ash_attn_heads_of(pass, pass->cp.rank).count, heads = kv_heads * (c->heads / c->kv_heads);
+        s->dspread = place(p, pass->opts.max_rows * qkv_width(pass, kv_heads) * sizeof(float));
+        s->dspread_out = place(p, pass->opts.max_rows * heads * pass->v_dim * sizeof(float));
+    }
     s->dffn.gate = c->mlp == ASH_MLP_GATED ? place(p, l->rows * wide * sizeof(float)) : NULL;
     s->dffn.up = place(p, l->rows * wide * sizeof(float));
     s->dffn.hidden = place(p, l->rows * wide * sizeof(float));
     if (c->expert.experts == 0) return;
-    if (pass->opts.ep.size <= 1) {
+    if (pass->ep.size == 1) {
         s->dexpert.gate = place(p, pairs * c->expert.ffn * sizeof(float));
         s->dexpert.up = place(p, pairs * c->expert.ffn * sizeof(float));
         s->dexpert.hidden = place(p, pairs * c->expert.ffn * sizeof(float));
@@ -216,7 +250,8 @@ static void lay_all(struct layout *l)
     pass->ids = place(p, l->rows * sizeof(int32_t));
     pass->targets = place(p, l->rows * sizeof(int32_t));
     pass->positions = place(p, l->rows * sizeof(int32_t));
-    pass->losses = place(p, l->rows * sizeof(float));
+    pass->all_losses = pass->losses = place(p, pass->opts.max_rows * sizeof(float));
+    if (pass->cp.size > 1) pass->scratch.packed = place(p, l->rows * qkv_width(pass, c->kv_heads) * sizeof(float));
     pass->scratch.residual = place(p, l->rows * c->hidden * sizeof(float));
     if (ash_pass_ends(pass)) pass->scratch.logits = place(p, pass->head_rows * c->vocab * sizeof(float));
     for (size_t i = pass->first; i < pass->end; i++)
@@ -231,12 +266,21 @@ static void lay_all(struct layout *l)
     if (pass->opts.backward) lay_backward_scratch(l);
 }
 
+/* Of a batch, on one rank: what ash_slice_deal gives at most. */
+static size_t most_rows(const struct ash_pass *pass)
+{
+    size_t groups = pass->opts.max_rows / ASH_K_GROUP;
+    size_t rows = (groups + pass->cp.size - 1) / pass->cp.size * ASH_K_GROUP + ASH_K_GROUP;
+
+    return pass->cp.size > 1 && rows < pass->opts.max_rows ? rows : pass->opts.max_rows;
+}
+
 /* The largest batch in pieces of equal size, rounded up to a multiple of HEAD_ROWS_MIN. */
 static size_t head_rows(const struct ash_pass *pass)
 {
     size_t bytes = pass->opts.backward ? HEAD_LOGITS_BACKWARD_BYTES : HEAD_LOGITS_BYTES;
     size_t most = max_size(bytes / (pass->model->config.vocab * sizeof(float)), HEAD_ROWS_MIN);
-    size_t pieces = (pass->opts.max_rows + most - 1) / most, rows = (pass->opts.max_rows + pieces - 1) / pieces;
+    size_t all = most_rows(pass), pieces = (all + most - 1) / most, rows = (all + pieces - 1) / pieces;
 
     if (pass->opts.head_rows != 0) return round_up(pass->opts.head_rows, ASH_K_GROUP);
     return round_up(rows, HEAD_ROWS_MIN);
@@ -259,7 +303,7 @@ static void set_strides(struct ash_pass *pass)
 
 static struct layout measure(struct ash_pass *pass)
 {
-    struct layout layout = {.pass = pass, .rows = pass->opts.max_rows};
+    struct layout layout = {.pass = pass, .rows = most_rows(pass)};
 
     set_strides(pass);
     lay_all(&layout);
@@ -281,7 +325,7 @@ int ash_pass_layout(struct ash_pass *pass, struct ash_err *err)
 
     if (rc < 0) return rc;
     struct layout real = {.pass = pass,
-                          .rows = pass->opts.max_rows,
+                          .rows = most_rows(pass),
                           .kept.base = pass->memory.data,
                           .shared.base = (char *)pass->memory.data + measured.kept.used_bytes};
     lay_all(&real);

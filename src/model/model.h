@@ -129,8 +129,9 @@ struct ash_batch {
     size_t seq_rows; /* rows of one sequence: the batch is whole ones, one behind the other; 0: it is one sequence.
                         Weight gradients sum sequence by sequence, so this (and nothing else of the batch's shape) is
                         part of their order. */
-    bool continues, goes_on; /* do batches of the same gradient sums (the same grads) come before, or follow? Only asked
-                                where the pass has a cp axis. */
+    bool goes_on; /* does another batch of the same gradient sums follow? Only asked where the pass has a cp axis: all
+                     its ranks get the whole batch (one sequence) and the losses of all rows, and each computes some
+                     of the rows. The sums go from rank to rank; after the last batch the last rank has them. */
 };
 
 enum ash_recompute { ASH_RECOMPUTE_NONE, ASH_RECOMPUTE_SELECTIVE, ASH_RECOMPUTE_FULL };
@@ -142,9 +143,9 @@ struct ash_pass_opts {
     bool backward;   /* will ash_pass_train be called? */
     enum ash_recompute recompute;
     size_t head_rows; /* rows whose logits exist at once, at most (rounded up to a multiple of 32); 0: as seems best */
-    struct ash_axis tp, cp, ep; /* who shares the pass; all zero: nobody. Their contexts are borrowed until close.
-                                   The ranks of ep have batches of their own and share the experts alone: expert rank
-                                   (see slice.h) ep.rank * tp.size + tp.rank of ep.size * tp.size. */
+    struct ash_axis tp, cp, ep;      /* who shares the pass; all zero: nobody. Their contexts are borrowed until close.
+                                        The ranks of ep have batches of their own and share the experts alone: expert rank
+                                        (see slice.h) ep.rank * tp.size + tp.rank of ep.size * tp.size. */
     size_t first_layer, layer_count; /* a stage: only these of the model's layers, the embedding if they start with the
                                         whole model's first and the slice has it, the head if they end with its last and
                                         the slice has that; layer_count 0: all */

@@ -12,11 +12,11 @@
 #define INBOX_STEP ((size_t)16) /* pairs: keeps what lies behind aligned */
 
 /* Flags of a rank's batch, told behind its counts. */
-enum { FILLED = 1, CONTINUES = 2, GOES_ON = 4 };
+enum { FILLED = 1, GOES_ON = 2 };
 
 static bool exchanges(const struct ash_pass *pass)
 {
-    return pass->opts.ep.size > 1 && pass->model->config.expert.experts > 0;
+    return pass->ep.size > 1 && pass->model->config.expert.experts > 0;
 }
 
 /* ---- the inbox --------------------------------------------------------------------------------------------------- */
@@ -227,9 +227,7 @@ static void exchange_counts(struct ash_pass *pass, size_t layer)
     struct ash_exchange *exchange = &pass->exchange;
     const size_t *offsets = pass->layers[layer].moe.offsets;
     size_t own = pass->model->experts.count, at = 0;
-    uint32_t flags = pass->rows == 0 ? 0
-                                     : FILLED | (pass->batch->continues ? (uint32_t)CONTINUES : 0) |
-                                           (pass->batch->goes_on ? (uint32_t)GOES_ON : 0);
+    uint32_t flags = pass->rows == 0 ? 0u : pass->batch->goes_on ? FILLED | GOES_ON : FILLED;
 
     for (size_t r = 0; r < pass->ep.size; r++) {
         struct ash_run experts = experts_of(pass, r, pass->tp.rank);
@@ -259,7 +257,6 @@ static void read_counts(struct ash_pass *pass, size_t layer)
             at += heard[e];
         }
         served->filled = (heard[own] & FILLED) != 0;
-        served->continues = (heard[own] & CONTINUES) != 0;
         served->goes_on = (heard[own] & GOES_ON) != 0;
     }
     moe->starts[pass->ep.size * own] = at;

@@ -20,11 +20,25 @@ static struct ash_axis axis_or_alone(const struct ash_axis *axis)
     return axis->size > 1 ? *axis : (struct ash_axis){.size = 1};
 }
 
+static void set_axes(struct ash_pass *pass)
+{
+    pass->tp = axis_or_alone(&pass->opts.tp);
+    pass->cp = axis_or_alone(&pass->opts.cp);
+    pass->ep = axis_or_alone(&pass->opts.ep);
+}
+
+static int check_axes(const struct ash_model *model, const struct ash_pass_opts *opts, struct ash_err *err)
+{
+    if (opts->cp.size <= model->config.kv_heads) return 0;
+    return ash_err_set(err, -EINVAL, "mesh.cp=%zu wants more parts than there are key-value heads (%zu%s)",
+                       opts->cp.size, model->config.kv_heads, model->slice.tp_size > 1 ? " on a rank of mesh.tp" : "");
+}
+
 int ash_pass_open(struct ash_model *model, struct ash_exec *exec, const struct ash_pass_opts *opts,
                   struct ash_pass **pass_out, struct ash_err *err)
 {
     struct ash_pass *pass;
-    int rc = -ENOMEM;
+    int rc;
 
     if (opts->max_rows == 0) return ash_err_set(err, -EINVAL, "a pass needs at least one row");
     if (opts->first_layer + (opts->layer_count > 0 ? opts->layer_count : 1) > model->config.layers)
@@ -32,19 +46,22 @@ int ash_pass_open(struct ash_model *model, struct ash_exec *exec, const struct a
                            opts->first_layer + opts->layer_count, model->config.layers);
     if (opts->backward && model->gguf != NULL)
         return ash_err_set(err, -ENOTSUP, "a model from a GGUF file cannot be trained: use its Hugging Face folder");
+    if ((rc = check_axes(model, opts, err)) < 0) return rc;
     pass = calloc(1, sizeof(*pass));
     if (pass == NULL) return ash_err_set(err, -ENOMEM, "out of memory for a pass");
+    rc = -ENOMEM;
     pass->model = model;
     pass->exec = exec;
     pass->opts = *opts;
     set_stage(pass);
-    pass->tp = axis_or_alone(&opts->tp);
-    pass->cp = axis_or_alone(&opts->cp);
-    pass->ep = axis_or_alone(&opts->ep);
+    set_axes(pass);
     pass->layers = calloc(model->config.layers, sizeof(*pass->layers));
     pass->seqs = calloc(opts->max_rows, sizeof(*pass->seqs));
     pass->host_positions = calloc(opts->max_rows, sizeof(*pass->host_positions));
-    if (pass->layers == NULL || pass->seqs == NULL || pass->host_positions == NULL) {
+    pass->cp_there = calloc(pass->cp.size, sizeof(*pass->cp_there));
+    pass->cp_back = calloc(pass->cp.size, sizeof(*pass->cp_back));
+    if (pass->layers == NULL || pass->seqs == NULL || pass->host_positions == NULL || pass->cp_there == NULL ||
+        pass->cp_back == NULL) {
         ash_err_set(err, rc, "out of memory for a pass over %zu rows", opts->max_rows);
         goto fail;
     }
@@ -64,6 +81,8 @@ void ash_pass_close(struct ash_pass *pass)
     ash_moe_close(pass);
     ash_buffer_fini(&pass->memory);
     ash_buffer_fini(&pass->rope);
+    free(pass->cp_there);
+    free(pass->cp_back);
     free(pass->host_positions);
     free(pass->seqs);
     free(pass->layers);
@@ -78,6 +97,7 @@ int ash_pass_measure(const struct ash_model *model, const struct ash_pass_opts *
     pass.layers = calloc(model->config.layers, sizeof(*pass.layers));
     if (pass.layers == NULL) return ash_err_set(err, -ENOMEM, "out of memory to measure a pass");
     set_stage(&pass);
+    set_axes(&pass);
     *bytes_out = ash_pass_layout_bytes(&pass);
     free(pass.layers);
     return 0;
@@ -127,10 +147,29 @@ static int check_batch(const struct ash_pass *pass, const struct ash_batch *batc
     return check_docs(pass, batch, cached, positions_out, err);
 }
 
+/* Can the batch's tokens be dealt out along cp? */
+static int check_share(const struct ash_pass *pass, const struct ash_batch *batch, struct ash_err *err)
+{
+    size_t size = pass->cp.size;
+
+    if (size == 1) return 0;
+    if (batch->seq_rows != 0 && batch->seq_rows != batch->rows)
+        return ash_err_set(err, -EINVAL, "along cp a batch is one sequence, not %zu", batch->rows / batch->seq_rows);
+    if (pass->model->round_bf16 && batch->rows < size * ASH_K_GROUP)
+        return ash_err_set(err, -EINVAL,
+                           "a sequence of %zu tokens cannot be cut into %zu parts: in bf16 each needs %d, so mesh.cp "
+                           "can be at most %zu",
+                           batch->rows, size, ASH_K_GROUP, batch->rows >= ASH_K_GROUP ? batch->rows / ASH_K_GROUP : 1);
+    if (batch->rows < size)
+        return ash_err_set(err, -EINVAL, "a sequence of %zu tokens cannot be cut into %zu parts", batch->rows, size);
+    return 0;
+}
+
 static int begin(struct ash_pass *pass, const struct ash_batch *batch, struct ash_cache *cache, struct ash_err *err)
 {
     const struct ash_memory_ops *memory = pass->exec->memory;
-    size_t positions = 0, bytes = batch->rows * sizeof(int32_t);
+    size_t positions = 0, bytes;
+    struct ash_run own;
     int rc;
 
     pass->batch = batch;
@@ -138,17 +177,21 @@ static int begin(struct ash_pass *pass, const struct ash_batch *batch, struct as
     pass->cache = NULL;
     if (batch->rows == 0 && pass->ep.size > 1) return 0;
     if ((rc = check_batch(pass, batch, cache != NULL, &positions, err)) < 0) return rc;
+    if ((rc = check_share(pass, batch, err)) < 0) return rc;
     if (cache != NULL && (rc = ash_cache_begin(cache, pass, batch, err)) < 0) return rc;
     if ((rc = ash_pass_rope_reserve(pass, positions, err)) < 0) return rc;
-    pass->rows = batch->rows;
-    pass->seq_rows = batch->seq_rows != 0 ? batch->seq_rows : batch->rows;
+    own = ash_pass_rows_of(pass, pass->cp.rank);
+    bytes = own.count * sizeof(int32_t);
+    pass->rows = own.count;
+    pass->seq_rows = batch->seq_rows != 0 && batch->seq_rows < own.count ? batch->seq_rows : own.count;
+    pass->losses = pass->all_losses + own.first;
     pass->cache = cache;
     for (size_t i = 0; i < batch->doc_count; i++)
         for (size_t j = 0; j < batch->docs[i].count; j++)
             pass->host_positions[batch->docs[i].row + j] = (int32_t)(batch->docs[i].pos + j);
-    rc = memory->copy(pass->ids, batch->ids, bytes);
-    if (rc == 0) rc = memory->copy(pass->positions, pass->host_positions, bytes);
-    if (rc == 0 && batch->targets != NULL) rc = memory->copy(pass->targets, batch->targets, bytes);
+    rc = memory->copy(pass->ids, batch->ids + own.first, bytes);
+    if (rc == 0) rc = memory->copy(pass->positions, pass->host_positions + own.first, bytes);
+    if (rc == 0 && batch->targets != NULL) rc = memory->copy(pass->targets, batch->targets + own.first, bytes);
     return rc < 0 ? ash_err_set(err, rc, "cannot copy the batch") : 0;
 }
 
@@ -245,9 +288,11 @@ static void backward(struct ash_pass *pass)
     if (pass->rows > 0 && ash_pass_ends(pass)) loss_backward(pass);
     for (size_t i = pass->end; i-- > pass->first;)
         layer_backward(pass, i);
-    if (pass->rows == 0 || !ash_pass_embeds(pass)) return;
-    scatter_grad(pass, top->param[ASH_ROLE_EMBED], pass->ids);
-    if (ash_layer_has(top, ASH_ROLE_POSITION)) scatter_grad(pass, top->param[ASH_ROLE_POSITION], pass->positions);
+    if (pass->rows > 0 && ash_pass_embeds(pass)) {
+        scatter_grad(pass, top->param[ASH_ROLE_EMBED], pass->ids);
+        if (ash_layer_has(top, ASH_ROLE_POSITION)) scatter_grad(pass, top->param[ASH_ROLE_POSITION], pass->positions);
+    }
+    ash_grad_hand_over(pass);
 }
 
 /* ---- stages ------------------------------------------------------------------------------------------------------ */
@@ -264,7 +309,7 @@ bool ash_pass_ends(const struct ash_pass *pass)
 
 size_t ash_pass_stream_count(const struct ash_pass *pass, size_t rows)
 {
-    return rows * pass->model->config.hidden;
+    return ash_slice_deal(rows, ASH_K_GROUP, pass->cp.rank, pass->cp.size).count * pass->model->config.hidden;
 }
 
 float *ash_pass_input(struct ash_pass *pass)
@@ -291,18 +336,22 @@ int ash_pass_forward(struct ash_pass *pass, const struct ash_batch *batch, struc
     return ash_share_result(pass, err);
 }
 
-/* Losses, and where gradients are wanted those of the head. */
+/* Losses of the whole batch, and where gradients are wanted those of the head. */
 static void end_with_losses(struct ash_pass *pass, float scale)
 {
     if (pass->rows == 0) return;
     ash_assert(pass->batch->targets != NULL);
     final_norm(pass, pass->final_in);
     ash_head_loss(pass, scale);
+    for (size_t r = 0; r < pass->cp.size; r++)
+        pass->cp_there[r] = ash_pass_rows_of(pass, r).count;
+    ash_share_gather(pass, &pass->cp, pass->all_losses, pass->cp_there);
 }
 
 static int copy_losses(struct ash_pass *pass, float *losses, struct ash_err *err)
 {
-    int rc = pass->rows == 0 ? 0 : pass->exec->memory->copy(losses, pass->losses, pass->rows * sizeof(float));
+    size_t rows = pass->batch->rows;
+    int rc = rows == 0 ? 0 : pass->exec->memory->copy(losses, pass->all_losses, rows * sizeof(float));
 
     return rc < 0 ? ash_err_set(err, rc, "cannot copy the losses") : 0;
 }
@@ -352,9 +401,10 @@ int ash_pass_infer(struct ash_pass *pass, const struct ash_batch *batch, struct 
                    size_t wanted_count, float *logits_out, struct ash_err *err)
 {
     size_t hidden = pass->model->config.hidden;
-    int rc = begin(pass, batch, cache, err);
+    int rc;
 
-    if (rc < 0) return rc;
+    if (pass->cp.size > 1) return ash_err_set(err, -EINVAL, "a pass along cp trains and evaluates; it does not infer");
+    if ((rc = begin(pass, batch, cache, err)) < 0) return rc;
     forward(pass);
     /* only the wanted rows go through the norm and the head; one row's result does not depend on the others */
     for (size_t i = 0; i < wanted_count; i++) {

@@ -22,7 +22,11 @@ struct ash_attn_acts {
     struct ash_norm_acts norm;
     float *q, *k, *v; /* what attention reads: rows of q_stride, k_stride, v_stride */
     float *out;       /* [rows, H * v_dim] */
-    float *lse;       /* [rows, H] */
+    float *lse;       /* [rows, H]; not along cp */
+    /* along cp: all rows of the batch, of this rank's share of heads */
+    struct {
+        float *qkv, *out, *lse;
+    } spread;
     /* grouped: q, k, v are columns of one row; with per-head norms, q and k before them */
     float *qk_raw;          /* [rows, (H + kv heads) * D] */
     float *q_rstd, *k_rstd; /* [rows * heads] */
@@ -77,6 +81,8 @@ struct ash_scratch {
     float *dattn;        /* [rows, H * v_dim] */
     float *dq, *dk, *dv; /* like q, k, v; grouped: columns of one row */
     float *dqk_raw;
+    float *dspread, *dspread_out; /* gradients of attn.spread's qkv and out */
+    float *packed;                /* [rows, (H + kv heads) * D + kv heads * v_dim]: on their way along cp */
     float *dq_low, *dq_low_norm, *dkv_low, *dkv_low_norm, *dkv_up;
     struct ash_ffn_acts dffn; /* wide enough for dense and shared */
     struct ash_ffn_acts dexpert;
@@ -88,9 +94,9 @@ struct ash_scratch {
 
 /* A batch that the experts here compute for. */
 struct ash_served {
-    float *sums;             /* of the experts' gradients; NULL: they go to the pass's grads */
-    bool filled;             /* has it rows? */
-    bool continues, goes_on; /* as in struct ash_batch */
+    float *sums;  /* of the experts' gradients; NULL: they go to the pass's grads */
+    bool filled;  /* has it rows? */
+    bool goes_on; /* as in struct ash_batch */
 };
 
 /* The exchange of pairs along ep, one layer at a time. */
@@ -121,8 +127,9 @@ struct ash_pass {
     struct ash_norm_acts final_norm;
     struct ash_scratch scratch;
     struct ash_attn_seq *seqs;                  /* [max_rows], host */
-    int32_t *ids, *targets, *positions;         /* [max_rows], device copies */
-    float *losses;                              /* [max_rows], device */
+    int32_t *ids, *targets, *positions;         /* of this rank's rows, device copies */
+    float *all_losses, *losses;                 /* [max_rows], device; and those of this rank's rows */
+    size_t *cp_there, *cp_back;                 /* [cp size] floats of an exchange, host */
     int32_t *host_positions;                    /* [max_rows] */
     size_t head_rows;                           /* rows of logits at a time, at most; whole groups of k */
     size_t q_stride, k_stride, v_stride, v_dim; /* of attention */
@@ -133,7 +140,8 @@ struct ash_pass {
     const struct ash_batch *batch;
     const struct ash_served *serving; /* whose batch the experts' gradients are of at the moment; NULL: this one */
     float *grads;                     /* where gradients add up; NULL: none are wanted */
-    size_t rows, seq_rows;            /* seq_rows: of one sequence, never 0 */
+    size_t rows, seq_rows;            /* this rank's rows, all of them unless tokens are dealt out along cp; of one
+                                         sequence */
     struct ash_cache *cache;          /* NULL: keys and values of the batch alone */
 };
 
@@ -165,10 +173,14 @@ int ash_share_result(struct ash_pass *pass, struct ash_err *err);
 /* Over which rows is a gradient summed: all that the pass computes, or those of the stream that this rank keeps? */
 enum ash_grad_rows { ASH_GRAD_ALL, ASH_GRAD_STREAM };
 
+/* Where a parameter's gradient adds up, and no turn at it; NULL as below. */
+float *ash_grad_sum(struct ash_pass *pass, int32_t param);
 /* The sum of a parameter's gradient, this rank's turn at it, and the end of that turn. NULL where none is wanted (no
  * parameter, no backward pass). */
 float *ash_grad_begin(struct ash_pass *pass, int32_t param, enum ash_grad_rows rows);
 void ash_grad_end(struct ash_pass *pass, int32_t param, enum ash_grad_rows rows);
+/* After a batch: where another of the same sums follows, the first rank of cp goes on with what the last one has. */
+void ash_grad_hand_over(struct ash_pass *pass);
 /* A turn without rows to add. */
 void ash_grad_skip(struct ash_pass *pass, int32_t param, enum ash_grad_rows rows);
 /* dx from dy, and the gradients of weight and bias (or ASH_NO_PARAM) over all rows. */
@@ -204,6 +216,29 @@ void ash_attn_grouped_forward(struct ash_pass *pass, size_t layer, const float *
 void ash_attn_grouped_backward(struct ash_pass *pass, size_t layer);
 void ash_attn_latent_forward(struct ash_pass *pass, size_t layer);
 void ash_attn_latent_backward(struct ash_pass *pass, size_t layer);
+
+/* ---- attn_share.c: tokens dealt out along cp ------------------------------------------------------------------------
+ */
+
+/* The batch's rows that a rank of cp computes; the key-value heads (of those here) that it runs attention for. */
+struct ash_run ash_pass_rows_of(const struct ash_pass *pass, size_t cp_rank);
+struct ash_run ash_attn_heads_of(const struct ash_pass *pass, size_t cp_rank);
+
+/* What attention runs on: the rows and heads of the pass; along cp all rows of the batch, of this rank's heads. */
+struct ash_attn_view {
+    size_t rows, heads, kv_heads;
+    bool one_row; /* q, k and v are columns of one row */
+    size_t q_stride, k_stride, v_stride, out_stride;
+    float *q, *k, *v, *out, *lse;
+    float *dout, *dq, *dk, *dv;
+};
+struct ash_attn_view ash_attn_view(struct ash_pass *pass, size_t layer);
+/* Fill the view's q, k, v from the rows'; the rows' out from the view's. */
+void ash_attn_spread(struct ash_pass *pass, size_t layer);
+void ash_attn_return(struct ash_pass *pass, size_t layer);
+/* The same for gradients: dout there, dq, dk and dv back. */
+void ash_attn_spread_back(struct ash_pass *pass);
+void ash_attn_return_back(struct ash_pass *pass);
 
 void ash_ffn_block_forward(struct ash_pass *pass, size_t layer, const float *mid, float *out);
 void ash_ffn_block_backward(struct ash_pass *pass, size_t layer);

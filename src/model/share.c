@@ -26,14 +26,26 @@ void ash_share_broadcast(struct ash_pass *pass, const struct ash_axis *axis, siz
     if (goes(pass, axis)) pass->failed = axis->ops->broadcast(axis->ctx, root, data, count, &pass->failure);
 }
 
+/* Both sides cut what is long at the same places. */
+static size_t message(size_t left)
+{
+    return left < ASH_AXIS_MESSAGE ? left : ASH_AXIS_MESSAGE;
+}
+
 void ash_share_send(struct ash_pass *pass, const struct ash_axis *axis, size_t to, const float *data, size_t count)
 {
-    if (goes(pass, axis)) pass->failed = axis->ops->send(axis->ctx, to, data, count, &pass->failure);
+    for (size_t done = 0, step; done < count && goes(pass, axis); done += step) {
+        step = message(count - done);
+        pass->failed = axis->ops->send(axis->ctx, to, data + done, step, &pass->failure);
+    }
 }
 
 void ash_share_recv(struct ash_pass *pass, const struct ash_axis *axis, size_t from, float *data, size_t count)
 {
-    if (goes(pass, axis)) pass->failed = axis->ops->recv(axis->ctx, from, data, count, &pass->failure);
+    for (size_t done = 0, step; done < count && goes(pass, axis); done += step) {
+        step = message(count - done);
+        pass->failed = axis->ops->recv(axis->ctx, from, data + done, step, &pass->failure);
+    }
 }
 
 int ash_share_result(struct ash_pass *pass, struct ash_err *err)

@@ -1,0 +1,341 @@
+/* Tokens of a sequence that are dealt out give the bits of one process: every golden model, float32 and bf16, all ways
+ * to recompute, several batches into one sum, alone and together with experts that are dealt out too. */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "base/rng.h"
+#include "model/model.h"
+#include "unit/model/axis_threads.h"
+#include "unit/model/golden_models.h"
+
+#define ROWS 135
+#define CALLS 3
+#define SOURCES 2
+#define SCALE 0.02f
+
+/* Rows of each source's sequences: bf16 wants 32 for every rank, float32 cuts anywhere. The second source has one. */
+static const size_t lengths[2][SOURCES][CALLS] = {{{ROWS, 41, 5}, {77, 0, 0}}, {{ROWS, 128, 130}, {129, 0, 0}}};
+static const size_t doc_ends[] = {18, 75, 78, ROWS};
+
+/* ---- batches ----------------------------------------------------------------------------------------------------- */
+
+struct input {
+    int32_t ids[ROWS], targets[ROWS];
+    struct ash_doc docs[4];
+    struct ash_batch batch;
+};
+
+static void input_fill(struct input *input, bool bf16, size_t source, size_t call, size_t vocab)
+{
+    size_t rows = lengths[bf16][source][call], docs = 0;
+
+    for (size_t i = 0; i < rows; i++) {
+        uint64_t at = (source * CALLS + call) * ROWS + i;
+        input->ids[i] = (int32_t)ash_rng_below(13, 1, at, vocab);
+        input->targets[i] = i % 7 == 3 ? -1 : (int32_t)ash_rng_below(13, 2, at, vocab);
+    }
+    for (size_t row = 0; row < rows; row += input->docs[docs++].count) {
+        size_t end = doc_ends[docs] < rows ? doc_ends[docs] : rows;
+        input->docs[docs] = (struct ash_doc){.row = row, .count = end - row};
+    }
+    input->batch = (struct ash_batch){.rows = rows,
+                                      .ids = input->ids,
+                                      .targets = input->targets,
+                                      .docs = input->docs,
+                                      .doc_count = docs,
+                                      .seq_rows = call % 2 == 0 ? 0 : rows,
+                                      .goes_on = call + 1 < CALLS && lengths[bf16][source][call + 1] > 0};
+}
+
+/* ---- a crew ------------------------------------------------------------------------------------------------------ */
+
+struct settings {
+    const char *model;
+    bool bf16;
+    enum ash_recompute recompute;
+    size_t cp, ep;
+};
+
+struct member {
+    const struct settings *settings;
+    struct party_member cp, ep;
+    struct ash_exec exec;
+    struct ash_model *model;
+    float *grads, *sums[SOURCES];
+    float losses[CALLS][ROWS];
+    int rc;
+    struct ash_err err;
+    pthread_t thread;
+};
+
+static int open_slice(struct member *m)
+{
+    const struct settings *s = m->settings;
+    struct ash_model_config config;
+    struct ash_slice slice;
+    char dir[512];
+    int rc;
+
+    snprintf(dir, sizeof(dir), "%s/golden/%s", TEST_DATA, s->model);
+    if ((rc = ash_exec_init(&m->exec, NULL, 1, &m->err)) < 0) return rc;
+    if ((rc = ash_model_config_load(dir, &config, &m->err)) < 0) return rc;
+    slice = ash_slice_whole(&config);
+    slice.expert_rank = m->ep.rank;
+    slice.expert_size = s->ep;
+    ash_model_config_fini(&config);
+    if ((rc = ash_model_open_slice(dir, &slice, &m->model, &m->err)) < 0) return rc;
+    ash_model_round_bf16(m->model, s->bf16);
+    return 0;
+}
+
+static int run_calls(struct member *m, struct ash_pass *pass)
+{
+    int rc = 0;
+
+    for (size_t call = 0; rc == 0 && call < CALLS; call++) {
+        struct input input;
+        input_fill(&input, m->settings->bf16, m->ep.rank, call, ash_model_config(m->model)->vocab);
+        rc = ash_pass_train(pass, &input.batch, SCALE, m->grads, m->losses[call], &m->err);
+    }
+    return rc;
+}
+
+static int run_member(struct member *m)
+{
+    const struct settings *s = m->settings;
+    struct ash_pass_opts opts = {.max_rows = ROWS, .backward = true, .recompute = s->recompute, .head_rows = 32};
+    struct ash_pass *pass = NULL;
+    int rc = open_slice(m);
+
+    if (rc < 0) return rc;
+    m->grads = calloc(ash_model_grad_size(m->model), sizeof(float));
+    for (size_t i = 0; i < s->ep; i++)
+        if (i != m->ep.rank) m->sums[i] = calloc(ash_model_expert_size(m->model), sizeof(float));
+    opts.cp = party_axis(&m->cp);
+    opts.ep = party_axis(&m->ep);
+    if ((rc = ash_pass_open(m->model, &m->exec, &opts, &pass, &m->err)) < 0) return rc;
+    if (s->ep > 1) rc = ash_pass_set_expert_grads(pass, m->sums, &m->err);
+    if (rc == 0) rc = run_calls(m, pass);
+    ash_pass_close(pass);
+    if (rc == 0) ash_model_grad_fold(m->model, &m->exec, m->grads);
+    return rc;
+}
+
+static void *member_thread(void *ctx)
+{
+    struct member *m = ctx;
+
+    m->rc = run_member(m);
+    return NULL;
+}
+
+struct crew {
+    struct party cp[SOURCES], ep[PARTY_MAX];
+    struct member members[PARTY_MAX]; /* neighbours differ in cp */
+    size_t size;
+};
+
+static void crew_run(struct crew *crew, const struct settings *s)
+{
+    crew->size = s->cp * s->ep;
+    for (size_t i = 0; i < s->ep; i++)
+        party_open(&crew->cp[i], s->cp);
+    for (size_t i = 0; i < s->cp; i++)
+        party_open(&crew->ep[i], s->ep);
+    for (size_t i = 0; i < crew->size; i++) {
+        size_t c = i % s->cp, e = i / s->cp;
+        crew->members[i] = (struct member){.settings = s, .cp = {&crew->cp[e], c}, .ep = {&crew->ep[c], e}};
+        assert_int_equal(pthread_create(&crew->members[i].thread, NULL, member_thread, &crew->members[i]), 0);
+    }
+    for (size_t i = 0; i < crew->size; i++)
+        pthread_join(crew->members[i].thread, NULL);
+}
+
+static void crew_close(struct crew *crew, const struct settings *s)
+{
+    for (size_t i = 0; i < crew->size; i++) {
+        struct member *m = &crew->members[i];
+        for (size_t j = 0; j < SOURCES; j++)
+            free(m->sums[j]);
+        free(m->grads);
+        ash_model_close(m->model);
+        ash_exec_fini(&m->exec);
+    }
+    for (size_t i = 0; i < s->ep; i++)
+        party_close(&crew->cp[i]);
+    for (size_t i = 0; i < s->cp; i++)
+        party_close(&crew->ep[i]);
+}
+
+/* ---- the whole model, one source after the other ----------------------------------------------------------------- */
+
+struct whole {
+    struct ash_exec exec;
+    struct ash_model *model;
+    float *grads[SOURCES];
+    float losses[SOURCES][CALLS][ROWS];
+};
+
+static void whole_open(struct whole *w, const char *name, bool bf16)
+{
+    struct ash_pass_opts opts = {.max_rows = ROWS, .backward = true};
+    struct ash_pass *pass = NULL;
+    struct ash_err err = {0};
+    char dir[512];
+
+    memset(w, 0, sizeof(*w));
+    snprintf(dir, sizeof(dir), "%s/golden/%s", TEST_DATA, name);
+    if (ash_exec_init(&w->exec, NULL, 1, &err) < 0) fail_msg("%s", err.text);
+    if (ash_model_open_slice(dir, NULL, &w->model, &err) < 0) fail_msg("%s", err.text);
+    ash_model_round_bf16(w->model, bf16);
+    if (ash_pass_open(w->model, &w->exec, &opts, &pass, &err) < 0) fail_msg("%s", err.text);
+    for (size_t i = 0; i < SOURCES * CALLS; i++) {
+        size_t source = i / CALLS, call = i % CALLS;
+        struct input input;
+        if (call == 0) w->grads[source] = calloc(ash_model_grad_size(w->model), sizeof(float));
+        input_fill(&input, bf16, source, call, ash_model_config(w->model)->vocab);
+        if (input.batch.rows > 0 &&
+            ash_pass_train(pass, &input.batch, SCALE, w->grads[source], w->losses[source][call], &err) < 0)
+            fail_msg("%s", err.text);
+        if (call + 1 == CALLS) ash_model_grad_fold(w->model, &w->exec, w->grads[source]);
+    }
+    ash_pass_close(pass);
+}
+
+static void whole_close(struct whole *w)
+{
+    for (size_t i = 0; i < SOURCES; i++)
+        free(w->grads[i]);
+    ash_model_close(w->model);
+    ash_exec_fini(&w->exec);
+}
+
+/* The last rank of cp has the sums; all have the losses. */
+static void compare(const struct whole *w, const struct member *m)
+{
+    size_t source = m->ep.rank;
+
+    assert_memory_equal(m->losses, w->losses[source], sizeof(m->losses));
+    for (size_t i = 0; m->cp.rank + 1 == m->settings->cp && i < ash_model_param_count(m->model); i++) {
+        const struct ash_param *param = ash_model_param(m->model, i), *full = ash_model_find(w->model, param->name);
+        size_t bytes = param->count * sizeof(float);
+        assert_non_null(full);
+        if (memcmp(m->grads + param->offset, w->grads[source] + full->offset, bytes) != 0)
+            fail_msg("%s: gradient of %s", m->settings->model, param->name);
+        for (size_t s = 0; param->expert && s < m->settings->ep; s++)
+            if (s != source) assert_memory_equal(m->sums[s] + param->expert_offset, w->grads[s] + full->offset, bytes);
+    }
+}
+
+static void check_crew(const struct whole *w, const struct settings *s)
+{
+    static struct crew crew;
+
+    crew_run(&crew, s);
+    for (size_t i = 0; i < crew.size; i++) {
+        const struct member *m = &crew.members[i];
+        if (m->rc < 0) fail_msg("%s, rank %zu: %s", s->model, i, m->err.text);
+        compare(w, m);
+    }
+    crew_close(&crew, s);
+}
+
+/* ---- tests ------------------------------------------------------------------------------------------------------- */
+
+static size_t kv_heads(const struct whole *w)
+{
+    return ash_model_config(w->model)->kv_heads;
+}
+
+static void test_gradients(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < 2 * GOLDEN_MODEL_COUNT; i++) {
+        struct whole w;
+        struct settings s = {.model = golden_models[i / 2], .bf16 = i % 2 == 1, .ep = 1};
+        whole_open(&w, s.model, s.bf16);
+        for (s.cp = 2; s.cp <= 4 && s.cp <= kv_heads(&w); s.cp++)
+            for (int mode = 0; mode < 3; mode++) {
+                s.recompute = (enum ash_recompute)mode;
+                check_crew(&w, &s);
+            }
+        whole_close(&w);
+    }
+}
+
+/* Experts dealt out to two sources, each of whose sequences is dealt out to two ranks or more. */
+static void test_with_experts(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < 2 * GOLDEN_MODEL_COUNT; i++) {
+        struct whole w;
+        struct settings s = {.model = golden_models[i / 2], .bf16 = i % 2 == 1, .ep = SOURCES};
+        whole_open(&w, s.model, s.bf16);
+        bool sparse = ash_model_config(w.model)->expert.experts > 0;
+        for (s.cp = 2; sparse && s.cp <= 4 && s.cp <= kv_heads(&w); s.cp++) {
+            s.recompute = (enum ash_recompute)((i + s.cp) % 3);
+            check_crew(&w, &s);
+        }
+        whole_close(&w);
+    }
+}
+
+/* What cannot be dealt out is answered, on every rank and without a word to the others. */
+static void test_refusals(void **state)
+{
+    struct settings s = {.model = "llama-gqa", .bf16 = true, .cp = 2, .ep = 1};
+    struct party cp, ep;
+    struct member m = {.settings = &s, .cp = {&cp, 1}, .ep = {&ep, 0}};
+    struct ash_pass_opts opts = {.max_rows = ROWS, .backward = true};
+    struct ash_pass *pass = NULL;
+    struct ash_err err = {0};
+    struct input input;
+    float losses[ROWS], logits[96];
+    size_t last = 0;
+
+    (void)state;
+    party_open(&cp, 3);
+    party_open(&ep, 1);
+    assert_int_equal(open_slice(&m), 0);
+    opts.cp = party_axis(&m.cp);
+    assert_int_equal(ash_pass_open(m.model, &m.exec, &opts, &pass, &err), -EINVAL);
+    assert_non_null(strstr(err.text, "mesh.cp=3 wants more parts than there are key-value heads (2)"));
+    opts.cp.size = 2;
+    assert_int_equal(ash_pass_open(m.model, &m.exec, &opts, &pass, &err), 0);
+    input_fill(&input, false, 0, 1, 96);
+    assert_int_equal(ash_pass_eval(pass, &input.batch, losses, &err), -EINVAL);
+    assert_non_null(strstr(err.text, "in bf16 each needs 32, so mesh.cp can be at most 1"));
+    ash_model_round_bf16(m.model, false);
+    input.batch.rows = input.docs[0].count = 1;
+    input.batch.doc_count = 1;
+    input.batch.seq_rows = 0;
+    assert_int_equal(ash_pass_eval(pass, &input.batch, losses, &err), -EINVAL);
+    assert_int_equal(ash_pass_infer(pass, &input.batch, NULL, &last, 1, logits, &err), -EINVAL);
+    input.batch.rows = input.docs[0].count = 10;
+    input.batch.seq_rows = 5;
+    assert_int_equal(ash_pass_eval(pass, &input.batch, losses, &err), -EINVAL);
+    assert_non_null(strstr(err.text, "one sequence, not 2"));
+    ash_pass_close(pass);
+    ash_model_close(m.model);
+    ash_exec_fini(&m.exec);
+    party_close(&cp);
+    party_close(&ep);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_gradients),
+        cmocka_unit_test(test_with_experts),
+        cmocka_unit_test(test_refusals),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
