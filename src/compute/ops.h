@@ -255,11 +255,30 @@ struct ash_row_ops {
 
 /* ---- loss -------------------------------------------------------------------------------------------------------- */
 
+/* Columns first ... first + cols - 1 of the logits of a vocabulary that is dealt out. What the parts have to tell each other
+ * goes from part to part in the order of the vocabulary. Rows whose target is < 0 are passed over. */
+struct ash_loss_part {
+    size_t rows, cols, first; /* first is a multiple of ASH_LANES */
+    float *logits;            /* [rows, cols] */
+    const int32_t *targets;   /* [rows], of the whole vocabulary */
+    float scale;              /* as in cross_entropy */
+    bool start;               /* this is the first part: top and lanes begin here, elsewhere they go on */
+    float *top;               /* [rows, 2]: the largest logit, and the target's */
+    float *lanes;             /* [rows, ASH_LANES]: partial sums of exp(logit - largest) */
+    float *loss;              /* [rows] */
+};
+
 struct ash_loss_ops {
     /* For each row r: loss[r] = logsumexp(logits[r]) - logits[r, target], and logits[r] becomes its gradient times scale
      * (when scale != 0). target < 0 gives loss 0 and gradient 0. logits [rows, vocab]. */
     void (*cross_entropy)(struct ash_exec *exec, float *logits, size_t rows, size_t vocab, const int32_t *targets,
                           float scale, float *loss);
+    /* The same over a vocabulary that is dealt out, in three steps, each done by all parts before the next: top; then lanes (with
+     * a scale != 0, logits become the exponentials); then the loss and this part of the gradient. To the bit what
+     * cross_entropy gives. */
+    void (*part_top)(struct ash_exec *exec, const struct ash_loss_part *part);
+    void (*part_sum)(struct ash_exec *exec, const struct ash_loss_part *part);
+    void (*part_end)(struct ash_exec *exec, const struct ash_loss_part *part);
 };
 
 /* ---- expert routing ---------------------------------------------------------------------------------------------- */

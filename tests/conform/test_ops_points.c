@@ -57,6 +57,45 @@ static void scenario_loss(struct ash_exec *exec, struct tape *tape)
     tape_words(tape, logits, rows * vocab);
 }
 
+/* All of a vocabulary at once and dealt out to parts: the same loss and the same gradient. */
+static void scenario_loss_parts(struct ash_exec *exec, struct tape *tape)
+{
+    size_t rows = draw_size(tape, 33), vocab = draw_size(tape, 400), cut[4] = {0};
+    float *logits = draw_floats(tape, rows * vocab, 5.0f), *loss = draw_floats(tape, rows, 1.0f);
+    float *top = draw_floats(tape, rows * 2, 1.0f), *lanes = draw_floats(tape, rows * ASH_LANES, 1.0f);
+    float scale = draw_bool(tape) ? 0.25f : 0.0f, *copies[3], *part_loss = draw_floats(tape, rows, 1.0f);
+    int32_t *targets = draw_ids(tape, rows, vocab);
+    struct ash_loss_part parts[3];
+
+    for (size_t r = 0; r < rows; r++)
+        if (draw_below(tape, 5) == 0) targets[r] = -1;
+    if (draw_below(tape, 4) == 0) salt(tape, logits, rows * vocab);
+    cut[1] = draw_below(tape, vocab / ASH_LANES + 1) * ASH_LANES;
+    cut[2] = cut[1] + draw_below(tape, (vocab - cut[1]) / ASH_LANES + 1) * ASH_LANES;
+    cut[3] = vocab;
+    for (size_t p = 0; p < 3; p++) {
+        size_t cols = cut[p + 1] - cut[p];
+        copies[p] = draw_floats(tape, rows * cols, 1.0f);
+        for (size_t r = 0; r < rows && cols > 0; r++)
+            memcpy(copies[p] + r * cols, logits + r * vocab + cut[p], cols * sizeof(float));
+        parts[p] = (struct ash_loss_part){rows, cols, cut[p], copies[p], targets, scale, p == 0, top, lanes, part_loss};
+    }
+    for (size_t p = 0; p < 3; p++)
+        exec->ops->loss->part_top(exec, &parts[p]);
+    for (size_t p = 0; p < 3; p++)
+        exec->ops->loss->part_sum(exec, &parts[p]);
+    exec->ops->loss->cross_entropy(exec, logits, rows, vocab, targets, scale, loss);
+    for (size_t p = 0; p < 3; p++) {
+        exec->ops->loss->part_end(exec, &parts[p]);
+        assert_memory_equal(loss, part_loss, rows * sizeof(float));
+        for (size_t r = 0; r < rows && scale != 0.0f && parts[p].cols > 0; r++)
+            assert_memory_equal(logits + r * vocab + cut[p], copies[p] + r * parts[p].cols,
+                                parts[p].cols * sizeof(float));
+        tape_words(tape, copies[p], rows * parts[p].cols);
+    }
+    tape_words(tape, loss, rows);
+}
+
 static void scenario_route(struct ash_exec *exec, struct tape *tape)
 {
     struct ash_route_args args = {.rows = draw_size(tape, 33), .groups = 1 + draw_below(tape, 4)};
@@ -145,6 +184,7 @@ static void test_loss(void **state)
 {
     (void)state;
     check_scenario(scenario_loss, 80);
+    check_scenario(scenario_loss_parts, 80);
 }
 
 static void test_route(void **state)

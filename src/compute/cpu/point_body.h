@@ -199,7 +199,93 @@ static void cross_entropy(struct ash_exec *exec, float *logits, size_t rows, siz
     ash_workers_run(exec->workers, rows, ACT_MIN_COUNT / vocab + 1, cross_entropy_rows, &op);
 }
 
-static const struct ash_loss_ops vec_loss = {.cross_entropy = cross_entropy};
+/* The target's logit among this part's columns, or NULL. */
+static float *target_of(const struct ash_loss_part *part, size_t r)
+{
+    size_t column = (size_t)part->targets[r] - part->first; /* of another part: beyond this one's */
+
+    return column < part->cols ? part->logits + r * part->cols + column : NULL;
+}
+
+static void part_top_rows(void *ctx, size_t begin, size_t end, int worker)
+{
+    const struct ash_loss_part *part = ctx;
+
+    (void)worker;
+    for (size_t r = begin; r < end; r++) {
+        float *top = part->top + 2 * r;
+
+        if (part->start) {
+            top[0] = -INFINITY;
+            top[1] = 0.0f;
+        }
+        if (part->targets[r] < 0) continue;
+        top[0] = max_row(part->logits + r * part->cols, part->cols, top[0]);
+        if (target_of(part, r) != NULL) top[1] = *target_of(part, r);
+    }
+}
+
+static void part_sum_rows(void *ctx, size_t begin, size_t end, int worker)
+{
+    const struct ash_loss_part *part = ctx;
+
+    (void)worker;
+    for (size_t r = begin; r < end; r++) {
+        float *x = part->logits + r * part->cols, *lanes = part->lanes + r * ASH_LANES;
+
+        if (part->start) memset(lanes, 0, ASH_LANES * sizeof(*lanes));
+        if (part->targets[r] < 0) continue;
+        if (part->scale != 0.0f)
+            exp_lanes(x, part->cols, part->top[2 * r], lanes, x);
+        else
+            exp_lanes(x, part->cols, part->top[2 * r], lanes, NULL);
+    }
+}
+
+static void part_end_rows(void *ctx, size_t begin, size_t end, int worker)
+{
+    const struct ash_loss_part *part = ctx;
+
+    (void)worker;
+    for (size_t r = begin; r < end; r++) {
+        float *x = part->logits + r * part->cols;
+
+        part->loss[r] = 0.0f;
+        if (part->targets[r] < 0) {
+            if (part->scale != 0.0f) memset(x, 0, part->cols * sizeof(*x));
+            continue;
+        }
+        float sum = wide_fold(wide_load(part->lanes + r * ASH_LANES));
+        part->loss[r] = ash_logf(sum) - (part->top[2 * r + 1] - part->top[2 * r]);
+        if (part->scale == 0.0f) continue;
+        scale_row(x, part->cols, part->scale / sum);
+        if (target_of(part, r) != NULL) *target_of(part, r) = *target_of(part, r) - part->scale;
+    }
+}
+
+static void part_top(struct ash_exec *exec, const struct ash_loss_part *part)
+{
+    struct ash_loss_part op = *part;
+
+    ash_workers_run(exec->workers, op.rows, ACT_MIN_COUNT / (op.cols + 1) + 1, part_top_rows, &op);
+}
+
+static void part_sum(struct ash_exec *exec, const struct ash_loss_part *part)
+{
+    struct ash_loss_part op = *part;
+
+    ash_workers_run(exec->workers, op.rows, ACT_MIN_COUNT / (op.cols + 1) + 1, part_sum_rows, &op);
+}
+
+static void part_end(struct ash_exec *exec, const struct ash_loss_part *part)
+{
+    struct ash_loss_part op = *part;
+
+    ash_workers_run(exec->workers, op.rows, ACT_MIN_COUNT / (op.cols + 1) + 1, part_end_rows, &op);
+}
+
+static const struct ash_loss_ops vec_loss = {
+    .cross_entropy = cross_entropy, .part_top = part_top, .part_sum = part_sum, .part_end = part_end};
 
 /* ---- optimizer --------------------------------------------------------------------------------------------------- */
 

@@ -389,4 +389,25 @@ INLINE float exp_row(const float *x, size_t count, float max, float *out)
     return ash_lanes_fold(lanes);
 }
 
+/* lanes += the lanes of a row sum of exp(x - max), which replace x where out is x; out NULL only sums. */
+INLINE void exp_lanes(const float *x, size_t count, float max, float *lanes, float *out)
+{
+    struct wide sum = wide_load(lanes);
+    size_t i = 0;
+
+    for (; i + ASH_LANES <= count; i += ASH_LANES) {
+        struct wide e = wide_exp(wide_sub(wide_load(x + i), wide_set(max)));
+
+        if (out != NULL) wide_store(out + i, e);
+        sum = wide_add(sum, e);
+    }
+    wide_store(lanes, sum);
+    for (; i < count; i++) {
+        float e = ash_expf(x[i] - max);
+
+        if (out != NULL) out[i] = e;
+        lanes[i % ASH_LANES] = lanes[i % ASH_LANES] + e;
+    }
+}
+
 #endif
