@@ -11,7 +11,7 @@ static struct ash_norm_args stream_norm(const struct ash_pass *pass, int32_t wei
 {
     const struct ash_model_config *c = &pass->model->config;
 
-    return (struct ash_norm_args){.rows = pass->rows,
+    return (struct ash_norm_args){.rows = pass->own.count,
                                   .groups = 1,
                                   .cols = c->hidden,
                                   .x_stride = c->hidden,
@@ -38,19 +38,22 @@ void ash_norm_block_forward(struct ash_pass *pass, int32_t weight, int32_t bias,
 
 bool ash_pass_fuses_norm(const struct ash_pass *pass)
 {
-    return !pass->opts.backward && pass->model->config.norm == ASH_NORM_RMS;
+    return !pass->opts.backward && pass->tp.size == 1 && pass->model->config.norm == ASH_NORM_RMS;
 }
 
 void ash_stream_add(struct ash_pass *pass, struct ash_linear_group *group, const float *before, float *behind)
 {
     size_t hidden = pass->model->config.hidden;
+    float *sum = pass->scratch.residual;
 
-    group->residual = before == behind;
-    group->outs[0].y = group->residual ? behind : pass->scratch.residual;
+    group->residual = before == behind && pass->tp.size == 1;
+    group->outs[0].y = group->residual ? behind : sum;
     group->outs[0].y_stride = hidden;
-    ash_linear_project(pass->model, pass->exec, group);
-    if (!group->residual)
-        pass->exec->ops->row->add(pass->exec, before, pass->scratch.residual, pass->rows * hidden, behind);
+    if (pass->tp.size == 1)
+        ash_linear_project(pass->model, pass->exec, group);
+    else
+        ash_rows_forward(pass, group->outs[0].weight, group->outs[0].bias, group->x, group->x_stride, sum);
+    if (!group->residual) pass->exec->ops->row->add(pass->exec, before, sum, pass->own.count * hidden, behind);
 }
 
 void ash_norm_block_backward(struct ash_pass *pass, int32_t weight, int32_t bias, const float *x,
@@ -67,8 +70,7 @@ void ash_norm_block_backward(struct ash_pass *pass, int32_t weight, int32_t bias
         pass->exec->ops->norm->rms_backward(pass->exec, &args);
     else
         pass->exec->ops->norm->layer_backward(pass->exec, &args);
-    ash_grad_end(pass, weight, ASH_GRAD_STREAM);
-    ash_grad_end(pass, bias, ASH_GRAD_STREAM);
+    ash_grad_end_both(pass, weight, bias, ASH_GRAD_STREAM);
 }
 
 /* ---- attention proper -------------------------------------------------------------------------------------------- */
@@ -163,13 +165,16 @@ void ash_attn_block_forward(struct ash_pass *pass, size_t layer, const float *in
     const struct ash_layer *params = &pass->model->layers[layer];
     struct ash_attn_acts *acts = &pass->layers[layer].attn;
     bool fused = ash_pass_fuses_norm(pass) && c->attn == ASH_ATTN_GROUPED;
+    const float *x = in;
 
-    if (!fused) norm_forward(pass, layer, in);
+    if (!fused) {
+        norm_forward(pass, layer, in);
+        x = ash_stream_gather(pass, acts->norm.out, pass->scratch.x_all);
+    }
     if (c->attn == ASH_ATTN_LATENT)
-        ash_attn_latent_forward(pass, layer);
+        ash_attn_latent_forward(pass, layer, x);
     else
-        ash_attn_grouped_forward(pass, layer, fused ? in : acts->norm.out,
-                                 fused ? params->param[ASH_ROLE_NORM1] : ASH_NO_PARAM);
+        ash_attn_grouped_forward(pass, layer, x, fused ? params->param[ASH_ROLE_NORM1] : ASH_NO_PARAM);
     attend(pass, layer);
     ash_stream_add(pass,
                    &(struct ash_linear_group){
@@ -189,22 +194,24 @@ void ash_attn_block_backward(struct ash_pass *pass, size_t layer)
     struct ash_layer_acts *acts = &pass->layers[layer];
     struct ash_scratch *s = &pass->scratch;
     size_t width = c->heads * pass->v_dim;
+    const float *dy = ash_stream_gather(pass, s->dx, s->dy_all);
 
     if (pass->opts.recompute == ASH_RECOMPUTE_SELECTIVE) norm_forward(pass, layer, acts->in);
     ash_pass_linear_backward(pass, params->param[ASH_ROLE_OUT], params->param[ASH_ROLE_OUT_BIAS],
                              &(struct ash_linear_io){.rows = pass->rows,
                                                      .x = acts->attn.out,
                                                      .x_stride = width,
-                                                     .dy = s->dx,
+                                                     .dy = dy,
                                                      .dy_stride = c->hidden,
                                                      .dx = s->dattn,
                                                      .dx_stride = width,
                                                      .seq_rows = pass->seq_rows});
     attend_backward(pass, layer);
+    const float *x = ash_stream_gather(pass, acts->attn.norm.out, s->x_all);
     if (c->attn == ASH_ATTN_LATENT)
-        ash_attn_latent_backward(pass, layer);
+        ash_attn_latent_backward(pass, layer, x);
     else
-        ash_attn_grouped_backward(pass, layer);
+        ash_attn_grouped_backward(pass, layer, x);
     ash_norm_block_backward(pass, params->param[ASH_ROLE_NORM1], params->param[ASH_ROLE_NORM1_BIAS], acts->in,
                             &acts->attn.norm, s->dnorm, true, s->dx);
 }

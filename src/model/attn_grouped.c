@@ -23,26 +23,6 @@ static size_t list_projections(const struct ash_pass *pass, size_t layer, struct
     return 3;
 }
 
-/* Per-head norm of q (key false) or k (key true), from qk_raw into the row that attention reads. */
-static struct ash_norm_args head_norm_args(struct ash_pass *pass, size_t layer, bool key)
-{
-    const struct ash_model_config *c = &pass->model->config;
-    const int32_t *p = pass->model->layers[layer].param;
-    struct ash_attn_acts *acts = &pass->layers[layer].attn;
-    size_t column = key ? c->heads * c->head_dim : 0;
-
-    return (struct ash_norm_args){.rows = pass->rows,
-                                  .groups = key ? c->kv_heads : c->heads,
-                                  .cols = c->head_dim,
-                                  .x_stride = (c->heads + c->kv_heads) * c->head_dim,
-                                  .y_stride = pass->q_stride,
-                                  .x = acts->qk_raw + column,
-                                  .weight = ash_model_vector(pass->model, p[key ? ASH_ROLE_K_NORM : ASH_ROLE_Q_NORM]),
-                                  .eps = (float)c->norm_eps,
-                                  .y = acts->q + column,
-                                  .rstd = key ? acts->k_rstd : acts->q_rstd};
-}
-
 void ash_attn_grouped_forward(struct ash_pass *pass, size_t layer, const float *x, int32_t norm)
 {
     const struct ash_model_config *c = &pass->model->config;
@@ -59,46 +39,30 @@ void ash_attn_grouped_forward(struct ash_pass *pass, size_t layer, const float *
                                                 raw ? raw_stride : pass->q_stride};
     }
     ash_linear_project(pass->model, pass->exec, &group);
-    for (int key = 0; c->qk_norm && key < 2; key++) {
-        struct ash_norm_args args = head_norm_args(pass, layer, key);
-        pass->exec->ops->norm->rms_forward(pass->exec, &args);
-    }
+    if (c->qk_norm) ash_head_norm_forward(pass, layer);
     /* k's heads follow q's in the row, so one call rotates both */
     ash_pass_rope(pass, acts->q, c->heads + c->kv_heads, c->head_dim, pass->q_stride, false);
     if (pass->model->round_bf16)
         pass->exec->ops->row->round_bf16(pass->exec, acts->q, pass->rows * pass->q_stride, acts->q);
 }
 
-void ash_attn_grouped_backward(struct ash_pass *pass, size_t layer)
+void ash_attn_grouped_backward(struct ash_pass *pass, size_t layer, const float *x)
 {
     const struct ash_model_config *c = &pass->model->config;
-    const int32_t *p = pass->model->layers[layer].param;
-    struct ash_attn_acts *acts = &pass->layers[layer].attn;
     struct ash_scratch *s = &pass->scratch;
+    struct ash_columns columns = {
+        .rows = pass->rows, .in = c->hidden, .seq_rows = pass->seq_rows, .x = x, .dx = s->dnorm};
     struct projection projections[3];
-    size_t count = list_projections(pass, layer, projections), raw_stride = (c->heads + c->kv_heads) * c->head_dim;
+    size_t raw_stride = (c->heads + c->kv_heads) * c->head_dim;
 
     ash_pass_rope(pass, s->dq, c->heads + c->kv_heads, c->head_dim, pass->q_stride, true);
-    for (int key = 0; c->qk_norm && key < 2; key++) {
-        struct ash_norm_args args = head_norm_args(pass, layer, key);
-        size_t column = key ? c->heads * c->head_dim : 0;
-        args.dy = s->dq + column;
-        args.dx = s->dqk_raw + column;
-        args.dweight = ash_grad_begin(pass, p[key ? ASH_ROLE_K_NORM : ASH_ROLE_Q_NORM], ASH_GRAD_ALL);
-        pass->exec->ops->norm->rms_backward(pass->exec, &args);
-        ash_grad_end(pass, p[key ? ASH_ROLE_K_NORM : ASH_ROLE_Q_NORM], ASH_GRAD_ALL);
-    }
-    for (size_t i = 0; i < count; i++) {
+    if (c->qk_norm) ash_head_norm_backward(pass, layer);
+    columns.count = list_projections(pass, layer, projections);
+    for (size_t i = 0; i < columns.count; i++) {
         bool raw = c->qk_norm && i < 2;
-        ash_pass_linear_backward(pass, projections[i].weight, projections[i].bias,
-                                 &(struct ash_linear_io){.rows = pass->rows,
-                                                         .x = acts->norm.out,
-                                                         .x_stride = c->hidden,
-                                                         .dy = (raw ? s->dqk_raw : s->dq) + projections[i].column,
-                                                         .dy_stride = raw ? raw_stride : pass->q_stride,
-                                                         .dx = s->dnorm,
-                                                         .dx_stride = c->hidden,
-                                                         .dx_add = i > 0,
-                                                         .seq_rows = pass->seq_rows});
+        columns.columns[i] =
+            (struct ash_column){projections[i].weight, projections[i].bias,
+                                (raw ? s->dqk_raw : s->dq) + projections[i].column, raw ? raw_stride : pass->q_stride};
     }
+    ash_columns_backward(pass, &columns);
 }

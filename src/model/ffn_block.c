@@ -35,10 +35,20 @@ static void ffn_inner(struct ash_pass *pass, const struct ash_ffn_params *params
     if (!group.swiglu) ash_ffn_activate(pass, acts, rows * width);
 }
 
+/* Are its columns dealt out along tp? */
+static bool is_shared(const struct ash_pass *pass, const struct ash_ffn_params *params)
+{
+    return pass->tp.size > 1 && !params->expert;
+}
+
 void ash_ffn_forward(struct ash_pass *pass, const struct ash_ffn_params *params, size_t rows, const float *x,
                      const struct ash_ffn_acts *acts, size_t width, float *y)
 {
     ffn_inner(pass, params, rows, x, ASH_NO_PARAM, acts, width);
+    if (is_shared(pass, params)) {
+        ash_rows_forward(pass, params->down, params->down_bias, acts->hidden, width, y);
+        return;
+    }
     ash_linear_forward(
         pass->model, pass->exec, params->down, params->down_bias,
         &(struct ash_linear_io){
@@ -47,10 +57,11 @@ void ash_ffn_forward(struct ash_pass *pass, const struct ash_ffn_params *params,
 
 void ash_ffn_backward(struct ash_pass *pass, const struct ash_ffn_params *params, size_t rows, const float *x,
                       const struct ash_ffn_acts *acts, const struct ash_ffn_acts *dacts, size_t width, const float *dy,
-                      float *dx, bool dx_add)
+                      float *dx)
 {
     const struct ash_act_ops *act = pass->exec->ops->act;
     size_t hidden = pass->model->config.hidden, seq_rows = params->expert ? 0 : pass->seq_rows;
+    struct ash_columns columns = {.rows = rows, .in = hidden, .seq_rows = seq_rows, .x = x, .dx = dx};
 
     ash_pass_linear_backward(pass, params->down, params->down_bias,
                              &(struct ash_linear_io){.rows = rows,
@@ -63,29 +74,12 @@ void ash_ffn_backward(struct ash_pass *pass, const struct ash_ffn_params *params
                                                      .seq_rows = seq_rows});
     if (acts->gate != NULL) {
         act->swiglu_backward(pass->exec, acts->gate, acts->up, dacts->hidden, rows * width, dacts->gate, dacts->up);
-        ash_pass_linear_backward(pass, params->gate, params->gate_bias,
-                                 &(struct ash_linear_io){.rows = rows,
-                                                         .x = x,
-                                                         .x_stride = hidden,
-                                                         .dy = dacts->gate,
-                                                         .dy_stride = width,
-                                                         .dx = dx,
-                                                         .dx_stride = hidden,
-                                                         .dx_add = dx_add,
-                                                         .seq_rows = seq_rows});
+        columns.columns[columns.count++] = (struct ash_column){params->gate, params->gate_bias, dacts->gate, width};
     } else {
         act->gelu_backward(pass->exec, gelu_kind(pass), acts->up, dacts->hidden, rows * width, dacts->up);
     }
-    ash_pass_linear_backward(pass, params->up, params->up_bias,
-                             &(struct ash_linear_io){.rows = rows,
-                                                     .x = x,
-                                                     .x_stride = hidden,
-                                                     .dy = dacts->up,
-                                                     .dy_stride = width,
-                                                     .dx = dx,
-                                                     .dx_stride = hidden,
-                                                     .dx_add = dx_add || acts->gate != NULL,
-                                                     .seq_rows = seq_rows});
+    columns.columns[columns.count++] = (struct ash_column){params->up, params->up_bias, dacts->up, width};
+    ash_columns_backward(pass, &columns);
 }
 
 /* ---- the block --------------------------------------------------------------------------------------------------- */
@@ -111,11 +105,13 @@ static void norm_forward(struct ash_pass *pass, size_t layer, const float *mid)
 
 static void experts_forward(struct ash_pass *pass, size_t layer, const float *mid, float *out)
 {
-    float *residual = pass->scratch.residual;
+    struct ash_scratch *s = &pass->scratch;
+    size_t hidden = pass->model->config.hidden;
+    float *sum = pass->tp.size > 1 ? s->dy_all : s->residual;
 
     norm_forward(pass, layer, mid);
-    ash_moe_forward(pass, layer, pass->layers[layer].ffn_norm.out, residual);
-    pass->exec->ops->row->add(pass->exec, mid, residual, pass->rows * pass->model->config.hidden, out);
+    ash_moe_forward(pass, layer, ash_stream_gather(pass, pass->layers[layer].ffn_norm.out, s->x_all), sum);
+    pass->exec->ops->row->add(pass->exec, mid, sum + pass->own.first * hidden, pass->own.count * hidden, out);
 }
 
 void ash_ffn_block_forward(struct ash_pass *pass, size_t layer, const float *mid, float *out)
@@ -125,14 +121,18 @@ void ash_ffn_block_forward(struct ash_pass *pass, size_t layer, const float *mid
     struct ash_layer_acts *acts = &pass->layers[layer];
     struct ash_ffn_params params = dense_params(layer_params);
     bool fused = ash_pass_fuses_norm(pass);
+    const float *x = mid;
 
     if (c->sparse[layer]) {
         experts_forward(pass, layer, mid, out);
         return;
     }
-    if (!fused) norm_forward(pass, layer, mid);
-    ffn_inner(pass, &params, pass->rows, fused ? mid : acts->ffn_norm.out,
-              fused ? layer_params->param[ASH_ROLE_NORM2] : ASH_NO_PARAM, &acts->ffn, c->ffn);
+    if (!fused) {
+        norm_forward(pass, layer, mid);
+        x = ash_stream_gather(pass, acts->ffn_norm.out, pass->scratch.x_all);
+    }
+    ffn_inner(pass, &params, pass->rows, x, fused ? layer_params->param[ASH_ROLE_NORM2] : ASH_NO_PARAM, &acts->ffn,
+              c->ffn);
     ash_stream_add(pass,
                    &(struct ash_linear_group){.rows = pass->rows,
                                               .x = acts->ffn.hidden,
@@ -150,15 +150,19 @@ void ash_ffn_block_backward(struct ash_pass *pass, size_t layer)
     struct ash_layer_acts *acts = &pass->layers[layer];
     struct ash_scratch *s = &pass->scratch;
 
+    const float *dy = ash_stream_gather(pass, s->dx, s->dy_all), *dnorm = s->dnorm, *x;
+
     if (pass->opts.recompute == ASH_RECOMPUTE_SELECTIVE) norm_forward(pass, layer, acts->mid);
+    x = ash_stream_gather(pass, acts->ffn_norm.out, s->x_all);
     if (c->sparse[layer]) {
-        ash_moe_backward(pass, layer, acts->ffn_norm.out, s->dx, s->dnorm);
+        float *dx = pass->tp.size > 1 ? s->dx_all : s->dnorm;
+        ash_moe_backward(pass, layer, x, dy, dx);
+        dnorm = dx + pass->own.first * c->hidden;
     } else {
         struct ash_ffn_params params = dense_params(layer_params);
         if (pass->opts.recompute == ASH_RECOMPUTE_SELECTIVE) ash_ffn_activate(pass, &acts->ffn, pass->rows * c->ffn);
-        ash_ffn_backward(pass, &params, pass->rows, acts->ffn_norm.out, &acts->ffn, &s->dffn, c->ffn, s->dx, s->dnorm,
-                         false);
+        ash_ffn_backward(pass, &params, pass->rows, x, &acts->ffn, &s->dffn, c->ffn, dy, s->dnorm);
     }
     ash_norm_block_backward(pass, layer_params->param[ASH_ROLE_NORM2], layer_params->param[ASH_ROLE_NORM2_BIAS],
-                            acts->mid, &acts->ffn_norm, s->dnorm, true, s->dx);
+                            acts->mid, &acts->ffn_norm, dnorm, true, s->dx);
 }

@@ -49,17 +49,27 @@ float *ash_grad_begin(struct ash_pass *pass, int32_t param, enum ash_grad_rows r
     return sum.data;
 }
 
+/* The end of the turn along cp; before it that along tp comes round: all have copies of the parameter. */
+static void end_rounds(struct ash_pass *pass, const struct sum *sum, enum ash_grad_rows rows)
+{
+    if (sum->data == NULL) return;
+    if (rows == ASH_GRAD_STREAM) ash_share_broadcast(pass, &pass->tp, pass->tp.size - 1, sum->data, sum->count);
+    end_turn(pass, &pass->cp, sum->data, sum->count);
+}
+
+void ash_grad_end_both(struct ash_pass *pass, int32_t one, int32_t other, enum ash_grad_rows rows)
+{
+    struct sum first = sum_of(pass, one), second = sum_of(pass, other);
+
+    if (rows == ASH_GRAD_STREAM && first.data != NULL) end_turn(pass, &pass->tp, first.data, first.count);
+    if (rows == ASH_GRAD_STREAM && second.data != NULL) end_turn(pass, &pass->tp, second.data, second.count);
+    end_rounds(pass, &first, rows);
+    end_rounds(pass, &second, rows);
+}
+
 void ash_grad_end(struct ash_pass *pass, int32_t param, enum ash_grad_rows rows)
 {
-    struct sum sum = sum_of(pass, param);
-
-    if (sum.data == NULL) return;
-    if (rows == ASH_GRAD_STREAM && pass->tp.size > 1) {
-        end_turn(pass, &pass->tp, sum.data, sum.count);
-        /* all have copies of the parameter */
-        ash_share_broadcast(pass, &pass->tp, pass->tp.size - 1, sum.data, sum.count);
-    }
-    end_turn(pass, &pass->cp, sum.data, sum.count);
+    ash_grad_end_both(pass, param, ASH_NO_PARAM, rows);
 }
 
 void ash_grad_skip(struct ash_pass *pass, int32_t param, enum ash_grad_rows rows)

@@ -19,40 +19,136 @@ void ash_head_logits(struct ash_pass *pass, const float *x, int32_t norm, size_t
 {
     const struct ash_model_config *c = &pass->model->config;
 
-    ash_linear_project(
-        pass->model, pass->exec,
-        &(struct ash_linear_group){.rows = count,
-                                   .x = x,
-                                   .x_stride = c->hidden,
-                                   .norm = norm,
-                                   .out_count = 1,
-                                   .outs[0] = {head_param(pass->model), ASH_NO_PARAM, logits_out, c->vocab}});
+    ash_linear_project(pass->model, pass->exec,
+                       &(struct ash_linear_group){
+                           .rows = count,
+                           .x = x,
+                           .x_stride = c->hidden,
+                           .norm = norm,
+                           .out_count = 1,
+                           .outs[0] = {head_param(pass->model), ASH_NO_PARAM, logits_out, pass->model->vocab.count}});
 }
 
-static void loss_rows(struct ash_pass *pass, size_t first, size_t count, float scale)
-{
-    const struct ash_model_config *c = &pass->model->config;
-    struct ash_scratch *s = &pass->scratch;
-    const float *x = pass->final_norm.out + first * c->hidden;
-    int32_t head = head_param(pass->model);
+/* ---- the loss where the vocabulary is dealt out ------------------------------------------------------------------ */
 
+/* The part of the loss of rows, of which piece has more. */
+static struct ash_loss_part part_of(const struct ash_loss_part *piece, size_t first, struct ash_run rows, bool start)
+{
+    struct ash_loss_part part = *piece;
+    size_t skip = rows.first - first;
+
+    part.rows = rows.count;
+    part.start = start;
+    part.logits += skip * part.cols;
+    part.targets += skip;
+    part.top += 2 * skip;
+    part.lanes += ASH_LANES * skip;
+    return part;
+}
+
+struct piece {
+    size_t first;
+    struct ash_loss_part part;
+};
+
+static void top_step(struct ash_pass *pass, void *ctx, size_t round, struct ash_run rows, bool start, float *sums)
+{
+    const struct piece *piece = ctx;
+    struct ash_loss_part part = part_of(&piece->part, piece->first, rows, start);
+
+    (void)round;
+    part.top = sums;
+    pass->exec->ops->loss->part_top(pass->exec, &part);
+}
+
+static void sum_step(struct ash_pass *pass, void *ctx, size_t round, struct ash_run rows, bool start, float *sums)
+{
+    const struct piece *piece = ctx;
+    struct ash_loss_part part = part_of(&piece->part, piece->first, rows, start);
+
+    (void)round;
+    part.lanes = sums;
+    pass->exec->ops->loss->part_sum(pass->exec, &part);
+}
+
+/* What step makes of rows, rank by rank, on every rank: all [rows of the batch, cols]. */
+static void go_round(struct ash_pass *pass, struct piece *piece,
+                     void (*step)(struct ash_pass *, void *, size_t, struct ash_run, bool, float *), float *all,
+                     size_t cols)
+{
+    struct ash_run rows = {piece->first, piece->part.rows};
+    struct ash_chain chain = {rows, cols, 1, step, piece, all + pass->own.first * cols};
+
+    ash_chain_run(pass, &chain);
+    ash_rows_gather(pass, rows, all, cols);
+}
+
+static void shared_loss(struct ash_pass *pass, size_t first, size_t count, float scale)
+{
+    const struct ash_run *vocab = &pass->model->vocab;
+    struct ash_scratch *s = &pass->scratch;
+    struct piece piece = {first,
+                          {.rows = count,
+                           .cols = vocab->count,
+                           .first = vocab->first,
+                           .logits = s->logits,
+                           .targets = pass->targets + first,
+                           .scale = scale,
+                           .top = s->top + 2 * first,
+                           .lanes = s->lanes + ASH_LANES * first,
+                           .loss = pass->losses + first}};
+
+    go_round(pass, &piece, top_step, s->top, 2);
+    go_round(pass, &piece, sum_step, s->lanes, ASH_LANES);
+    pass->exec->ops->loss->part_end(pass->exec, &piece.part);
+}
+
+/* ---- a few rows -------------------------------------------------------------------------------------------------- */
+
+/* dnorm of the rows from first on. */
+static void input_grad(struct ash_pass *pass, int32_t head, size_t first, const struct ash_linear_io *io)
+{
+    struct ash_columns columns = {.rows = io->rows,
+                                  .in = io->dx_stride,
+                                  .dx = pass->scratch.dnorm,
+                                  .count = 1,
+                                  .columns[0] = {head, ASH_NO_PARAM, io->dy, io->dy_stride}};
+
+    if (pass->tp.size > 1)
+        ash_columns_input_grad(pass, &columns, (struct ash_run){first, io->rows});
+    else
+        ash_linear_input_grad(pass->model, pass->exec, head, io);
+}
+
+/* x: the normed stream, all rows. */
+static void loss_rows(struct ash_pass *pass, const float *x, size_t first, size_t count, float scale)
+{
+    size_t hidden = pass->model->config.hidden, vocab = pass->model->vocab.count;
+    struct ash_scratch *s = &pass->scratch;
+    int32_t head = head_param(pass->model);
+    float used_scale = pass->grads != NULL ? scale : 0;
+
+    x += first * hidden;
     ash_head_logits(pass, x, ASH_NO_PARAM, count, s->logits);
-    pass->exec->ops->loss->cross_entropy(pass->exec, s->logits, count, c->vocab, pass->targets + first,
-                                         pass->grads != NULL ? scale : 0, pass->losses + first);
+    if (pass->tp.size > 1)
+        shared_loss(pass, first, count, used_scale);
+    else
+        pass->exec->ops->loss->cross_entropy(pass->exec, s->logits, count, vocab, pass->targets + first, used_scale,
+                                             pass->losses + first);
     if (pass->grads == NULL) return;
     struct ash_linear_io io = {.rows = count,
                                .x = x,
-                               .x_stride = c->hidden,
+                               .x_stride = hidden,
                                .dy = s->logits,
-                               .dy_stride = c->vocab,
-                               .dx = s->dnorm + first * c->hidden,
-                               .dx_stride = c->hidden,
+                               .dy_stride = vocab,
+                               .dx = s->dnorm + first * hidden,
+                               .dx_stride = hidden,
                                .seq_rows = count < pass->seq_rows ? count : pass->seq_rows};
     /* all pieces are one turn */
     if (first == 0) ash_grad_begin(pass, head_sum(pass->model), ASH_GRAD_ALL);
     ash_linear_weight_grad(pass->model, pass->exec, head, &io, ash_grad_sum(pass, head_sum(pass->model)));
     if (first + count == pass->rows) ash_grad_end(pass, head_sum(pass->model), ASH_GRAD_ALL);
-    ash_linear_input_grad(pass->model, pass->exec, head, &io);
+    input_grad(pass, head, first, &io);
 }
 
 /* Rows of the piece that starts at row first: as many as fit, of whole groups where sequences are that; else whole
@@ -73,8 +169,10 @@ static size_t piece_rows(const struct ash_pass *pass, size_t first)
 
 void ash_head_loss(struct ash_pass *pass, float scale)
 {
+    const float *x = ash_stream_gather(pass, pass->final_norm.out, pass->scratch.x_all);
+
     for (size_t first = 0, count; first < pass->rows; first += count) {
         count = piece_rows(pass, first);
-        loss_rows(pass, first, count, scale);
+        loss_rows(pass, x, first, count, scale);
     }
 }

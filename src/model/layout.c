@@ -24,7 +24,7 @@ struct layout {
     struct ash_pass *pass;
     struct placer kept, shared;
     size_t shared_peak;
-    size_t rows;
+    size_t rows, own; /* of a batch on this rank; of the stream that it keeps */
 };
 
 static void *place(struct placer *placer, size_t size_bytes)
@@ -65,9 +65,9 @@ static void lay_norm(struct layout *l, struct ash_norm_acts *norm)
 {
     const struct ash_model_config *c = &l->pass->model->config;
 
-    norm->out = take(l, ASH_KEEP_CHEAP, l->rows * c->hidden);
-    norm->rstd = take(l, ASH_KEEP_COSTLY, l->rows);
-    norm->mean = c->norm == ASH_NORM_LAYER ? take(l, ASH_KEEP_COSTLY, l->rows) : NULL;
+    norm->out = take(l, ASH_KEEP_CHEAP, l->own * c->hidden);
+    norm->rstd = take(l, ASH_KEEP_COSTLY, l->own);
+    norm->mean = c->norm == ASH_NORM_LAYER ? take(l, ASH_KEEP_COSTLY, l->own) : NULL;
 }
 
 /* Along cp attention reads a copy by heads, and these are on their way only. */
@@ -164,8 +164,8 @@ static void lay_layer(struct layout *l, size_t index)
     struct ash_layer_acts *acts = &pass->layers[index];
     size_t shared_start = l->shared.used_bytes;
 
-    acts->in = take(l, ASH_KEEP_INPUT, l->rows * c->hidden);
-    acts->mid = pass->opts.backward ? take(l, ASH_KEEP_COSTLY, l->rows * c->hidden) : acts->in;
+    acts->in = take(l, ASH_KEEP_INPUT, l->own * c->hidden);
+    acts->mid = pass->opts.backward ? take(l, ASH_KEEP_COSTLY, l->own * c->hidden) : acts->in;
     lay_norm(l, &acts->attn.norm);
     if (c->attn == ASH_ATTN_LATENT)
         lay_latent(l, &acts->attn);
@@ -203,8 +203,8 @@ static void lay_backward_scratch(struct layout *l)
     size_t pairs = l->rows * c->expert.choices, wide = max_size(c->ffn, c->expert.shared_ffn);
     struct placer *p = &l->kept;
 
-    s->dx = place(p, l->rows * c->hidden * sizeof(float));
-    s->dnorm = place(p, l->rows * c->hidden * sizeof(float));
+    s->dx = place(p, l->own * c->hidden * sizeof(float));
+    s->dnorm = place(p, l->own * c->hidden * sizeof(float));
     s->dattn = place(p, l->rows * c->heads * pass->v_dim * sizeof(float));
     if (c->attn == ASH_ATTN_GROUPED) {
         s->dq = place(p, l->rows * pass->q_stride * sizeof(float));
@@ -216,9 +216,10 @@ static void lay_backward_scratch(struct layout *l)
         s->dk = place(p, l->rows * pass->k_stride * sizeof(float));
         s->dv = place(p, l->rows * pass->v_stride * sizeof(float));
         s->dq_low = place(p, l->rows * c->q_rank * sizeof(float));
-        s->dq_low_norm = place(p, l->rows * c->q_rank * sizeof(float));
+        s->dq_low_norm = place(p, l->own * c->q_rank * sizeof(float));
         s->dkv_low = place(p, l->rows * (c->kv_rank + c->rope_dim) * sizeof(float));
-        s->dkv_low_norm = place(p, l->rows * c->kv_rank * sizeof(float));
+        s->dkv_low_norm = place(p, l->own * c->kv_rank * sizeof(float));
+        s->dkey = place(p, l->own * c->rope_dim * sizeof(float));
         s->dkv_up = place(p, l->rows * c->heads * (c->nope_dim + c->v_dim) * sizeof(float));
     }
     if (pass->cp.size > 1) {
@@ -241,6 +242,34 @@ static void lay_backward_scratch(struct layout *l)
     s->dlogits = place(p, l->rows * c->expert.experts * sizeof(float));
 }
 
+/* What tensor-parallel ranks pass to each other. */
+static void lay_exchange(struct layout *l)
+{
+    struct ash_pass *pass = l->pass;
+    const struct ash_model_config *c = &pass->model->config, *whole = &pass->model->whole;
+    struct ash_scratch *s = &pass->scratch;
+    struct placer *p = &l->kept;
+    bool experts = c->expert.experts > 0;
+    size_t cols = max_size(max_size(c->hidden, ASH_LANES), max_size(max_size(c->q_rank, c->kv_rank), c->rope_dim));
+    size_t all_heads = (whole->heads + whole->kv_heads) * c->head_dim;
+
+    s->tile = place(p, ash_chain_tile_most(pass, l->own, cols) * sizeof(float));
+    s->x_all = place(p, l->rows * c->hidden * sizeof(float));
+    if (pass->opts.backward || experts) s->dy_all = place(p, l->rows * c->hidden * sizeof(float));
+    if (pass->opts.backward && experts) s->dx_all = place(p, l->rows * c->hidden * sizeof(float));
+    s->top = place(p, l->rows * 2 * sizeof(float));
+    s->lanes = place(p, l->rows * ASH_LANES * sizeof(float));
+    pass->lookup.ids = place(p, l->rows * sizeof(int32_t));
+    pass->lookup.rows = place(p, l->rows * sizeof(int32_t));
+    pass->lookup.index = place(p, l->own * sizeof(int32_t));
+    if (!pass->opts.backward || !c->qk_norm) return;
+    s->heads.out = place(p, l->rows * 2 * (c->heads + c->kv_heads) * c->head_dim * sizeof(float));
+    s->heads.in = place(p, l->own * 2 * all_heads * sizeof(float));
+    s->heads.raw = place(p, l->own * all_heads * sizeof(float));
+    s->heads.grad = place(p, l->own * all_heads * sizeof(float));
+    s->heads.rstd = place(p, l->own * whole->heads * sizeof(float));
+}
+
 static void lay_all(struct layout *l)
 {
     struct ash_pass *pass = l->pass;
@@ -252,16 +281,18 @@ static void lay_all(struct layout *l)
     pass->positions = place(p, l->rows * sizeof(int32_t));
     pass->all_losses = pass->losses = place(p, pass->opts.max_rows * sizeof(float));
     if (pass->cp.size > 1) pass->scratch.packed = place(p, l->rows * qkv_width(pass, c->kv_heads) * sizeof(float));
-    pass->scratch.residual = place(p, l->rows * c->hidden * sizeof(float));
-    if (ash_pass_ends(pass)) pass->scratch.logits = place(p, pass->head_rows * c->vocab * sizeof(float));
+    pass->scratch.residual = place(p, l->own * c->hidden * sizeof(float));
+    if (ash_pass_ends(pass))
+        pass->scratch.logits = place(p, pass->head_rows * pass->model->vocab.count * sizeof(float));
+    if (pass->tp.size > 1) lay_exchange(l);
     for (size_t i = pass->first; i < pass->end; i++)
         lay_layer(l, i);
     /* without a backward pass the stream is one buffer that every layer updates in place */
-    pass->final_in = pass->opts.backward ? place(p, l->rows * c->hidden * sizeof(float)) : pass->layers[pass->first].in;
+    pass->final_in = pass->opts.backward ? place(p, l->own * c->hidden * sizeof(float)) : pass->layers[pass->first].in;
     if (ash_pass_ends(pass)) {
-        pass->final_norm.out = place(p, l->rows * c->hidden * sizeof(float));
-        pass->final_norm.rstd = place(p, l->rows * sizeof(float));
-        pass->final_norm.mean = place(p, l->rows * sizeof(float));
+        pass->final_norm.out = place(p, l->own * c->hidden * sizeof(float));
+        pass->final_norm.rstd = place(p, l->own * sizeof(float));
+        pass->final_norm.mean = place(p, l->own * sizeof(float));
     }
     if (pass->opts.backward) lay_backward_scratch(l);
 }
@@ -273,6 +304,12 @@ static size_t most_rows(const struct ash_pass *pass)
     size_t rows = (groups + pass->cp.size - 1) / pass->cp.size * ASH_K_GROUP + ASH_K_GROUP;
 
     return pass->cp.size > 1 && rows < pass->opts.max_rows ? rows : pass->opts.max_rows;
+}
+
+/* Of the stream, on one rank of tp. */
+static size_t own_rows(const struct ash_pass *pass)
+{
+    return (most_rows(pass) + pass->tp.size - 1) / pass->tp.size;
 }
 
 /* The largest batch in pieces of equal size, rounded up to a multiple of HEAD_ROWS_MIN. */
@@ -303,7 +340,7 @@ static void set_strides(struct ash_pass *pass)
 
 static struct layout measure(struct ash_pass *pass)
 {
-    struct layout layout = {.pass = pass, .rows = most_rows(pass)};
+    struct layout layout = {.pass = pass, .rows = most_rows(pass), .own = own_rows(pass)};
 
     set_strides(pass);
     lay_all(&layout);
@@ -326,6 +363,7 @@ int ash_pass_layout(struct ash_pass *pass, struct ash_err *err)
     if (rc < 0) return rc;
     struct layout real = {.pass = pass,
                           .rows = most_rows(pass),
+                          .own = own_rows(pass),
                           .kept.base = pass->memory.data,
                           .shared.base = (char *)pass->memory.data + measured.kept.used_bytes};
     lay_all(&real);

@@ -136,3 +136,19 @@ void ash_linear_input_grad(const struct ash_model *model, struct ash_exec *exec,
 
     exec->ops->matrix->gemm(exec, &args);
 }
+
+/* ---- a part of a sum --------------------------------------------------------------------------------------------- */
+
+void ash_linear_continue(const struct ash_model *model, struct ash_exec *exec, const struct ash_linear_term *term,
+                         size_t rows, bool start, float *sums)
+{
+    struct shape shape = shape_of(model, term->weight);
+    struct ash_mat weight = weight_operand(model, term->weight, shape, term->back);
+    size_t first = term->back ? term->outs.first : 0, cols = term->back ? shape.in : shape.out;
+    struct ash_gemm_args args = {.M = rows, .N = cols, .K = term->back ? term->outs.count : shape.in,
+                                 .a = {term->x + first, ASH_F32, term->x_stride, 1}, .b = weight,
+                                 .c = sums, .c_stride = cols, .accumulate = !start, .round_bf16 = model->round_bf16};
+
+    args.b.data = (const char *)weight.data + ash_dtype_size(weight.dtype, first * weight.row_stride);
+    exec->ops->matrix->gemm(exec, &args);
+}

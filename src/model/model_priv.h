@@ -119,6 +119,19 @@ void ash_linear_weight_grad(const struct ash_model *model, struct ash_exec *exec
 /* dbias += the same of its bias. */
 void ash_linear_bias_grad(const struct ash_model *model, struct ash_exec *exec, int32_t weight,
                           const struct ash_linear_io *io, float *dbias);
+/* A part of a sum that other ranks have parts of: x W^T over the inputs that are here, or (back) x W over outputs
+ * outs.first ... of the part that is here. */
+struct ash_linear_term {
+    int32_t weight;
+    bool back;
+    struct ash_run outs;
+    const float *x; /* [rows, ...], all columns */
+    size_t x_stride;
+};
+/* sums [rows, outputs or (back) inputs] go on over the term; start: they begin with it. */
+void ash_linear_continue(const struct ash_model *model, struct ash_exec *exec, const struct ash_linear_term *term,
+                         size_t rows, bool start, float *sums);
+
 /* dx = (dx_add: +=) dy W. */
 void ash_linear_input_grad(const struct ash_model *model, struct ash_exec *exec, int32_t weight,
                            const struct ash_linear_io *io);

@@ -104,7 +104,9 @@ void ash_moe_forward(struct ash_pass *pass, size_t layer, const float *x, float 
     if (pass->rows == 0) return;
     if (shared) {
         struct ash_ffn_params params = shared_params(&pass->model->layers[layer]);
-        ash_ffn_forward(pass, &params, pass->rows, x, &moe->shared, c->expert.shared_ffn, y);
+        ash_ffn_forward(pass, &params, pass->rows, x, &moe->shared, c->expert.shared_ffn,
+                        y + pass->own.first * c->hidden);
+        ash_rows_gather(pass, (struct ash_run){0, pass->rows}, y, c->hidden);
     }
     pass->exec->ops->row->combine(pass->exec, moe->y, c->hidden, moe->where, moe->weight, c->expert.choices, pass->rows,
                                   shared, y);
@@ -139,8 +141,7 @@ static void experts_backward(struct ash_pass *pass, size_t layer)
         }
         struct ash_ffn_acts acts = acts_from(&work.acts, first, c->expert.ffn);
         struct ash_ffn_acts dacts = acts_from(&work.dacts, first, c->expert.ffn);
-        ash_ffn_backward(pass, &params, rows, work.x + first * c->hidden, &acts, &dacts, c->expert.ffn, dpair, dpair,
-                         false);
+        ash_ffn_backward(pass, &params, rows, work.x + first * c->hidden, &acts, &dacts, c->expert.ffn, dpair, dpair);
     }
     pass->serving = NULL;
 }
@@ -189,7 +190,9 @@ void ash_moe_backward(struct ash_pass *pass, size_t layer, const float *x, const
     if (pass->rows == 0) return;
     if (shared) {
         struct ash_ffn_params params = shared_params(&pass->model->layers[layer]);
-        ash_ffn_backward(pass, &params, pass->rows, x, &moe->shared, &s->dffn, c->expert.shared_ffn, dy, dx, false);
+        ash_ffn_backward(pass, &params, pass->rows, x, &moe->shared, &s->dffn, c->expert.shared_ffn, dy,
+                         dx + pass->own.first * c->hidden);
+        ash_rows_gather(pass, (struct ash_run){0, pass->rows}, dx, c->hidden);
     }
     pass->exec->ops->row->combine(pass->exec, s->dpair, c->hidden, moe->where, NULL, c->expert.choices, pass->rows,
                                   shared, dx);

@@ -27,8 +27,36 @@ static void set_axes(struct ash_pass *pass)
     pass->ep = axis_or_alone(&pass->opts.ep);
 }
 
+/* Small lists that exchanges along tp need. */
+static int open_lists(struct ash_pass *pass, struct ash_err *err)
+{
+    struct ash_slice slice = pass->model->slice;
+    size_t ranks = pass->tp.size;
+
+    if (ranks == 1) return 0;
+    pass->tp_counts = calloc(5 * ranks, sizeof(size_t));
+    pass->lookup.host = calloc(3 * pass->opts.max_rows, sizeof(int32_t));
+    if (pass->tp_counts == NULL || pass->lookup.host == NULL)
+        return ash_err_set(err, -ENOMEM, "out of memory for a pass over %zu rows", pass->opts.max_rows);
+    pass->tp_more_counts = pass->tp_counts + ranks;
+    pass->vocab_ends = pass->tp_counts + 2 * ranks;
+    pass->lookup.send = pass->tp_counts + 3 * ranks;
+    pass->lookup.recv = pass->tp_counts + 4 * ranks;
+    for (slice.tp_rank = 0; slice.tp_rank < ranks; slice.tp_rank++) {
+        struct ash_run vocab = ash_slice_vocab(&pass->model->whole, &slice);
+        pass->vocab_ends[slice.tp_rank] = vocab.first + vocab.count;
+    }
+    return 0;
+}
+
 static int check_axes(const struct ash_model *model, const struct ash_pass_opts *opts, struct ash_err *err)
 {
+    const struct ash_slice *slice = &model->slice;
+
+    if ((opts->tp.size > 1 ? opts->tp.size : 1) != slice->tp_size || opts->tp.rank != slice->tp_rank)
+        return ash_err_set(err, -EINVAL,
+                           "the model's slice is that of rank %zu of mesh.tp=%zu, but the pass is rank %zu of %zu",
+                           slice->tp_rank, slice->tp_size, opts->tp.rank, opts->tp.size);
     if (opts->cp.size <= model->config.kv_heads) return 0;
     return ash_err_set(err, -EINVAL, "mesh.cp=%zu wants more parts than there are key-value heads (%zu%s)",
                        opts->cp.size, model->config.kv_heads, model->slice.tp_size > 1 ? " on a rank of mesh.tp" : "");
@@ -67,6 +95,7 @@ int ash_pass_open(struct ash_model *model, struct ash_exec *exec, const struct a
     }
     if ((rc = ash_pass_layout(pass, err)) < 0) goto fail;
     if ((rc = ash_moe_open(pass, err)) < 0) goto fail;
+    if ((rc = open_lists(pass, err)) < 0) goto fail;
     *pass_out = pass;
     return 0;
 
@@ -81,6 +110,8 @@ void ash_pass_close(struct ash_pass *pass)
     ash_moe_close(pass);
     ash_buffer_fini(&pass->memory);
     ash_buffer_fini(&pass->rope);
+    free(pass->lookup.host);
+    free(pass->tp_counts);
     free(pass->cp_there);
     free(pass->cp_back);
     free(pass->host_positions);
@@ -179,6 +210,7 @@ static int begin(struct ash_pass *pass, const struct ash_batch *batch, struct as
 
     pass->batch = batch;
     pass->rows = pass->seq_rows = 0;
+    pass->own = (struct ash_run){0};
     pass->cache = NULL;
     if (batch->rows == 0 && pass->ep.size > 1) return 0;
     if ((rc = check_batch(pass, batch, cache != NULL, &positions, err)) < 0) return rc;
@@ -197,29 +229,12 @@ static int begin(struct ash_pass *pass, const struct ash_batch *batch, struct as
     rc = memory->copy(pass->ids, batch->ids + own.first, bytes);
     if (rc == 0) rc = memory->copy(pass->positions, pass->host_positions + own.first, bytes);
     if (rc == 0 && batch->targets != NULL) rc = memory->copy(pass->targets, batch->targets + own.first, bytes);
-    return rc < 0 ? ash_err_set(err, rc, "cannot copy the batch") : 0;
+    if (rc < 0) return ash_err_set(err, rc, "cannot copy the batch");
+    pass->own = ash_stream_rows(pass, pass->tp.rank);
+    return ash_embed_begin(pass, batch->ids + own.first, err);
 }
 
 /* ---- forward ----------------------------------------------------------------------------------------------------- */
-
-static void embed(struct ash_pass *pass)
-{
-    const struct ash_model *model = pass->model;
-    const struct ash_ops *ops = pass->exec->ops;
-    const struct ash_param *table = &model->params[model->top.param[ASH_ROLE_EMBED]];
-    float *x = pass->layers[pass->first].in;
-    size_t hidden = model->config.hidden;
-    bool round = model->round_bf16;
-
-    ops->embed->gather(pass->exec, table->data, table->dtype, hidden, pass->ids, pass->rows, false, x);
-    if (round && table->dtype != ASH_BF16) ops->row->round_bf16(pass->exec, x, pass->rows * hidden, x);
-    if (!ash_layer_has(&model->top, ASH_ROLE_POSITION)) return;
-    const struct ash_param *places = &model->params[model->top.param[ASH_ROLE_POSITION]];
-    float *place = pass->scratch.residual;
-    ops->embed->gather(pass->exec, places->data, places->dtype, hidden, pass->positions, pass->rows, false, place);
-    if (round && places->dtype != ASH_BF16) ops->row->round_bf16(pass->exec, place, pass->rows * hidden, place);
-    ops->row->add(pass->exec, x, place, pass->rows * hidden, x);
-}
 
 /* The stream behind a layer is the stream before the next. */
 static float *layer_output(struct ash_pass *pass, size_t layer)
@@ -241,7 +256,7 @@ static void layer_forward(struct ash_pass *pass, size_t layer, float *out)
 
 static void forward(struct ash_pass *pass)
 {
-    if (pass->rows > 0 && ash_pass_embeds(pass)) embed(pass);
+    if (pass->rows > 0 && ash_pass_embeds(pass)) ash_embed_forward(pass, pass->layers[pass->first].in);
     for (size_t i = pass->first; i < pass->end; i++)
         layer_forward(pass, i, layer_output(pass, i));
 }
@@ -269,14 +284,6 @@ static void layer_backward(struct ash_pass *pass, size_t layer)
     ash_attn_block_backward(pass, layer);
 }
 
-/* The gradient of the rows of a table that ids looked up. */
-static void scatter_grad(struct ash_pass *pass, int32_t table, const int32_t *ids)
-{
-    pass->exec->ops->embed->scatter_add(pass->exec, ash_grad_begin(pass, table, ASH_GRAD_ALL),
-                                        pass->model->config.hidden, ids, pass->rows, pass->scratch.dx);
-    ash_grad_end(pass, table, ASH_GRAD_ALL);
-}
-
 /* From the loss to the gradient of the stream behind the last layer. */
 static void loss_backward(struct ash_pass *pass)
 {
@@ -288,15 +295,10 @@ static void loss_backward(struct ash_pass *pass)
 
 static void backward(struct ash_pass *pass)
 {
-    const struct ash_layer *top = &pass->model->top;
-
     if (pass->rows > 0 && ash_pass_ends(pass)) loss_backward(pass);
     for (size_t i = pass->end; i-- > pass->first;)
         layer_backward(pass, i);
-    if (pass->rows > 0 && ash_pass_embeds(pass)) {
-        scatter_grad(pass, top->param[ASH_ROLE_EMBED], pass->ids);
-        if (ash_layer_has(top, ASH_ROLE_POSITION)) scatter_grad(pass, top->param[ASH_ROLE_POSITION], pass->positions);
-    }
+    if (pass->rows > 0 && ash_pass_embeds(pass)) ash_embed_backward(pass);
     ash_grad_hand_over(pass);
 }
 
@@ -314,7 +316,10 @@ bool ash_pass_ends(const struct ash_pass *pass)
 
 size_t ash_pass_stream_count(const struct ash_pass *pass, size_t rows)
 {
-    return ash_slice_deal(rows, ASH_K_GROUP, pass->cp.rank, pass->cp.size).count * pass->model->config.hidden;
+    size_t here = ash_slice_deal(rows, ASH_K_GROUP, pass->cp.rank, pass->cp.size).count;
+    size_t own = here * (pass->tp.rank + 1) / pass->tp.size - here * pass->tp.rank / pass->tp.size;
+
+    return own * pass->model->config.hidden;
 }
 
 float *ash_pass_input(struct ash_pass *pass)
@@ -408,7 +413,8 @@ int ash_pass_infer(struct ash_pass *pass, const struct ash_batch *batch, struct 
     size_t hidden = pass->model->config.hidden;
     int rc;
 
-    if (pass->cp.size > 1) return ash_err_set(err, -EINVAL, "a pass along cp trains and evaluates; it does not infer");
+    if (pass->cp.size > 1 || pass->tp.size > 1)
+        return ash_err_set(err, -EINVAL, "a pass along cp or tp trains and evaluates; it does not infer");
     if ((rc = begin(pass, batch, cache, err)) < 0) return rc;
     forward(pass);
     /* only the wanted rows go through the norm and the head; one row's result does not depend on the others */
@@ -419,7 +425,7 @@ int ash_pass_infer(struct ash_pass *pass, const struct ash_batch *batch, struct 
         if (rc < 0) return ash_err_set(err, rc, "cannot copy the wanted rows");
     }
     if (wanted_count == 0) return 0;
-    pass->rows = wanted_count;
+    pass->rows = pass->own.count = wanted_count;
     if (ash_pass_fuses_norm(pass)) {
         ash_head_logits(pass, pass->scratch.residual, pass->model->top.param[ASH_ROLE_FINAL_NORM], wanted_count,
                         logits_out);

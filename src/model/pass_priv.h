@@ -14,8 +14,8 @@ enum ash_keep {
 };
 
 struct ash_norm_acts {
-    float *out;         /* [rows, C] */
-    float *rstd, *mean; /* [rows]; mean for layer norm only */
+    float *out;         /* [own rows, C] */
+    float *rstd, *mean; /* [own rows]; mean for layer norm only */
 };
 
 struct ash_attn_acts {
@@ -65,31 +65,52 @@ struct ash_moe_acts {
 };
 
 struct ash_layer_acts {
-    float *in;  /* residual stream before the layer */
-    float *mid; /* between attention and feed-forward */
+    float *in;  /* [own rows, C]: residual stream before the layer */
+    float *mid; /* likewise, between attention and feed-forward */
     struct ash_attn_acts attn;
     struct ash_norm_acts ffn_norm;
     struct ash_ffn_acts ffn;
     struct ash_moe_acts moe;
 };
 
-/* Gradients and temporaries of one layer at a time. */
+/* Values of q and k before their norms, and gradients behind them, of all ranks' heads: for the norms' weights. */
+struct ash_head_rows {
+    float *out, *in;   /* what this rank brings, what it gets: a row of both, rank by rank */
+    float *raw, *grad; /* [own rows, (H + kv heads) * D] of the whole model */
+    float *rstd;       /* [own rows * H] */
+};
+
+/* Gradients and temporaries of one layer at a time. Own rows are those of the stream that this rank keeps. */
 struct ash_scratch {
-    float *residual;     /* [rows, C]: a block's output before it joins the stream */
-    float *dx;           /* [rows, C]: gradient of the stream, layer by layer */
-    float *dnorm;        /* [rows, C] */
+    float *residual;                /* [own rows, C]: a block's output before it joins the stream */
+    float *dx;                      /* [own rows, C]: gradient of the stream, layer by layer */
+    float *dnorm;                   /* [own rows, C] */
+    float *x_all, *dy_all, *dx_all; /* [rows, C]: rows of the stream of all ranks along tp; dx_all with experts only */
+    float *tile;                    /* sums that go from rank to rank */
+    struct ash_head_rows heads;
     float *dattn;        /* [rows, H * v_dim] */
     float *dq, *dk, *dv; /* like q, k, v; grouped: columns of one row */
     float *dqk_raw;
     float *dspread, *dspread_out; /* gradients of attn.spread's qkv and out */
     float *packed;                /* [rows, (H + kv heads) * D + kv heads * v_dim]: on their way along cp */
-    float *dq_low, *dq_low_norm, *dkv_low, *dkv_low_norm, *dkv_up;
+    float *dq_low, *dq_low_norm, *dkv_low, *dkv_low_norm, *dkv_up; /* norms: own rows */
+    float *dkey;              /* [own rows, rope_dim]: of the key that heads share */
     struct ash_ffn_acts dffn; /* wide enough for dense and shared */
     struct ash_ffn_acts dexpert;
     float *dpair;             /* [pairs, C] */
     float *pair_weight;       /* [pairs] */
     float *dweight, *dlogits; /* [rows, choices], [rows, experts] */
-    float *logits;            /* [head_rows, vocab] */
+    float *logits;            /* [head_rows, own part of the vocabulary] */
+    float *top, *lanes;       /* [rows, 2], [rows, ASH_LANES]: see ash_loss_part */
+};
+
+/* Which tokens of the batch this rank looks up where the vocabulary is dealt out, and where their rows go. */
+struct ash_lookup {
+    size_t held;         /* tokens whose rows of the table are here */
+    int32_t *ids, *rows; /* [held]: their places in this part of the table, in the batch */
+    int32_t *index;      /* [own rows]: of each row that this rank keeps, in what it gets */
+    size_t *send, *recv; /* [tp ranks], floats */
+    int32_t *host;       /* [3, max_rows]: what the lists are made in */
 };
 
 /* A batch that the experts here compute for. */
@@ -123,13 +144,15 @@ struct ash_pass {
     struct ash_buffer memory;
     size_t first, end;             /* the layers of this stage */
     struct ash_layer_acts *layers; /* [config.layers]; only the stage's are laid out */
-    float *final_in;               /* [rows, C]: the stream behind the last layer */
+    float *final_in;               /* [own rows, C]: the stream behind the last layer */
     struct ash_norm_acts final_norm;
     struct ash_scratch scratch;
     struct ash_attn_seq *seqs;                  /* [max_rows], host */
     int32_t *ids, *targets, *positions;         /* of this rank's rows, device copies */
     float *all_losses, *losses;                 /* [max_rows], device; and those of this rank's rows */
     size_t *cp_there, *cp_back;                 /* [cp size] floats of an exchange, host */
+    size_t *tp_counts, *tp_more_counts;         /* [tp size] likewise */
+    size_t *vocab_ends;                         /* [tp size]: where the parts of the vocabulary end, host */
     int32_t *host_positions;                    /* [max_rows] */
     size_t head_rows;                           /* rows of logits at a time, at most; whole groups of k */
     size_t q_stride, k_stride, v_stride, v_dim; /* of attention */
@@ -142,7 +165,9 @@ struct ash_pass {
     float *grads;                     /* where gradients add up; NULL: none are wanted */
     size_t rows, seq_rows;            /* this rank's rows, all of them unless tokens are dealt out along cp; of one
                                          sequence */
+    struct ash_run own;               /* those of the stream that it keeps between blocks: all, or its part along tp */
     struct ash_cache *cache;          /* NULL: keys and values of the batch alone */
+    struct ash_lookup lookup;
 };
 
 /* ---- layout.c ---------------------------------------------------------------------------------------------------- */
@@ -179,12 +204,69 @@ float *ash_grad_sum(struct ash_pass *pass, int32_t param);
  * parameter, no backward pass). */
 float *ash_grad_begin(struct ash_pass *pass, int32_t param, enum ash_grad_rows rows);
 void ash_grad_end(struct ash_pass *pass, int32_t param, enum ash_grad_rows rows);
+/* The end of two turns that began together: a rank that waits for one must not hold up the other. */
+void ash_grad_end_both(struct ash_pass *pass, int32_t one, int32_t other, enum ash_grad_rows rows);
 /* After a batch: where another of the same sums follows, the first rank of cp goes on with what the last one has. */
 void ash_grad_hand_over(struct ash_pass *pass);
 /* A turn without rows to add. */
 void ash_grad_skip(struct ash_pass *pass, int32_t param, enum ash_grad_rows rows);
 /* dx from dy, and the gradients of weight and bias (or ASH_NO_PARAM) over all rows. */
 void ash_pass_linear_backward(struct ash_pass *pass, int32_t weight, int32_t bias, const struct ash_linear_io *io);
+
+/* ---- chain.c: what tensor-parallel ranks have parts of. Between the blocks of a layer each keeps some rows of the
+ * stream (own rows); inside of a block each has all rows, of its own heads or columns. ----------------------------- */
+
+/* Which rows of the stream a rank keeps. */
+struct ash_run ash_stream_rows(const struct ash_pass *pass, size_t rank);
+/* data [rows of the batch, width]: get those of rows that other ranks keep. */
+void ash_rows_gather(struct ash_pass *pass, struct ash_run rows, float *data, size_t width);
+/* All rows of the stream from everyone's own ones, in all; alone: own. */
+const float *ash_stream_gather(struct ash_pass *pass, const float *own, float *all);
+
+/* A sum per row and column whose terms are dealt out: it goes from rank to rank, in each of rounds, and ends at the
+ * rank that keeps the row. */
+struct ash_chain {
+    struct ash_run rows;
+    size_t cols, rounds;
+    /* Go on with the sums of rows over this rank's terms of the round; start: there are none yet. */
+    void (*step)(struct ash_pass *pass, void *ctx, size_t round, struct ash_run rows, bool start, float *sums);
+    void *ctx;
+    float *out; /* [own rows, cols]; of rows that are not among the chain's, nothing is written */
+};
+/* Not for a pass alone. */
+void ash_chain_run(struct ash_pass *pass, const struct ash_chain *chain);
+/* Floats of a tile, where a rank keeps up to own rows. */
+size_t ash_chain_tile_most(const struct ash_pass *pass, size_t own, size_t cols);
+
+/* out [own rows, C] = x W^T + bias, W's inputs dealt out. Not for a pass alone. */
+void ash_rows_forward(struct ash_pass *pass, int32_t weight, int32_t bias, const float *x, size_t x_stride, float *out);
+
+/* Linear layers that share their input x, whose outputs are dealt out (or all here). */
+struct ash_column {
+    int32_t weight, bias;
+    const float *dy;
+    size_t dy_stride;
+};
+struct ash_columns {
+    size_t rows, in, seq_rows; /* as in ash_linear_io */
+    const float *x;            /* [rows, in] */
+    float *dx;                 /* [own rows, in]; [rows, in] where the outputs are all here */
+    size_t count;
+    struct ash_column columns[ASH_PROJECT_OUTS_MAX];
+};
+/* Gradients of weights and biases, and dx: a sum over the layers in their order. */
+void ash_columns_backward(struct ash_pass *pass, const struct ash_columns *columns);
+/* dx alone, of rows; dy and x start with the first of them. Not for a pass alone. */
+void ash_columns_input_grad(struct ash_pass *pass, const struct ash_columns *columns, struct ash_run rows);
+
+/* ---- embed.c ----------------------------------------------------------------------------------------------------- */
+
+/* Find out who looks up which of this rank's tokens. */
+int ash_embed_begin(struct ash_pass *pass, const int32_t *ids, struct ash_err *err);
+/* x [own rows, C]: where the stream starts. */
+void ash_embed_forward(struct ash_pass *pass, float *x);
+/* The tables' gradients from scratch.dx. */
+void ash_embed_backward(struct ash_pass *pass);
 
 /* ---- rope.c ------------------------------------------------------------------------------------------------------ */
 
@@ -213,9 +295,12 @@ void ash_attn_block_backward(struct ash_pass *pass, size_t layer);
 /* The two kinds of attention: from the normed stream to q, k, v and back. */
 void ash_attn_grouped_forward(struct ash_pass *pass, size_t layer, const float *x,
                               int32_t norm); /* norm: as in a group */
-void ash_attn_grouped_backward(struct ash_pass *pass, size_t layer);
-void ash_attn_latent_forward(struct ash_pass *pass, size_t layer);
-void ash_attn_latent_backward(struct ash_pass *pass, size_t layer);
+void ash_attn_grouped_backward(struct ash_pass *pass, size_t layer, const float *x);
+void ash_attn_latent_forward(struct ash_pass *pass, size_t layer, const float *x);
+void ash_attn_latent_backward(struct ash_pass *pass, size_t layer, const float *x);
+/* Norms over each head of q and k: from qk_raw to q and k, from their gradients to dqk_raw. */
+void ash_head_norm_forward(struct ash_pass *pass, size_t layer);
+void ash_head_norm_backward(struct ash_pass *pass, size_t layer);
 
 /* ---- attn_share.c: tokens dealt out along cp ------------------------------------------------------------------------
  */
@@ -243,7 +328,8 @@ void ash_attn_return_back(struct ash_pass *pass);
 void ash_ffn_block_forward(struct ash_pass *pass, size_t layer, const float *mid, float *out);
 void ash_ffn_block_backward(struct ash_pass *pass, size_t layer);
 
-/* One feed-forward of given matrices over rows of x: forward writes y, backward reads dy and gives dx (add: dx +=). */
+/* One feed-forward of given matrices over rows of x: forward writes y, backward reads dy and gives dx. Unless it is an
+ * expert's, its columns are dealt out along tp, and y and dx are of own rows. */
 struct ash_ffn_params {
     int32_t gate, gate_bias, up, up_bias, down, down_bias;
     bool expert; /* rows are the tokens that chose it: they end anywhere */
@@ -252,7 +338,7 @@ void ash_ffn_forward(struct ash_pass *pass, const struct ash_ffn_params *params,
                      const struct ash_ffn_acts *acts, size_t width, float *y);
 void ash_ffn_backward(struct ash_pass *pass, const struct ash_ffn_params *params, size_t rows, const float *x,
                       const struct ash_ffn_acts *acts, const struct ash_ffn_acts *dacts, size_t width, const float *dy,
-                      float *dx, bool dx_add);
+                      float *dx);
 /* hidden from gate and up, as forward does. */
 void ash_ffn_activate(struct ash_pass *pass, const struct ash_ffn_acts *acts, size_t count);
 

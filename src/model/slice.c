@@ -4,6 +4,8 @@
 #include <errno.h>
 #include <string.h>
 
+#include "model/family.h"
+
 struct ash_slice ash_slice_whole(const struct ash_model_config *config)
 {
     struct ash_slice slice = {.tp_size = 1, .expert_size = 1, .embed = true, .head = true};
@@ -49,24 +51,38 @@ static int check_columns(const char *what, size_t ffn, const struct ash_slice *s
                        what, slice->tp_size, ASH_K_GROUP, ffn / ASH_K_GROUP > 0 ? ffn / ASH_K_GROUP : 1);
 }
 
+/* Sums over heads' columns that are cut where a rank's key-value heads end: attention's output, and on the way back q,
+ * k and v. In one matrix (gpt2) k and v follow q in the same sum. */
+static int check_heads(const struct ash_model_config *config, const struct ash_slice *slice, struct ash_err *err)
+{
+    bool latent = config->attn == ASH_ATTN_LATENT, fused = config->family->names[ASH_ROLE_QKV] != NULL;
+    size_t group = config->heads / config->kv_heads, q = config->heads * config->head_dim;
+    size_t widths[3] = {group * config->head_dim, latent ? config->nope_dim + config->v_dim : config->head_dim,
+                        latent ? config->v_dim : config->head_dim};
+
+    for (size_t i = 0; i < 3; i++)
+        for (size_t r = 1; r < slice->tp_size; r++) {
+            size_t cut = ash_slice_deal(config->kv_heads, 1, r, slice->tp_size).first * widths[i];
+
+            if (cut % ASH_K_GROUP != 0 || (fused && q % ASH_K_GROUP != 0))
+                return ash_err_set(
+                    err, -EINVAL,
+                    "mesh.tp=%zu would cut a sum over heads (%zu values a key-value head) inside a group of %d, which "
+                    "bf16 does not allow: choose another mesh.tp, or train.precision=fp32",
+                    slice->tp_size, widths[i], ASH_K_GROUP);
+        }
+    return 0;
+}
+
 int ash_slice_check(const struct ash_model_config *config, const struct ash_slice *slice, bool rounded,
                     struct ash_err *err)
 {
-    size_t group = config->heads / config->kv_heads;
-    size_t head = group * (config->attn == ASH_ATTN_LATENT ? config->v_dim : config->head_dim);
     int rc;
 
     if (slice->tp_size > config->kv_heads)
         return ash_err_set(err, -EINVAL, "mesh.tp=%zu wants more parts than there are key-value heads (%zu)",
                            slice->tp_size, config->kv_heads);
-    if (slice->tp_size > 1 && rounded && head % ASH_K_GROUP != 0)
-        for (size_t r = 1; r < slice->tp_size; r++)
-            if (ash_slice_deal(config->kv_heads, 1, r, slice->tp_size).first * head % ASH_K_GROUP != 0)
-                return ash_err_set(
-                    err, -EINVAL,
-                    "mesh.tp=%zu would cut attention's output (%zu values a key-value head) inside a group of %d, "
-                    "which bf16 does not allow: choose another mesh.tp, or train.precision=fp32",
-                    slice->tp_size, head, ASH_K_GROUP);
+    if (rounded && (rc = check_heads(config, slice, err)) < 0) return rc;
     if ((rc = check_columns("columns of the feed-forward", config->ffn, slice, rounded, err)) < 0) return rc;
     if ((rc = check_columns("columns of the shared experts", config->expert.shared_ffn, slice, rounded, err)) < 0)
         return rc;

@@ -1,0 +1,322 @@
+/* Tensor-parallel ranks, as threads: losses and every element of every gradient are those of the whole model, to the
+ * byte, for every family, float32 and bf16, whatever is recomputed and however a batch is cut. */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "base/rng.h"
+#include "model/family.h"
+#include "model/model.h"
+#include "unit/model/axis_threads.h"
+#include "unit/model/golden_models.h"
+
+#define ROWS 80
+#define SEQ (ROWS / 2)
+#define SEQ_DOC 18
+#define SEED 11
+
+struct variant {
+    enum ash_recompute recompute;
+    bool split;       /* one call for each of the two sequences */
+    size_t head_rows; /* of the ranks; 0: as the pass likes */
+    size_t rows;      /* of the batch */
+    bool deal_experts;
+};
+
+/* A model as a folder, or as a config whose weights are drawn. */
+struct subject {
+    const char *dir;
+    const struct ash_model_config *config;
+    bool bf16;
+    int32_t ids[ROWS], targets[ROWS];
+};
+
+/* One rank, or the whole model (size 1). */
+struct member {
+    const struct subject *subject;
+    struct variant variant;
+    struct party_member place;
+    struct ash_slice slice;
+    struct ash_model *model;
+    float *grads, losses[ROWS], evals[ROWS];
+    size_t bytes; /* of activations */
+    struct ash_err err;
+    int rc;
+};
+
+static int open_model(struct member *m)
+{
+    const struct subject *s = m->subject;
+    struct ash_model_config config;
+    int rc;
+
+    if (s->dir != NULL) return ash_model_open_slice(s->dir, &m->slice, &m->model, &m->err);
+    config = *s->config;
+    json_incref(config.source);
+    rc = ash_model_create_slice(&config, &m->slice, SEED, &m->model, &m->err);
+    if (rc < 0) json_decref(config.source);
+    return rc;
+}
+
+static struct ash_batch batch_of(const struct member *m, size_t part, struct ash_doc docs[3])
+{
+    const struct subject *s = m->subject;
+    size_t rows = m->variant.rows, first = part * SEQ;
+
+    if (rows < SEQ) {
+        docs[0] = (struct ash_doc){.count = rows};
+        return (struct ash_batch){.rows = rows, .ids = s->ids, .targets = s->targets, .docs = docs, .doc_count = 1};
+    }
+    docs[0] = (struct ash_doc){.row = 0, .count = SEQ_DOC};
+    docs[1] = (struct ash_doc){.row = SEQ_DOC, .count = SEQ - SEQ_DOC};
+    docs[2] = (struct ash_doc){.row = m->variant.split ? 0 : SEQ, .count = SEQ};
+    return (struct ash_batch){.rows = m->variant.split ? SEQ : ROWS,
+                              .ids = s->ids + first,
+                              .targets = s->targets + first,
+                              .docs = docs + 2 * part,
+                              .doc_count = !m->variant.split ? 3
+                                           : part == 0       ? 2
+                                                             : 1,
+                              .seq_rows = SEQ};
+}
+
+static int train(struct member *m, struct ash_exec *exec)
+{
+    struct ash_pass_opts opts = {
+        .max_rows = ROWS, .backward = true, .recompute = m->variant.recompute, .head_rows = m->variant.head_rows};
+    struct ash_pass *pass = NULL;
+    struct ash_doc docs[3];
+    int rc;
+
+    if (m->slice.tp_size > 1) opts.tp = party_axis(&m->place);
+    rc = ash_pass_measure(m->model, &opts, &m->bytes, &m->err);
+    if (rc == 0) rc = ash_pass_open(m->model, exec, &opts, &pass, &m->err);
+    for (size_t part = 0; rc == 0 && part < (m->variant.split ? 2 : 1); part++) {
+        struct ash_batch batch = batch_of(m, part, docs);
+
+        rc = ash_pass_train(pass, &batch, 0.02f, m->grads, m->losses + part * SEQ, &m->err);
+    }
+    ash_pass_close(pass);
+    if (rc == 0) ash_model_grad_fold(m->model, exec, m->grads);
+    return rc;
+}
+
+/* Losses once more, without a backward pass. */
+static int evaluate(struct member *m, struct ash_exec *exec)
+{
+    struct ash_pass_opts opts = {.max_rows = ROWS};
+    struct ash_pass *pass = NULL;
+    struct ash_doc docs[3];
+    int rc;
+
+    m->variant.split = false;
+    if (m->slice.tp_size > 1) opts.tp = party_axis(&m->place);
+    rc = ash_pass_open(m->model, exec, &opts, &pass, &m->err);
+    struct ash_batch batch = batch_of(m, 0, docs);
+    if (rc == 0) rc = ash_pass_eval(pass, &batch, m->evals, &m->err);
+    ash_pass_close(pass);
+    return rc;
+}
+
+static void *run_member(void *arg)
+{
+    struct member *m = arg;
+    struct ash_exec exec;
+
+    m->rc = ash_exec_init(&exec, NULL, 1, &m->err);
+    if (m->rc < 0) return NULL;
+    m->rc = open_model(m);
+    if (m->rc == 0) {
+        ash_model_round_bf16(m->model, m->subject->bf16);
+        m->grads = calloc(ash_model_grad_size(m->model), sizeof(float));
+        m->rc = m->grads == NULL ? -ENOMEM : train(m, &exec);
+    }
+    if (m->rc == 0) m->rc = evaluate(m, &exec);
+    ash_exec_fini(&exec);
+    return NULL;
+}
+
+static void close_member(struct member *m)
+{
+    ash_model_close(m->model);
+    free(m->grads);
+}
+
+/* Is the part of a gradient that a rank has the whole's, element by element? */
+static void compare_param(const struct ash_param *part, const float *part_grads, const struct ash_param *whole,
+                          const float *whole_grads)
+{
+    for (size_t i = 0; i < ash_param_piece_count(part); i++) {
+        struct ash_piece piece = ash_param_piece(part, i);
+        const float *a = part_grads + part->offset + piece.local, *b = whole_grads + whole->offset + piece.full;
+
+        for (size_t j = 0; j < piece.count; j++)
+            if (memcmp(a + j, b + j, sizeof(float)) != 0)
+                fail_msg("gradient of %s, element %zu: %a, of the whole model %a", part->name, piece.full + j,
+                         (double)a[j], (double)b[j]);
+    }
+}
+
+static void compare(const struct member *part, const struct member *whole)
+{
+    assert_memory_equal(part->losses, whole->losses, sizeof(part->losses));
+    assert_memory_equal(part->evals, whole->evals, sizeof(part->evals));
+    for (size_t i = 0; i < ash_model_param_count(part->model); i++) {
+        const struct ash_param *param = ash_model_param(part->model, i);
+
+        if (param->trained) compare_param(param, part->grads, ash_model_find(whole->model, param->name), whole->grads);
+    }
+}
+
+static void check_crew(const struct subject *subject, const struct member *whole, size_t size, struct variant variant)
+{
+    static const char *const modes[] = {"none", "selective", "full"};
+    struct member members[PARTY_MAX];
+    pthread_t threads[PARTY_MAX];
+    struct party party;
+
+    party_open(&party, size);
+    memset(members, 0, sizeof(members));
+    for (size_t r = 0; r < size; r++) {
+        members[r] = (struct member){.subject = subject, .variant = variant, .place = {&party, r}};
+        members[r].slice = ash_slice_whole(ash_model_config(whole->model));
+        members[r].slice.tp_rank = r;
+        members[r].slice.tp_size = size;
+        if (variant.deal_experts) {
+            members[r].slice.expert_rank = r;
+            members[r].slice.expert_size = size;
+        }
+        assert_int_equal(pthread_create(&threads[r], NULL, run_member, &members[r]), 0);
+    }
+    for (size_t r = 0; r < size; r++)
+        pthread_join(threads[r], NULL);
+    for (size_t r = 0; r < size; r++) {
+        if (members[r].rc < 0)
+            fail_msg("rank %zu of %zu, recompute %s: %s", r, size, modes[variant.recompute], members[r].err.text);
+        compare(&members[r], whole);
+        assert_true(members[r].bytes < whole->bytes);
+        close_member(&members[r]);
+    }
+    party_close(&party);
+}
+
+static void draw_tokens(struct subject *subject, size_t vocab)
+{
+    for (size_t i = 0; i < ROWS; i++) {
+        subject->ids[i] = (int32_t)ash_rng_below(7, 1, i, vocab);
+        subject->targets[i] = i % 5 == 0 ? -1 : (int32_t)ash_rng_below(7, 2, i, vocab);
+    }
+}
+
+/* All sizes that the model allows, at least one. */
+static void check_subject(struct subject *subject, const struct ash_model_config *config, size_t rows)
+{
+    static const struct variant variants[] = {{ASH_RECOMPUTE_NONE, false, 0, 0, true},
+                                              {ASH_RECOMPUTE_SELECTIVE, true, 32, 0, true},
+                                              {ASH_RECOMPUTE_FULL, false, 64, 0, false}};
+    struct member whole = {.subject = subject, .variant.rows = rows, .slice = ash_slice_whole(config)};
+    size_t sizes = 0;
+
+    draw_tokens(subject, config->vocab);
+    run_member(&whole);
+    if (whole.rc < 0) fail_msg("%s", whole.err.text);
+    for (size_t size = 2; size <= 4; size++) {
+        struct ash_slice slice = ash_slice_whole(config);
+
+        slice.tp_size = size;
+        if (ash_slice_check(config, &slice, subject->bf16, NULL) < 0) continue;
+        sizes++;
+        for (size_t v = 0; v < (rows < SEQ ? 1 : sizeof(variants) / sizeof(variants[0])); v++) {
+            struct variant variant = variants[v];
+
+            variant.rows = rows;
+            check_crew(subject, &whole, size, variant);
+        }
+    }
+    assert_true(sizes > 0);
+    close_member(&whole);
+}
+
+static void test_golden(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < GOLDEN_MODEL_COUNT; i++) {
+        struct ash_model_config config;
+        struct ash_err err = {0};
+        char dir[512];
+        struct subject subject = {.dir = dir};
+
+        snprintf(dir, sizeof(dir), "%s/golden/%s", TEST_DATA, golden_models[i]);
+        if (ash_model_config_load(dir, &config, &err) < 0) fail_msg("%s", err.text);
+        print_message("%s\n", golden_models[i]);
+        check_subject(&subject, &config, ROWS);
+        ash_model_config_fini(&config);
+    }
+}
+
+/* Sizes at which sums in bf16 may be cut, most of them not multiples of anything. */
+static const char *const wide_models[] = {
+    "{\"model_type\": \"llama\", \"hidden_size\": 40, \"num_attention_heads\": 8, \"num_key_value_heads\": 4, "
+    "\"head_dim\": 32, "
+    "\"intermediate_size\": 170, \"num_hidden_layers\": 2, \"vocab_size\": 171, \"mlp_bias\": true, "
+    "\"attention_bias\": true}",
+    "{\"model_type\": \"qwen3\", \"hidden_size\": 40, \"num_attention_heads\": 6, \"num_key_value_heads\": 3, "
+    "\"head_dim\": 32, "
+    "\"intermediate_size\": 128, \"num_hidden_layers\": 2, \"vocab_size\": 140, \"tie_word_embeddings\": true}",
+    "{\"model_type\": \"gpt2\", \"n_embd\": 128, \"n_head\": 4, \"n_inner\": 130, \"n_layer\": 2, \"n_positions\": 96, "
+    "\"vocab_size\": 150}",
+    "{\"model_type\": \"deepseek_v3\", \"hidden_size\": 40, \"num_attention_heads\": 4, \"num_key_value_heads\": 4, "
+    "\"qk_nope_head_dim\": 32, \"qk_rope_head_dim\": 32, \"v_head_dim\": 32, \"q_lora_rank\": 20, \"kv_lora_rank\": "
+    "12, "
+    "\"intermediate_size\": 130, \"moe_intermediate_size\": 64, \"n_shared_experts\": 2, \"n_routed_experts\": 4, "
+    "\"num_experts_per_tok\": 2, \"n_group\": 1, \"topk_group\": 1, \"first_k_dense_replace\": 1, "
+    "\"num_hidden_layers\": 2, "
+    "\"vocab_size\": 150}",
+};
+
+static void check_wide(const char *text, bool bf16, size_t rows)
+{
+    struct ash_model_config config;
+    struct ash_err err = {0};
+    json_t *json = json_loads(text, 0, NULL);
+    struct subject subject = {.config = &config, .bf16 = bf16};
+
+    assert_non_null(json);
+    if (ash_model_config_parse(json, &config, &err) < 0) fail_msg("%s", err.text);
+    print_message("%s%s\n", config.family->type, bf16 ? ", bf16" : "");
+    check_subject(&subject, &config, rows);
+    ash_model_config_fini(&config);
+    json_decref(json);
+}
+
+static void test_wide(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof(wide_models) / sizeof(wide_models[0]); i++)
+        check_wide(wide_models[i], true, ROWS);
+}
+
+/* Fewer rows than ranks: some keep none of the stream. */
+static void test_few_rows(void **state)
+{
+    (void)state;
+    for (size_t rows = 1; rows < 4; rows++)
+        check_wide(wide_models[2], rows == 2, rows);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_golden),
+        cmocka_unit_test(test_wide),
+        cmocka_unit_test(test_few_rows),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
