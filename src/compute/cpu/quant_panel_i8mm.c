@@ -6,7 +6,8 @@
  *
  * One row: memory decides, if the instructions do not. For Q8_0 the row is paired with itself. For Q4_0 the second
  * row of an SMMLA saves an instruction: bytes b = 16 high + low, as they are, times (0, x of high), and low = b & 15
- * times (x of low, -x of high), give low . x in one lane and 16 high . x in the other. */
+ * times (x of low, -x of high), give low . x in one lane and 16 high . x in the other. The lanes start from numbers
+ * that make them floats, so that one pairwise addition of floats brings them together. */
 #if defined(__aarch64__)
 
 #include "compute/cpu/quant_pack.h"
@@ -14,6 +15,7 @@
 #include <arm_neon.h>
 #include <string.h>
 
+#include "compute/cpu/quant_one_q4.h"
 #include "compute/quant.h"
 
 #define INLINE static inline __attribute__((always_inline))
@@ -275,9 +277,23 @@ static void untile(const float *sums, size_t rows, float *y, size_t y_stride)
 
 /* ---- one row ----------------------------------------------------------------------------------------------------- */
 
-/* The float 1.5 * 2^23 has its whole part in its low bits: a whole number that is added to its bits is a float without
- * being converted, off by that much. */
+/* A float of 1.5 * 2^(23 - n) has its whole part, times 2^n, in its low bits: whole numbers that are added to its bits
+ * are floats without being converted, off by that much. So sums start there. The lanes of high nibbles are 16 times too
+ * large, and their start, with n = 4, divides them. Adding the two lanes of a row and taking the starts away is exact.
+ */
 #define START_BITS ((int32_t)ASH_QUANT_ROUNDER_BITS)
+#define START_HIGH_BITS (START_BITS - (4 << 23))
+#define START_HIGH (ASH_QUANT_ROUNDER / 16.0f)
+
+/* Where the sums of a block start. Loaded anew for each: a load is free beside vector instructions, a copy of a
+ * register is one. */
+INLINE int32x4_t load_start(const uint8_t *x)
+{
+    int32x4_t start;
+
+    __asm__ volatile("ldr %q0, %1" : "=w"(start) : "m"(*(const int32x4_t *)(const void *)(x + VEC)));
+    return start;
+}
 
 /* Q8_0: chunk c twice. Q4_0: for each half, (0, x of high), then (x of low, -x of high). */
 static void quantise_one(enum ash_dtype dtype, const float *row, size_t blocks, uint8_t *x)
@@ -286,10 +302,15 @@ static void quantise_one(enum ash_dtype dtype, const float *row, size_t blocks, 
         int8x16_t q[2];
         int8_t *chunks = (int8_t *)x + 2 * VEC;
         float scale = quantise_block(row + b * ASH_QUANT_BLOCK, q);
-        int32_t start = dtype == ASH_Q8_0 ? START_BITS : START_BITS - 8 * vaddlvq_s8(q[0]); /* low nibbles: plus 8 */
+        int32x4_t start = vdupq_n_s32(START_BITS);
 
+        if (dtype == ASH_Q4_0) { /* low nibbles: plus 8 */
+            int32x2_t lanes = {START_BITS - 8 * vaddlvq_s8(q[0]), START_HIGH_BITS};
+
+            start = vcombine_s32(lanes, lanes);
+        }
         vst1q_f32((float *)(void *)x, vdupq_n_f32(scale));
-        vst1q_s32((int32_t *)(void *)(x + VEC), vdupq_n_s32(start));
+        vst1q_s32((int32_t *)(void *)(x + VEC), start);
         UNROLL
         for (int half = 0; half < 2; half++) {
             int8x8_t low = half == 0 ? vget_low_s8(q[0]) : vget_high_s8(q[0]);
@@ -306,9 +327,9 @@ static void quantise_one(enum ash_dtype dtype, const float *row, size_t blocks, 
     }
 }
 
-/* One block of panels times the row: for each pair of rows a vector whose even lanes are the dots, off by a number that
- * is the same for all rows. Breadth first: neighbours in the program do not wait for each other. */
-INLINE void dots_one_q8(const uint8_t *const *at, size_t count, const int8x16_t *x, int32x4_t sums[][PAIRS])
+/* One block of panels times the row: for each pair of rows of w, a vector with two lanes a row. Breadth first:
+ * neighbours in the program do not wait for each other. */
+INLINE void lanes_one_q8(const uint8_t *const *at, size_t count, const int8x16_t *x, int32x4_t sums[][PAIRS])
 {
     UNROLL
     for (size_t c = 0; c < CHUNKS; c++) {
@@ -319,32 +340,36 @@ INLINE void dots_one_q8(const uint8_t *const *at, size_t count, const int8x16_t 
     }
 }
 
-INLINE void dots_one_q4(const uint8_t *const *at, size_t count, const int8x16_t *x, int32x4_t sums[][PAIRS])
+INLINE void lanes_one_q4(const uint8_t *const *at, size_t count, const int8x16_t *x, int32x4_t sums[][PAIRS])
 {
     UNROLL
     for (size_t half = 0; half < 2; half++) {
-        int8x16_t bytes[ONE_PANELS * PAIRS];
-
         UNROLL
-        for (size_t i = 0; i < count * PAIRS; i++) {
-            bytes[i] = vld1q_s8((const int8_t *)at[i / PAIRS] + VEC + (half * PAIRS + i % PAIRS) * VEC);
-            sums[i / PAIRS][i % PAIRS] = vmmlaq_s32(sums[i / PAIRS][i % PAIRS], bytes[i], x[2 * half]);
+        for (size_t i = 0; i < count; i++) {
+            int8x16_t bytes[PAIRS];
+
+            UNROLL
+            for (size_t p = 0; p < PAIRS; p++) {
+                bytes[p] = vld1q_s8((const int8_t *)at[i] + VEC + (half * PAIRS + p) * VEC);
+                sums[i][p] = vmmlaq_s32(sums[i][p], bytes[p], x[2 * half]);
+            }
+            UNROLL
+            for (size_t p = 0; p < PAIRS; p++)
+                sums[i][p] = vmmlaq_s32(sums[i][p], vandq_s8(bytes[p], vdupq_n_s8(15)), x[2 * half + 1]);
         }
-        UNROLL
-        for (size_t i = 0; i < count * PAIRS; i++)
-            sums[i / PAIRS][i % PAIRS] =
-                vmmlaq_s32(sums[i / PAIRS][i % PAIRS], vandq_s8(bytes[i], vdupq_n_s8(15)), x[2 * half + 1]);
-    }
-    UNROLL
-    for (size_t i = 0; i < count * PAIRS;
-         i++) { /* the upper half of 64 bits is 16 times too large: add it to the lower */
-        int64x2_t both = vreinterpretq_s64_s32(sums[i / PAIRS][i % PAIRS]);
-
-        sums[i / PAIRS][i % PAIRS] = vreinterpretq_s32_s64(vsraq_n_s64(both, both, 36));
     }
 }
 
-/* The whole numbers of all panels first, then the floats: changing from one to the other costs the processor time. */
+/* The dots of two pairs of rows as floats: Q8_0 has each twice, Q4_0 in two parts. */
+INLINE float32x4_t dots_one(enum ash_dtype dtype, int32x4_t first, int32x4_t second)
+{
+    float32x4_t a = vreinterpretq_f32_s32(first), b = vreinterpretq_f32_s32(second);
+
+    if (dtype == ASH_Q8_0) return vsubq_f32(vuzp1q_f32(a, b), vdupq_n_f32(ASH_QUANT_ROUNDER));
+    return vsubq_f32(vpaddq_f32(a, b), vdupq_n_f32(ASH_QUANT_ROUNDER + START_HIGH));
+}
+
+/* The whole numbers of some panels first, then the floats. */
 INLINE void run_one(enum ash_dtype dtype, const uint8_t *const *panels, size_t count, const uint8_t *x, size_t blocks,
                     float *y)
 {
@@ -359,8 +384,7 @@ INLINE void run_one(enum ash_dtype dtype, const uint8_t *const *panels, size_t c
         acc[i][0] = acc[i][1] = vdupq_n_f32(0.0f);
     }
     for (size_t b = 0; b < blocks; b++, x += ONE_BYTES) {
-        int32x4_t start = vld1q_s32((const int32_t *)(const void *)(x + VEC)), dots[ASH_QUANT_PANEL_GROUP][2];
-        float32x4_t scale;
+        float32x4_t scale = vld1q_f32((const float *)(const void *)x);
         int8x16_t chunks[CHUNKS];
 
         UNROLL
@@ -372,28 +396,21 @@ INLINE void run_one(enum ash_dtype dtype, const uint8_t *const *panels, size_t c
 
             UNROLL
             for (size_t j = 0; j < together * PAIRS; j++)
-                sums[j / PAIRS][j % PAIRS] = zeros();
+                sums[j / PAIRS][j % PAIRS] = load_start(x);
             if (dtype == ASH_Q8_0)
-                dots_one_q8(at + i, together, chunks, sums);
+                lanes_one_q8(at + i, together, chunks, sums);
             else
-                dots_one_q4(at + i, together, chunks, sums);
+                lanes_one_q4(at + i, together, chunks, sums);
             UNROLL
             for (size_t j = 0; j < together; j++) {
-                dots[i + j][0] = vaddq_s32(vuzp1q_s32(sums[j][0], sums[j][1]), start);
-                dots[i + j][1] = vaddq_s32(vuzp1q_s32(sums[j][2], sums[j][3]), start);
-            }
-        }
-        scale = vld1q_f32((const float *)(const void *)x);
-        UNROLL
-        for (size_t i = 0; i < count; i++) {
-            float16x8_t halves = vreinterpretq_f16_u16(vld1q_u16((const uint16_t *)(const void *)at[i]));
-            float32x4_t rounder = vdupq_n_f32(ASH_QUANT_ROUNDER);
+                float16x8_t halves = vreinterpretq_f16_u16(vld1q_u16((const uint16_t *)(const void *)at[i + j]));
 
-            acc[i][0] = vfmaq_f32(acc[i][0], vsubq_f32(vreinterpretq_f32_s32(dots[i][0]), rounder),
-                                  vmulq_f32(scale, vcvt_f32_f16(vget_low_f16(halves))));
-            acc[i][1] = vfmaq_f32(acc[i][1], vsubq_f32(vreinterpretq_f32_s32(dots[i][1]), rounder),
-                                  vmulq_f32(scale, vcvt_high_f32_f16(halves)));
-            at[i] += panel_block;
+                acc[i + j][0] = vfmaq_f32(acc[i + j][0], dots_one(dtype, sums[j][0], sums[j][1]),
+                                          vmulq_f32(scale, vcvt_f32_f16(vget_low_f16(halves))));
+                acc[i + j][1] = vfmaq_f32(acc[i + j][1], dots_one(dtype, sums[j][2], sums[j][3]),
+                                          vmulq_f32(scale, vcvt_high_f32_f16(halves)));
+                at[i + j] += panel_block;
+            }
         }
     }
     UNROLL
@@ -410,7 +427,7 @@ static void one(enum ash_dtype dtype, const uint8_t *const *panels, size_t count
         if (dtype == ASH_Q8_0)
             run_one(ASH_Q8_0, panels, ASH_QUANT_PANEL_GROUP, x, blocks, y);
         else
-            run_one(ASH_Q4_0, panels, ASH_QUANT_PANEL_GROUP, x, blocks, y);
+            one_q4_panels(panels, x, blocks, ASH_QUANT_ROUNDER + START_HIGH, y);
         return;
     }
     for (size_t i = 0; i < count; i++)
