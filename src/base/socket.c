@@ -107,10 +107,14 @@ int ash_socket_own_address(int fd, char *buf, size_t buf_bytes)
     struct sockaddr_storage addr;
     socklen_t bytes = sizeof(addr);
 
+    const char *mapped = "::ffff:";
+
     if (getsockname(fd, (struct sockaddr *)&addr, &bytes) < 0) return -errno;
-    return getnameinfo((struct sockaddr *)&addr, bytes, buf, (socklen_t)buf_bytes, NULL, 0, NI_NUMERICHOST) == 0
-               ? 0
-               : -EINVAL;
+    if (getnameinfo((struct sockaddr *)&addr, bytes, buf, (socklen_t)buf_bytes, NULL, 0, NI_NUMERICHOST) != 0)
+        return -EINVAL;
+    if (strncmp(buf, mapped, strlen(mapped)) == 0 && strchr(buf, '.') != NULL)
+        memmove(buf, buf + strlen(mapped), strlen(buf) - strlen(mapped) + 1); /* IPv4, seen by a socket of both */
+    return 0;
 }
 
 static int connect_to(const struct addrinfo *at, uint64_t deadline_ns)

@@ -44,7 +44,7 @@ static int name_node(struct ash_fabric *fabric, const char *node, struct ash_err
         return 0;
     }
     if (node[0] == '\0' || strlen(node) >= sizeof(fabric->node))
-        return ash_err_set(err, -EINVAL, "fabric.node: a name has 1 to %zu bytes", sizeof(fabric->node) - 1);
+        return ash_err_set(err, -EINVAL, "the name of a node has 1 to %zu bytes", sizeof(fabric->node) - 1);
     snprintf(fabric->node, sizeof(fabric->node), "%s", node);
     return 0;
 }

@@ -37,6 +37,8 @@ struct ash_fabric_opts {
     int64_t stripe_bytes;  /* transfers from this size on are cut over the rails; 0: the default */
     int64_t silence_ms;    /* ofi: a machine that does not answer for so long is lost; 0: the default */
     int single_copy;       /* enum ash_fabric_copy */
+    const char *address;   /* not a setting: an IP address of this host at which peers reach it, where the caller knows
+                              one; decides among IP networks when interface is NULL */
 };
 extern const struct ash_opt_table ash_fabric_table;
 

@@ -14,8 +14,6 @@ static const struct ash_opt fabric_opts[] = {
      path_names},
     {"provider", ASH_OPT_STRING, FIELD(provider), NULL,
      "libfabric provider between nodes: efa, tcp, ...; default: the best there is", 0, 0, NULL},
-    {"node", ASH_OPT_STRING, FIELD(node), NULL,
-     "name of this failure domain, equal for processes that share memory; default: the host's name", 0, 0, NULL},
     {"interface", ASH_OPT_STRING, FIELD(interface), NULL,
      "network interfaces or addresses, comma-separated, one rail each; default: all that lead out of the machine", 0, 0,
      NULL},

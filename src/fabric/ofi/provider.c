@@ -205,6 +205,7 @@ int ash_ofi_find(const struct ash_fabric_opts *opts, struct fi_info **rails_out,
     size_t limit = opts->rails > 0 && opts->rails < ASH_FABRIC_RAILS_MAX ? (size_t)opts->rails : ASH_FABRIC_RAILS_MAX;
     struct fi_info *hints = make_hints(opts->provider), *all = NULL;
     const struct fi_info *best;
+    uint8_t ip[16];
     size_t count = 0;
     int rc = hints == NULL ? -FI_ENOMEM : fi_getinfo(API_VERSION, NULL, NULL, 0, hints, &all);
 
@@ -217,9 +218,12 @@ int ash_ofi_find(const struct ash_fabric_opts *opts, struct fi_info **rails_out,
                            "%s",
                            opts->provider != NULL ? opts->provider : "between machines", fi_strerror(-rc));
     }
-    rc = opts->interface == NULL || opts->interface[0] == '\0'
-             ? take_all(best, limit, rails_out, &count)
-             : take_list(best, opts->interface, limit, rails_out, &count, err);
+    if (opts->interface != NULL && opts->interface[0] != '\0')
+        rc = take_list(best, opts->interface, limit, rails_out, &count, err);
+    else if (opts->address != NULL && info_ip(best, ip))
+        rc = take_named(best, opts->address, rails_out, &count, err);
+    else
+        rc = take_all(best, limit, rails_out, &count);
     fi_freeinfo(all);
     if (rc == 0) {
         *count_out = count;

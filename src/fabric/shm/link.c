@@ -52,7 +52,8 @@ static int map_box(struct ash_shm_link *link, const struct ash_segment_key *key,
         return ash_err_set(err, -EPROTO, "process %d has shared memory of another kind than its address says",
                            (int)link->pid);
     snprintf(path, sizeof(path), "/proc/%d/fd/%d", (int)link->pid, (int)link->box->bell_fd);
-    link->bell_fd = open(path, O_WRONLY | O_NONBLOCK | O_CLOEXEC); /* without it the peer is not woken, only found */
+    link->bell_fd = open(path, O_RDWR | O_NONBLOCK | O_CLOEXEC); /* both ends: no SIGPIPE when the peer has closed its.
+                                                                    Without it the peer is not woken, only found */
     link->out = ash_box_claim(link->box, ash_fabric_id(link->shm->fabric), getpid());
     if (link->out == NULL)
         return ash_err_set(err, -ENOSPC, "%d endpoints send to process %d already: that is the limit", ASH_BOX_SLOTS,

@@ -386,6 +386,27 @@ static void test_stale_region(void **state)
         run_crew(&(struct crew){.size = 2, .opts = roads[2].opts, .run = stale_region, .arg = &roads[2]}, NULL), 0);
 }
 
+/* A peer that was asleep when it closed its endpoint can be told something: nobody dies of it. */
+static int late_word(struct member *member)
+{
+    if (member->rank == 1) {
+        CHECK(ash_fabric_wait_fd(member->fabric) >= 0);
+        ash_fabric_close(member->fabric);
+        member->fabric = NULL;
+        meet(member);
+        return 0;
+    }
+    meet(member);
+    ash_fabric_notify(member->fabric, 1, 7);
+    return 0;
+}
+
+static void test_late_word(void **state)
+{
+    (void)state;
+    on_all_roads(2, false, late_word, 0);
+}
+
 static void test_bad_addresses(void **state)
 {
     struct ash_fabric *fabric = NULL;
@@ -448,9 +469,11 @@ static void test_bad_settings(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_die_under_load), cmocka_unit_test(test_last_words),   cmocka_unit_test(test_replace),
-        cmocka_unit_test(test_drop),           cmocka_unit_test(test_refuse),       cmocka_unit_test(test_stale_region),
-        cmocka_unit_test(test_bad_addresses),  cmocka_unit_test(test_bad_settings),
+        cmocka_unit_test(test_die_under_load), cmocka_unit_test(test_last_words),
+        cmocka_unit_test(test_replace),        cmocka_unit_test(test_drop),
+        cmocka_unit_test(test_refuse),         cmocka_unit_test(test_stale_region),
+        cmocka_unit_test(test_late_word),      cmocka_unit_test(test_bad_addresses),
+        cmocka_unit_test(test_bad_settings),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
