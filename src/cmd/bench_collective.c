@@ -90,7 +90,8 @@ static int run_once(struct bench *bench, struct ash_err *err)
     size_t width = ash_coll_dtype_bytes(dtype);
 
     if (bench->window != NULL)
-        return ash_window_all_reduce(&bench->window, &bench->shares, bench->bytes / width, dtype, ASH_COLL_SUM, err);
+        return ash_group_window_all_reduce(bench->group, &bench->window, &bench->shares, bench->bytes / width, dtype,
+                                           ASH_COLL_SUM, err);
     switch ((enum op)bench->flags->op) {
     case OP_ALL_REDUCE:
         return ash_group_all_reduce(bench->group, bench->in, bench->out, bench->bytes / width, dtype, ASH_COLL_SUM,
@@ -308,7 +309,9 @@ static int run(int argc, char **argv)
 {
     struct flags flags = {0};
     struct ash_group_opts group_opts = {0};
-    struct ash_opt_binding bindings[] = {{&bench_table, &flags}, {&ash_group_table, &group_opts}};
+    struct ash_fabric_opts fabric_opts = {0};
+    struct ash_opt_binding bindings[] = {
+        {&bench_table, &flags}, {&ash_group_table, &group_opts}, {&ash_fabric_table, &fabric_opts}};
     struct ash_opts *opts = NULL;
     struct ash_err err = {0};
     size_t count = 0;
@@ -317,6 +320,7 @@ static int run(int argc, char **argv)
     if (ash_opts_open(bindings, ASH_COUNT(bindings), &opts, &err) < 0) return ash_cmd_fail(&err);
     code = ash_cmd_parse(&usage, opts, argc, argv, NULL, 0, &count);
     if (code == ASH_CMD_GO) {
+        group_opts.fabric = &fabric_opts;
         code = run_bench(&flags, &group_opts, argc, argv, &err);
         if (code < 0) code = ash_cmd_fail(&err);
     }

@@ -5,7 +5,6 @@
 
 static const struct ash_cmd *const commands[] = {
     &ash_cmd_plan_goodput,
-    &ash_cmd_plan_serve,
 };
 
 static int run(int argc, char **argv)

@@ -5,6 +5,5 @@
 #include "cmd/cmd.h"
 
 extern const struct ash_cmd ash_cmd_plan_goodput;
-extern const struct ash_cmd ash_cmd_plan_serve;
 
 #endif

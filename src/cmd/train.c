@@ -138,13 +138,15 @@ static int run(int argc, char **argv)
     struct flags flags;
     struct ash_job job;
     struct ash_group_opts group_opts;
+    struct ash_fabric_opts fabric_opts = {0};
     struct ash_group *group = NULL;
-    struct ash_opt_binding bindings[2 + ASH_JOB_SECTIONS] = {{&flag_table, &flags}, {&ash_group_table, &group_opts}};
+    struct ash_opt_binding bindings[3 + ASH_JOB_SECTIONS] = {
+        {&flag_table, &flags}, {&ash_group_table, &group_opts}, {&ash_fabric_table, &fabric_opts}};
     struct ash_opts *opts = NULL;
     struct ash_err err = {0};
     int rc, exit_code;
 
-    ash_job_bind(&job, bindings + 2);
+    ash_job_bind(&job, bindings + 3);
     rc = ash_opts_open(bindings, ASH_COUNT(bindings), &opts, &err);
     if (rc < 0) return ash_cmd_fail(&err);
     exit_code = read_settings(opts, &flags, argc, argv);
@@ -154,6 +156,7 @@ static int run(int argc, char **argv)
         if (ash_job_resolve(&job, &err) < 0) {
             exit_code = ash_cmd_misuse("train", "%s", err.text);
         } else {
+            group_opts.fabric = &fabric_opts;
             rc = join_ranks(&group_opts, &group, &err);
             if (rc == 0) rc = train(&job, &flags, group, &err);
             exit_code = rc < 0 ? ash_cmd_fail(&err) : rc;

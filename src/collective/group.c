@@ -11,6 +11,8 @@
 #include "collective/group_priv.h"
 #include "collective/host/window.h"
 
+static const char *const way_names[] = {"auto", "hierarchical", "flat", NULL};
+
 #define GROUP(field) offsetof(struct ash_group_opts, field)
 static const struct ash_opt group_opts[] = {
     {"join_timeout", ASH_OPT_DOUBLE, GROUP(join_timeout), "120", "seconds for all ranks to come together", 0.1, 86400,
@@ -20,6 +22,9 @@ static const struct ash_opt group_opts[] = {
     {"call_timeout", ASH_OPT_DOUBLE, GROUP(call_timeout), "1800",
      "seconds that a living rank may be late for what all do together", 0.1, 1e6, NULL},
     {"node", ASH_OPT_STRING, GROUP(node), NULL, "failure domain of this process; default: the host's name", 0, 0, NULL},
+    {"algorithm", ASH_OPT_CHOICE, GROUP(algorithm), "auto",
+     "between nodes: inside a node first and across once, or every rank with every other one; equal on all ranks", 0, 0,
+     way_names},
 };
 
 const struct ash_opt_table ash_group_table = {"group", "how ranks meet and wait for each other", group_opts,
@@ -114,6 +119,23 @@ static uint64_t call_timeout_ns(const struct ash_group_opts *opts)
     return (uint64_t)(opts->call_timeout * 1e9);
 }
 
+/* Reach the members on other nodes, through this dock (taken over); cards[r] is that of rank r. */
+static int connect_net(struct ash_group *group, struct ash_dock *dock, const struct ash_dock_card *cards,
+                       struct ash_err *err)
+{
+    struct ash_net_opts opts = {.dock = dock,
+                                .cards = cards,
+                                .local = group->local,
+                                .rank = group->rank,
+                                .size = group->size,
+                                .members = group->members,
+                                .node_of = group->node_index,
+                                .way = (enum ash_net_way)group->root->opts.algorithm,
+                                .timeout_ns = call_timeout_ns(&group->root->opts)};
+
+    return ash_net_open(&opts, &group->net, err);
+}
+
 /* ---- opening and splitting --------------------------------------------------------------------------------------- */
 
 /* The group of all ranks, once they have met. Takes over root and board. */
@@ -165,7 +187,11 @@ int ash_group_open(const struct ash_place *place, const struct ash_group_opts *o
     rc = open_all(root, board, &group, err);
     if (rc < 0) return rc;
     ash_group_root_add(root, group);
-    rc = ash_group_barrier(group, err); /* nobody's board may go before everyone has mapped it */
+    rc = ash_local_barrier(group->local, err); /* nobody's board may go before everyone has mapped it */
+    if (rc == 0 && root->dock != NULL) {
+        rc = connect_net(group, root->dock, root->dock_cards, err);
+        root->dock = NULL;
+    }
     if (rc < 0) {
         ash_group_close(group);
         return rc;
@@ -232,6 +258,39 @@ static int open_part(struct ash_group *group, const struct seat *seats, size_t c
     return 0;
 }
 
+/* The rank in group of a rank of one of its parts. */
+static size_t rank_in(const struct ash_group *group, const struct ash_group *part, size_t rank)
+{
+    size_t r = 0;
+
+    while (group->members[r] != part->members[rank])
+        r++;
+    return r;
+}
+
+/* All ranks of group tell each other where messages for their parts go; part may be NULL. */
+static int connect_part(struct ash_group *group, struct ash_group *part, struct ash_err *err)
+{
+    struct ash_dock_card mine = {0}, *all = calloc(group->size, sizeof(*all)),
+                         *cards = calloc(group->size, sizeof(*cards));
+    struct ash_dock *dock = NULL;
+    bool wide = part != NULL && part->node_count > 1;
+    int rc = all != NULL && cards != NULL ? 0 : ash_err_set(err, -ENOMEM, "out of memory for a split");
+
+    if (rc == 0 && wide) rc = ash_dock_open(group->root->harbor, part->rank, part->size, part->members, &dock, err);
+    if (rc == 0 && wide) ash_dock_card(dock, &mine);
+    if (rc == 0) rc = ash_group_all_gather(group, &mine, all, sizeof(mine), err);
+    for (size_t r = 0; rc == 0 && wide && r < part->size; r++)
+        cards[r] = all[rank_in(group, part, r)];
+    if (rc == 0 && wide)
+        rc = connect_net(part, dock, cards, err);
+    else
+        ash_dock_close(dock);
+    free(cards);
+    free(all);
+    return rc;
+}
+
 int ash_group_split(struct ash_group *group, int64_t color, int64_t key, struct ash_group **group_out,
                     struct ash_err *err)
 {
@@ -248,6 +307,7 @@ int ash_group_split(struct ash_group *group, int64_t color, int64_t key, struct 
     if (rc == 0 && color >= 0) rc = open_part(group, seats, choose_seats(seats, group->size, color), board, &part, err);
     free(seats);
     if (part == NULL) ash_local_close(board);
+    if (rc == 0 && group->net != NULL) rc = connect_part(group, part, err);
     if (rc == 0) rc = ash_group_barrier(group, err); /* nobody's board may go before everyone has mapped it */
     if (rc < 0) {
         ash_group_close(part);
@@ -262,6 +322,7 @@ void ash_group_close(struct ash_group *group)
     if (group == NULL) return;
     ash_call_lanes_close(group->lanes);
     ash_group_messages_fini(group);
+    ash_net_close(group->net);
     if (group->root != NULL) ash_group_root_remove(group->root, group);
     if (group->owns_root) ash_group_root_close(group->root);
     ash_local_close(group->local);
@@ -334,21 +395,25 @@ static int settle(struct ash_group *group, int rc)
 int ash_group_barrier(struct ash_group *group, struct ash_err *err)
 {
     ash_call_drain(group, ASH_NATURE_COLLECTIVE);
-    return settle(group, ash_local_barrier(group->local, err));
+    return settle(group, group->net != NULL ? ash_net_barrier(group->net, err) : ash_local_barrier(group->local, err));
 }
 
 int ash_group_all_reduce(struct ash_group *group, const void *in, void *out, size_t count, enum ash_coll_dtype dtype,
                          enum ash_coll_op op, struct ash_err *err)
 {
     ash_call_drain(group, ASH_NATURE_COLLECTIVE);
-    return settle(group, ash_local_all_reduce(group->local, in, out, count, dtype, op, err));
+    return settle(group, group->net != NULL
+                             ? ash_net_all_reduce(group->net, &in, ash_net_even(group->net), out, count, dtype, op, err)
+                             : ash_local_all_reduce(group->local, in, out, count, dtype, op, err));
 }
 
 int ash_group_reduce_scatter(struct ash_group *group, const void *in, void *out, size_t count,
                              enum ash_coll_dtype dtype, enum ash_coll_op op, struct ash_err *err)
 {
     ash_call_drain(group, ASH_NATURE_COLLECTIVE);
-    return settle(group, ash_local_reduce_scatter(group->local, in, out, count, dtype, op, err));
+    return settle(group, group->net != NULL ? ash_net_reduce_scatter(group->net, &in, ash_net_even(group->net), out,
+                                                                     count, dtype, op, err)
+                                            : ash_local_reduce_scatter(group->local, in, out, count, dtype, op, err));
 }
 
 int ash_group_all_reduce_parts(struct ash_group *group, const void *const *parts, const struct ash_shares *shares,
@@ -356,7 +421,9 @@ int ash_group_all_reduce_parts(struct ash_group *group, const void *const *parts
                                struct ash_err *err)
 {
     ash_call_drain(group, ASH_NATURE_COLLECTIVE);
-    return settle(group, ash_local_all_reduce_parts(group->local, parts, shares, out, count, dtype, op, err));
+    return settle(group, group->net != NULL
+                             ? ash_net_all_reduce(group->net, parts, shares, out, count, dtype, op, err)
+                             : ash_local_all_reduce_parts(group->local, parts, shares, out, count, dtype, op, err));
 }
 
 int ash_group_reduce_scatter_parts(struct ash_group *group, const void *const *parts, const struct ash_shares *shares,
@@ -364,7 +431,9 @@ int ash_group_reduce_scatter_parts(struct ash_group *group, const void *const *p
                                    struct ash_err *err)
 {
     ash_call_drain(group, ASH_NATURE_COLLECTIVE);
-    return settle(group, ash_local_reduce_scatter_parts(group->local, parts, shares, out, count, dtype, op, err));
+    return settle(group, group->net != NULL
+                             ? ash_net_reduce_scatter(group->net, parts, shares, out, count, dtype, op, err)
+                             : ash_local_reduce_scatter_parts(group->local, parts, shares, out, count, dtype, op, err));
 }
 
 int ash_group_window_open(struct ash_group *group, size_t size_bytes, struct ash_window **window_out,
@@ -374,29 +443,45 @@ int ash_group_window_open(struct ash_group *group, size_t size_bytes, struct ash
     return settle(group, ash_window_open(group->local, size_bytes, window_out, err));
 }
 
+/* Windows are those of a node: across nodes they are memory like any other. */
+static int reduce_across(struct ash_group *group, struct ash_window *const *windows, const struct ash_shares *shares,
+                         size_t count, enum ash_coll_dtype dtype, enum ash_coll_op op, struct ash_err *err)
+{
+    size_t own = shares->first[group->rank + 1] - shares->first[group->rank];
+    const void *parts[ASH_TREE_PARTS_MAX];
+
+    for (size_t i = 0; i < own; i++)
+        parts[i] = ash_window_data(windows[i]);
+    return ash_net_all_reduce(group->net, parts, shares, ash_window_data(windows[0]), count, dtype, op, err);
+}
+
 int ash_group_window_all_reduce(struct ash_group *group, struct ash_window *const *windows,
                                 const struct ash_shares *shares, size_t count, enum ash_coll_dtype dtype,
                                 enum ash_coll_op op, struct ash_err *err)
 {
     ash_call_drain(group, ASH_NATURE_COLLECTIVE);
-    return settle(group, ash_window_all_reduce(windows, shares, count, dtype, op, err));
+    return settle(group, group->net != NULL ? reduce_across(group, windows, shares, count, dtype, op, err)
+                                            : ash_window_all_reduce(windows, shares, count, dtype, op, err));
 }
 
 int ash_group_all_gather(struct ash_group *group, const void *in, void *out, size_t size_bytes, struct ash_err *err)
 {
     ash_call_drain(group, ASH_NATURE_COLLECTIVE);
-    return settle(group, ash_local_all_gather(group->local, in, out, size_bytes, err));
+    return settle(group, group->net != NULL ? ash_net_all_gather(group->net, in, out, size_bytes, err)
+                                            : ash_local_all_gather(group->local, in, out, size_bytes, err));
 }
 
 int ash_group_broadcast(struct ash_group *group, void *data, size_t size_bytes, size_t root, struct ash_err *err)
 {
     ash_call_drain(group, ASH_NATURE_COLLECTIVE);
-    return settle(group, ash_local_broadcast(group->local, data, size_bytes, root, err));
+    return settle(group, group->net != NULL ? ash_net_broadcast(group->net, data, size_bytes, root, err)
+                                            : ash_local_broadcast(group->local, data, size_bytes, root, err));
 }
 
 int ash_group_all_to_all(struct ash_group *group, const void *in, const size_t *send_bytes, void *out,
                          const size_t *recv_bytes, struct ash_err *err)
 {
     ash_call_drain(group, ASH_NATURE_COLLECTIVE);
-    return settle(group, ash_local_all_to_all(group->local, in, send_bytes, out, recv_bytes, err));
+    return settle(group, group->net != NULL ? ash_net_all_to_all(group->net, in, send_bytes, out, recv_bytes, err)
+                                            : ash_local_all_to_all(group->local, in, send_bytes, out, recv_bytes, err));
 }

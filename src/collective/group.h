@@ -19,11 +19,14 @@
 #include "base/opts.h"
 #include "collective/place.h"
 #include "collective/sum.h"
+#include "fabric/fabric.h"
 
 /* Section `group` of the settings. */
 struct ash_group_opts {
     double join_timeout, silent_timeout, call_timeout; /* seconds */
     const char *node;                                  /* failure domain of this process; NULL: the host's name */
+    int algorithm; /* enum ash_net_way (collective/net/net.h): of groups over several nodes, equal on all ranks */
+    const struct ash_fabric_opts *fabric; /* section `fabric`, borrowed during open; NULL: its defaults */
 };
 extern const struct ash_opt_table ash_group_table;
 
@@ -71,7 +74,7 @@ int ash_group_reduce_scatter_parts(struct ash_group *group, const void *const *p
                                    void *out, size_t count, enum ash_coll_dtype dtype, enum ash_coll_op op,
                                    struct ash_err *err);
 /* Windows (collective/host/window.h): memory of all ranks in which sums are made where the data lie, several times as
- * fast as from elsewhere. The ranks must be on one node. */
+ * fast as from elsewhere; where the ranks are on several nodes, as fast as from elsewhere. */
 struct ash_window;
 int ash_group_window_open(struct ash_group *group, size_t size_bytes, struct ash_window **window_out,
                           struct ash_err *err);

@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include "collective/group.h"
 #include "collective/host/local.h"
+#include "collective/net/net.h"
 #include "collective/watch.h"
 
 #define ASH_GROUP_NAME_BYTES 64
@@ -24,8 +25,11 @@ struct ash_group_root {
     struct ash_watch_member *watched; /* [size] */
     int listen_fd;
     struct ash_watch *watch;
-    pthread_mutex_t lock;     /* of what follows */
-    struct ash_group *groups; /* all that are open, through next */
+    struct ash_harbor *harbor;        /* NULL where all ranks are on one node */
+    struct ash_dock *dock;            /* of the group of all ranks, until it takes it, */
+    struct ash_dock_card *dock_cards; /* [size] and everyone's */
+    pthread_mutex_t lock;             /* of what follows */
+    struct ash_group *groups;         /* all that are open, through next */
     bool lost;
     size_t culprit;
     int code;
@@ -40,6 +44,7 @@ struct ash_group {
     uint32_t *node_index;                   /* [size] */
     struct ash_local *local;                /* the ranks of this node */
     size_t local_rank, local_size;          /* among them */
+    struct ash_net *net;                    /* NULL where all ranks are on one node */
     struct ash_channel **sends, **receives; /* [size] of ash_group_send and ash_group_recv, once there has been one */
     struct ash_call_lanes *lanes;           /* of calls that are started; NULL before the first */
     struct ash_group *next;

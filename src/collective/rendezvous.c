@@ -56,7 +56,7 @@ void ash_rendezvous_close(struct ash_rendezvous *r)
 /* ---- the first rank ---------------------------------------------------------------------------------------------- */
 
 struct door {
-    const struct ash_rendezvous *r;
+    struct ash_rendezvous *r;
     size_t card_bytes;
     char *cards;
     int *guests; /* by rank; -1: not here yet */
@@ -86,6 +86,17 @@ static const char *refuse(const struct door *door, const struct hello *hello)
     return door->guests[hello->rank] >= 0 ? "its rank is taken by another process" : NULL;
 }
 
+/* Remember at which address a guest has come, rather one that leads out of this host. */
+static void note_address(struct ash_rendezvous *r, int fd)
+{
+    char address[ASH_SOCKET_ADDR_BYTES];
+    bool inner;
+
+    if (ash_socket_own_address(fd, address, sizeof(address)) < 0) return;
+    inner = strncmp(address, "127.", 4) == 0 || strcmp(address, "::1") == 0;
+    if (!inner || r->met_address[0] == '\0') memcpy(r->met_address, address, sizeof(address));
+}
+
 /* Let one guest in, or send it away. Returns 0, or -EEXIST where two claim one rank. */
 static int receive(struct door *door, int fd, struct ash_err *err)
 {
@@ -110,6 +121,7 @@ static int receive(struct door *door, int fd, struct ash_err *err)
         close(fd);
         return 0;
     }
+    note_address(door->r, fd);
     door->guests[hello.rank] = fd;
     door->here++;
     return 0;

@@ -21,6 +21,7 @@ struct ash_rendezvous {
     double timeout_s;                        /* for everyone to come */
     int fd;                                  /* the door, or the way to it */
     char own_address[ASH_SOCKET_ADDR_BYTES]; /* under which the first rank's network knows this host */
+    char met_address[ASH_SOCKET_ADDR_BYTES]; /* first rank: the same, numeric, as guests from elsewhere came to it */
     uint64_t deadline_ns;
 };
 

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "collective/net/join.h"
 #include "collective/rendezvous.h"
 
 void ash_group_root_lose(struct ash_group_root *root, size_t rank, int code, const char *why)
@@ -74,6 +75,33 @@ static void tidy_cards(struct ash_group_root *root)
     }
 }
 
+/* Are there ranks that do not share memory? */
+static bool several_nodes(const struct ash_group_root *root)
+{
+    for (size_t r = 1; r < root->size; r++)
+        if (strcmp(root->cards[r].node, root->cards[0].node) != 0) return true;
+    return false;
+}
+
+/* own_address: numeric, or empty where it is not known. */
+static int join_net(struct ash_group_root *root, const struct ash_place *place, const char *own_address,
+                    struct ash_err *err)
+{
+    const struct ash_group_card *first = &root->cards[0], *own = &root->cards[root->rank];
+    struct ash_net_join join = {.fabric = root->opts.fabric,
+                                .node = own->node,
+                                .address = own_address[0] != '\0' ? own_address : NULL,
+                                .job = place->job,
+                                .rank = root->rank,
+                                .size = root->size,
+                                .host = first->watch.address,
+                                .port = first->watch.port,
+                                .door_fd = root->rank == 0 ? root->listen_fd : -1,
+                                .timeout_s = root->opts.join_timeout};
+
+    return ash_net_join(&join, &root->harbor, &root->dock, &root->dock_cards, err);
+}
+
 static int meet(struct ash_group_root *root, const struct ash_place *place, const struct ash_local *board,
                 struct ash_err *err)
 {
@@ -93,8 +121,10 @@ static int meet(struct ash_group_root *root, const struct ash_place *place, cons
         rc = ash_rendezvous_meet(&meeting, &card, sizeof(card), root->cards, err);
     }
     ash_rendezvous_close(&meeting);
-    if (rc == 0) tidy_cards(root);
-    return rc;
+    if (rc < 0) return rc;
+    tidy_cards(root);
+    if (!several_nodes(root)) return 0;
+    return join_net(root, place, root->rank == 0 ? meeting.met_address : meeting.own_address, err);
 }
 
 static int start_watch(struct ash_group_root *root, const struct ash_place *place, struct ash_err *err)
@@ -148,6 +178,9 @@ void ash_group_root_close(struct ash_group_root *root)
 {
     if (root == NULL) return;
     ash_watch_close(root->watch);
+    ash_dock_close(root->dock);
+    free(root->dock_cards);
+    ash_harbor_close(root->harbor);
     if (root->listen_fd >= 0) close(root->listen_fd);
     pthread_mutex_destroy(&root->lock);
     free(root->watched);

@@ -97,9 +97,9 @@ DEFINE_JOIN(i32, int32_t, uint32_t)
 DEFINE_JOIN(i64, int64_t, uint64_t)
 DEFINE_JOIN(u8, uint8_t, uint8_t)
 
-/* bf16: the same over widened blocks. */
+/* bf16: the same over widened blocks; the sum is not rounded here. */
 static void bf16_block(enum ash_coll_op op, const struct ash_tree *tree, const void *const *parts, size_t first,
-                       size_t count, uint16_t *out)
+                       size_t count, float *out)
 {
     float sums[DEPTH_MAX][BLOCK];
     size_t depth = 0;
@@ -112,8 +112,28 @@ static void bf16_block(enum ash_coll_op op, const struct ash_tree *tree, const v
         for (unsigned j = 0; j < tree->joins[p]; j++, depth--)
             f32_join(op, sums[depth - 1], sums[depth], count, sums[depth - 1]);
     }
-    for (size_t i = 0; i < count; i++)
-        out[i] = ash_f32_to_bf16(sums[0][i]);
+    memcpy(out, sums[0], count * sizeof(float));
+}
+
+static void bf16_reduce(enum ash_coll_op op, const struct ash_tree *tree, const void *const *parts, size_t count,
+                        uint16_t *out)
+{
+    float wide[BLOCK];
+
+    for (size_t first = 0; first < count; first += BLOCK) {
+        size_t length = count - first < BLOCK ? count - first : BLOCK;
+
+        bf16_block(op, tree, parts, first, length, wide);
+        for (size_t i = 0; i < length; i++)
+            out[first + i] = ash_f32_to_bf16(wide[i]);
+    }
+}
+
+void ash_coll_reduce_wide(enum ash_coll_op op, const struct ash_tree *tree, const void *const *parts, size_t count,
+                          float *out)
+{
+    for (size_t i = 0; i < count; i += BLOCK)
+        bf16_block(op, tree, parts, i, count - i < BLOCK ? count - i : BLOCK, out + i);
 }
 
 void ash_coll_reduce(enum ash_coll_dtype dtype, enum ash_coll_op op, const struct ash_tree *tree,
@@ -137,8 +157,7 @@ void ash_coll_reduce(enum ash_coll_dtype dtype, enum ash_coll_op op, const struc
         u8_reduce(op, tree, parts, count, out);
         break;
     case ASH_COLL_BF16:
-        for (size_t i = 0; i < count; i += BLOCK)
-            bf16_block(op, tree, parts, i, count - i < BLOCK ? count - i : BLOCK, (uint16_t *)out + i);
+        bf16_reduce(op, tree, parts, count, out);
         break;
     }
 }

@@ -55,5 +55,8 @@ size_t ash_shares_most(const struct ash_shares *shares, size_t size);
  * lost. */
 void ash_coll_reduce(enum ash_coll_dtype dtype, enum ash_coll_op op, const struct ash_tree *tree,
                      const void *const *parts, size_t count, void *out);
+/* bf16 parts, and their join as float32: a part of a larger tree, to be rounded at its root. */
+void ash_coll_reduce_wide(enum ash_coll_op op, const struct ash_tree *tree, const void *const *parts, size_t count,
+                          float *out);
 
 #endif

@@ -19,7 +19,7 @@ void ash_board_say(struct ash_local *local, _Atomic uint64_t *counter, uint64_t 
 
 /* ---- errors ------------------------------------------------------------------------------------------------------ */
 
-static const char *call_text(const struct ash_board_call *call, char *buf, size_t buf_bytes)
+const char *ash_board_call_text(const struct ash_board_call *call, char *buf, size_t buf_bytes)
 {
     if (call->kind == ASH_CALL_ALL_REDUCE || call->kind == ASH_CALL_REDUCE_SCATTER ||
         call->kind == ASH_CALL_WINDOW_REDUCE)
@@ -60,8 +60,8 @@ static int mismatch(struct ash_local *local, size_t peer, struct ash_err *err)
 
     snprintf(why, sizeof(why), "call %llu: rank %u makes %s while rank %u makes %s: all ranks must make the same calls",
              (unsigned long long)local->call.number, local->labels[local->rank],
-             call_text(&local->call, ours, sizeof(ours)), local->labels[peer],
-             call_text(&local->boards[peer]->call[local->call.number % 2], theirs, sizeof(theirs)));
+             ash_board_call_text(&local->call, ours, sizeof(ours)), local->labels[peer],
+             ash_board_call_text(&local->boards[peer]->call[local->call.number % 2], theirs, sizeof(theirs)));
     return ash_local_fail(local, -EPROTO, local->labels[peer], why, err);
 }
 
@@ -92,7 +92,7 @@ static int silent(struct ash_local *local, size_t peer, uint64_t waited_ns, stru
     }
     snprintf(why, sizeof(why), "call %llu: rank %u has waited %.1f s in %s for rank %u, which %s",
              (unsigned long long)local->call.number, local->labels[local->rank], (double)waited_ns * 1e-9,
-             call_text(&local->call, text, sizeof(text)), local->labels[peer],
+             ash_board_call_text(&local->call, text, sizeof(text)), local->labels[peer],
              least == 0 ? "has not made this call" : "has stopped in the middle of it");
     return ash_local_fail(local, -ETIMEDOUT, local->labels[peer], why, err);
 }
@@ -118,7 +118,7 @@ static int gone(struct ash_local *local, size_t peer, struct ash_err *err)
 
     snprintf(why, sizeof(why), "call %llu: rank %u makes %s while rank %u has left the group",
              (unsigned long long)local->call.number, local->labels[local->rank],
-             call_text(&local->call, text, sizeof(text)), local->labels[peer]);
+             ash_board_call_text(&local->call, text, sizeof(text)), local->labels[peer]);
     return ash_local_fail(local, -EPROTO, local->labels[peer], why, err);
 }
 

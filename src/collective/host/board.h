@@ -13,14 +13,6 @@
 #define ASH_BOARD_STAGES 4
 #define ASH_BOARD_PARTS 256 /* of one rank, at most: a stage has room for a few elements of each */
 
-/* A call, as it is compared between ranks. */
-struct ash_board_call {
-    uint64_t number; /* 1 is the first */
-    uint8_t kind, dtype, op;
-    uint16_t root;
-    uint64_t size_bytes;
-};
-
 /* A channel that a rank offers to another one (host/local_channel.c). */
 #define ASH_OFFERS 8 /* of one rank to another that may wait to be taken */
 struct ash_board_offer {

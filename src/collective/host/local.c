@@ -110,11 +110,21 @@ static const uint8_t *board_small(const struct ash_local *local, size_t rank, bo
     return tiny ? local->boards[rank]->tiny[parity].data : local->boards[rank]->small[parity];
 }
 
-int ash_local_barrier(struct ash_local *local, struct ash_err *err)
+int ash_local_agree(struct ash_local *local, struct ash_board_call call, struct ash_err *err)
 {
-    int rc = ash_board_begin(local, (struct ash_board_call){.kind = ASH_CALL_BARRIER}, err);
+    int rc = ash_board_begin(local, call, err);
 
     return rc < 0 ? rc : exchange(local, NULL, 0, 0, true, err);
+}
+
+int ash_local_barrier(struct ash_local *local, struct ash_err *err)
+{
+    return ash_local_agree(local, (struct ash_board_call){.kind = ASH_CALL_BARRIER}, err);
+}
+
+void ash_local_patience(struct ash_local *local, uint64_t timeout_ns)
+{
+    local->timeout_ns = timeout_ns;
 }
 
 /* ---- all-reduce -------------------------------------------------------------------------------------------------- */

@@ -26,6 +26,16 @@ enum ash_call_kind {
     ASH_CALL_WINDOW_REDUCE,
 };
 
+/* A call, as it is compared between ranks. */
+struct ash_board_call {
+    uint64_t number; /* 1 is the first */
+    uint8_t kind, dtype, op;
+    uint16_t root;
+    uint64_t size_bytes;
+};
+/* "all-reduce (sum of f32, 4096 bytes)". Returns buf. */
+const char *ash_board_call_text(const struct ash_board_call *call, char *buf, size_t buf_bytes);
+
 struct ash_local;
 
 /* Create this process's board. timeout_ns: how long a peer may be late for a call. */
@@ -46,6 +56,11 @@ int ash_local_fail(struct ash_local *local, int code, size_t rank, const char *w
 int ash_local_check(struct ash_local *local, struct ash_err *err);
 /* Who (its label) is to blame for the error that a call returned. */
 size_t ash_local_culprit(const struct ash_local *local);
+
+/* For calls in which these processes are a part (collective/net): wait until all of them make this call, and compare;
+ * from now on a peer may be late by so long. */
+int ash_local_agree(struct ash_local *local, struct ash_board_call call, struct ash_err *err);
+void ash_local_patience(struct ash_local *local, uint64_t timeout_ns);
 
 /* All return 0, -ETIMEDOUT (a silent peer), -ECONNRESET (a rank is lost) or -EPROTO (ranks make different calls), with
  * a sentence that names rank, call, number of the call and how long. Counts are in elements. out may be in where sizes

@@ -2,6 +2,7 @@
 #ifndef ASH_TESTS_GROUP_RANKS_H
 #define ASH_TESTS_GROUP_RANKS_H
 
+#include <errno.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -31,6 +32,8 @@ struct job {
     double silent_s, call_s;
     int (*run)(struct ash_group *group, struct shared *shared, const void *arg);
     const void *arg;
+    const char *nodes; /* a letter for the node of each rank, "aabb"; NULL: all are on one */
+    int algorithm;     /* between nodes */
 };
 
 static inline int free_port(void)
@@ -48,7 +51,12 @@ static inline int rank_main(const struct job *job, struct shared *shared, size_t
     struct ash_group_opts opts = {.join_timeout = 20, .silent_timeout = job->silent_s, .call_timeout = job->call_s};
     struct ash_group *group = NULL;
     struct ash_err err = {0};
-    int rc = ash_group_open(&place, &opts, &group, &err);
+    char node[2] = {job->nodes != NULL ? job->nodes[rank] : 'a', '\0'};
+    int rc;
+
+    if (job->nodes != NULL) opts.node = node;
+    opts.algorithm = job->algorithm;
+    rc = ash_group_open(&place, &opts, &group, &err);
 
     if (rc < 0) {
         fprintf(stderr, "rank %zu: %s\n", rank, err.text);
@@ -88,6 +96,7 @@ static inline int finish(const struct job *job, struct shared *shared, size_t vi
 
         waitpid(shared->pids[r], &status, 0);
         if (r != victim && (!WIFEXITED(status) || WEXITSTATUS(status) != 0)) bad++;
+        if (r != victim && WIFSIGNALED(status)) fprintf(stderr, "rank %zu: signal %d\n", r, WTERMSIG(status));
     }
     return bad;
 }
@@ -105,6 +114,85 @@ static inline int run_job(const struct job *job)
 
     end(shared);
     return bad;
+}
+
+/* Can nodes be reached here? Tried in a process of its own, because libfabric remembers the interfaces that it saw
+ * first. */
+static inline bool has_network(void)
+{
+    struct ash_fabric_opts opts = {.path = ASH_FABRIC_OFI, .address = "127.0.0.1"};
+    struct ash_fabric *fabric = NULL;
+    int status = 1, pid = fork();
+
+    if (pid == 0) _exit(ash_fabric_open(&opts, &fabric, NULL) < 0);
+    waitpid(pid, &status, 0);
+    return status == 0;
+}
+
+/* ---- losses ------------------------------------------------------------------------------------------------------ */
+
+/* Calls without end (of *arg elements); the error that ends them is written down. */
+static inline int call_until_lost(struct ash_group *group, struct shared *shared, const void *arg)
+{
+    size_t rank = ash_group_rank(group), count = *(const size_t *)arg;
+    float *data = calloc(count, sizeof(*data));
+    struct ash_err err = {0};
+    int rc = 0;
+
+    while (rc == 0)
+        rc = ash_group_all_reduce(group, data, data, count, ASH_COLL_F32, ASH_COLL_SUM, &err);
+    atomic_store(&shared->heard_ns[rank], ash_clock_ns());
+    memcpy(shared->text[rank], err.text, sizeof(err.text));
+    atomic_store(&shared->code[rank], rc);
+    free(data);
+    return 0;
+}
+
+static inline void wait_joined(const struct job *job, struct shared *shared)
+{
+    while (atomic_load(&shared->joined) < job->size)
+        usleep(1000);
+    usleep(30000); /* into the calls */
+}
+
+/* A signal that hits one rank while all make calls. */
+struct blow {
+    size_t size, victim;
+    int signal_number;
+    double silent_s, limit_s;
+    size_t count;
+    const char *nodes;
+    int algorithm;
+};
+
+/* The others must name it in time. */
+static inline void hit(const struct blow *blow)
+{
+    struct job job = {.size = blow->size,
+                      .silent_s = blow->silent_s,
+                      .call_s = 30,
+                      .run = call_until_lost,
+                      .arg = &blow->count,
+                      .nodes = blow->nodes,
+                      .algorithm = blow->algorithm};
+    struct shared *shared = start(&job);
+    char name[32];
+    uint64_t hit_ns;
+
+    wait_joined(&job, shared);
+    hit_ns = ash_clock_ns();
+    kill(shared->pids[blow->victim], blow->signal_number);
+    snprintf(name, sizeof(name), "rank %zu", blow->victim);
+    for (size_t r = 0; r < blow->size; r++) {
+        if (r == blow->victim) continue;
+        waitpid(shared->pids[r], NULL, 0);
+        assert_int_equal(shared->code[r], -ECONNRESET);
+        if (strstr(shared->text[r], name) == NULL) fail_msg("rank %zu says: %s", r, shared->text[r]);
+        assert_true((double)(shared->heard_ns[r] - hit_ns) * 1e-9 < blow->limit_s);
+    }
+    kill(shared->pids[blow->victim], SIGKILL);
+    waitpid(shared->pids[blow->victim], NULL, 0);
+    end(shared);
 }
 
 #endif

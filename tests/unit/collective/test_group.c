@@ -92,61 +92,18 @@ static void test_missing(void **state)
 
 /* ---- losses ------------------------------------------------------------------------------------------------------ */
 
-/* Calls without end; the error that ends them is written down. */
-static int call_until_lost(struct ash_group *group, struct shared *shared, const void *arg)
-{
-    size_t rank = ash_group_rank(group), count = *(const size_t *)arg;
-    float *data = calloc(count, sizeof(*data));
-    struct ash_err err = {0};
-    int rc = 0;
-
-    while (rc == 0)
-        rc = ash_group_all_reduce(group, data, data, count, ASH_COLL_F32, ASH_COLL_SUM, &err);
-    atomic_store(&shared->heard_ns[rank], ash_clock_ns());
-    memcpy(shared->text[rank], err.text, sizeof(err.text));
-    atomic_store(&shared->code[rank], rc);
-    free(data);
-    return 0;
-}
-
-static void wait_joined(const struct job *job, struct shared *shared)
-{
-    while (atomic_load(&shared->joined) < job->size)
-        usleep(1000);
-    usleep(30000); /* into the calls */
-}
-
-/* Hit one rank with a signal while all make calls; the others must name it in time. */
-static void hit(size_t size, size_t victim, int signal_number, double silent_s, double limit_s, size_t count)
-{
-    struct job job = {.size = size, .silent_s = silent_s, .call_s = 30, .run = call_until_lost, .arg = &count};
-    struct shared *shared = start(&job);
-    char name[32];
-    uint64_t hit_ns;
-
-    wait_joined(&job, shared);
-    hit_ns = ash_clock_ns();
-    kill(shared->pids[victim], signal_number);
-    snprintf(name, sizeof(name), "rank %zu", victim);
-    for (size_t r = 0; r < size; r++) {
-        if (r == victim) continue;
-        waitpid(shared->pids[r], NULL, 0);
-        assert_int_equal(shared->code[r], -ECONNRESET);
-        if (strstr(shared->text[r], name) == NULL) fail_msg("rank %zu says: %s", r, shared->text[r]);
-        assert_true((double)(shared->heard_ns[r] - hit_ns) * 1e-9 < limit_s);
-    }
-    kill(shared->pids[victim], SIGKILL);
-    waitpid(shared->pids[victim], NULL, 0);
-    end(shared);
-}
-
 static void test_killed(void **state)
 {
     (void)state;
     for (uint64_t i = 0; i < 12; i++) {
         size_t size = 2 + i % 6;
 
-        hit(size, ash_rng_below(3, 1, i, size), SIGKILL, 20, 1.0, i % 2 == 0 ? 2 : 300000);
+        hit(&(struct blow){.size = size,
+                           .victim = ash_rng_below(3, 1, i, size),
+                           .signal_number = SIGKILL,
+                           .silent_s = 20,
+                           .limit_s = 1.0,
+                           .count = i % 2 == 0 ? 2 : 300000});
     }
 }
 
@@ -154,7 +111,12 @@ static void test_stopped(void **state)
 {
     (void)state;
     for (uint64_t i = 0; i < 3; i++)
-        hit(3 + i, ash_rng_below(4, 1, i, 3 + i), SIGSTOP, 0.5, 1.5, i % 2 == 0 ? 300000 : 2);
+        hit(&(struct blow){.size = 3 + i,
+                           .victim = ash_rng_below(4, 1, i, 3 + i),
+                           .signal_number = SIGSTOP,
+                           .silent_s = 0.5,
+                           .limit_s = 1.5,
+                           .count = i % 2 == 0 ? 300000 : 2});
 }
 
 static int give_up(struct ash_group *group, struct shared *shared, const void *arg)

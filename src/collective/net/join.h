@@ -1,0 +1,30 @@
+/* join - how the ranks of a root group come to know each other's endpoints. */
+#ifndef ASH_COLLECTIVE_JOIN_H
+#define ASH_COLLECTIVE_JOIN_H
+
+#include "collective/net/dock.h"
+
+/* What a rank says of its endpoint. Plain data. */
+struct ash_net_card {
+    struct ash_fabric_addr addr;
+    struct ash_dock_card dock; /* of the root group */
+};
+
+struct ash_net_join {
+    const struct ash_fabric_opts *fabric; /* may be NULL */
+    const char *node, *address;           /* this rank's node; an address of its own, numeric; NULL: not known */
+    uint64_t job;
+    uint32_t epoch;
+    size_t rank, size;
+    const char *host; /* the first rank's door, and its descriptor there (others: -1) */
+    int port, door_fd;
+    double timeout_s;
+    struct ash_harbor *harbor; /* from an earlier epoch; NULL: a new one is opened */
+};
+
+/* Exchange addresses and make all ranks known to the harbor. On 0 the caller owns *harbor_out, *dock_out and *cards_out
+ * ([size], to be freed); harbor_out is join->harbor where there was one. */
+int ash_net_join(const struct ash_net_join *join, struct ash_harbor **harbor_out, struct ash_dock **dock_out,
+                 struct ash_dock_card **cards_out, struct ash_err *err);
+
+#endif

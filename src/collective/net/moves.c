@@ -1,0 +1,396 @@
+/* Collectives over nodes that move data without adding it up: barrier, all-gather, broadcast, all-to-all. */
+#include "collective/net/net_priv.h"
+
+#include <errno.h>
+#include <stdio.h>
+
+/* ---- barrier ----------------------------------------------------------------------------------------------------- */
+
+/* The first rank of each node tells those of the others. */
+static int greet(struct ash_net *net)
+{
+    const struct ash_net_view *view = net->view;
+    const uint8_t *heard;
+    uint8_t *body;
+    size_t buffer;
+    int rc = ash_net_buffer(net, 0, &buffer, &body);
+
+    for (size_t i = 1; i < view->nodes && rc == 0; i++)
+        rc = ash_net_send(net, buffer, ash_net_rank_at(view, (view->node + i) % view->nodes, 0), 0);
+    for (size_t i = 1; i < view->nodes && rc == 0; i++) {
+        size_t rank = ash_net_rank_at(view, (view->node + i) % view->nodes, 0);
+
+        rc = ash_net_receive(net, rank, NULL, &heard);
+        if (rc == 0) rc = ash_net_release(net, rank);
+    }
+    return rc;
+}
+
+int ash_net_barrier(struct ash_net *net, struct ash_err *err)
+{
+    int rc = ash_net_begin(net, (struct ash_board_call){.kind = ASH_CALL_BARRIER}, 0, err);
+
+    if (rc == 0 && net->view->here == 0) rc = greet(net);
+    return rc == 0 && !net->view->alone ? ash_net_meet(net) : rc;
+}
+
+/* ---- all-gather -------------------------------------------------------------------------------------------------- */
+
+struct gather {
+    struct ash_net *net;
+    const struct ash_net_view *view;
+    const uint8_t *in;
+    uint8_t *out;
+    size_t size_bytes, block;
+    size_t rows; /* ranks of a node for which one of this node's receives, at most */
+};
+
+static size_t gather_length(const struct gather *gather, size_t round)
+{
+    size_t left = gather->size_bytes - round * gather->block;
+
+    return left < gather->block ? left : gather->block;
+}
+
+/* Who on node n takes what rank r sends, for all there. */
+static size_t taker_of(const struct ash_net_view *view, size_t n, size_t r)
+{
+    return view->place[r] % ash_net_ranks_on(view, n);
+}
+
+/* Where rank r's block is in the results of the one who takes it. */
+static size_t row_of(const struct gather *gather, size_t r)
+{
+    const struct ash_net_view *view = gather->view;
+
+    return view->node_of[r] * gather->rows + view->place[r] / ash_net_ranks_on(view, view->node);
+}
+
+static int send_block(const struct gather *gather, size_t round)
+{
+    const struct ash_net_view *view = gather->view;
+    struct ash_net *net = gather->net;
+    size_t length = gather_length(gather, round), buffer;
+    const uint8_t *from = gather->in + round * gather->block;
+    uint8_t *body;
+    int rc = ash_net_buffer(net, 0, &buffer, &body);
+
+    if (rc < 0) return rc;
+    ash_net_copy(body, from, length);
+    if (!view->alone) ash_net_copy(net->arenas[view->here]->stage[round % ASH_NET_SLOTS], from, length);
+    for (size_t i = 1; i < view->nodes && rc == 0; i++) {
+        size_t n = (view->node + i) % view->nodes;
+
+        rc = ash_net_send(net, buffer, ash_net_rank_at(view, n, taker_of(view, n, net->opts.rank)), length);
+    }
+    return rc;
+}
+
+static int take_blocks(const struct gather *gather, size_t round)
+{
+    const struct ash_net_view *view = gather->view;
+    struct ash_net *net = gather->net;
+    size_t length = gather_length(gather, round);
+    int rc = 0;
+
+    for (size_t r = 0; r < net->opts.size && rc == 0; r++) {
+        const uint8_t *body;
+
+        if (view->node_of[r] == view->node || taker_of(view, view->node, r) != view->here) continue;
+        rc = ash_net_receive(net, r, NULL, &body);
+        if (rc < 0) break;
+        if (view->alone)
+            ash_net_copy(gather->out + r * gather->size_bytes + round * gather->block, body, length);
+        else
+            ash_net_copy(net->arenas[view->here]->result[round % ASH_NET_SLOTS] + row_of(gather, r) * gather->block,
+                         body, length);
+        rc = ash_net_release(net, r);
+    }
+    return rc;
+}
+
+/* Copy what the ranks of this node have, their own and what they took. */
+static int share_blocks(const struct gather *gather, size_t round)
+{
+    const struct ash_net_view *view = gather->view;
+    struct ash_net *net = gather->net;
+    size_t length = gather_length(gather, round), slot = round % ASH_NET_SLOTS;
+    int rc = ash_net_meet(net);
+
+    for (size_t r = 0; r < net->opts.size && rc == 0; r++) {
+        const uint8_t *from =
+            view->node_of[r] == view->node
+                ? net->arenas[view->place[r]]->stage[slot]
+                : net->arenas[taker_of(view, view->node, r)]->result[slot] + row_of(gather, r) * gather->block;
+
+        if (r != net->opts.rank)
+            ash_net_copy(gather->out + r * gather->size_bytes + round * gather->block, from, length);
+    }
+    return rc;
+}
+
+static size_t rows_of(const struct ash_net_view *view)
+{
+    size_t here = ash_net_ranks_on(view, view->node), rows = 1;
+
+    for (size_t n = 0; n < view->nodes; n++)
+        if ((ash_net_ranks_on(view, n) + here - 1) / here > rows) rows = (ash_net_ranks_on(view, n) + here - 1) / here;
+    return rows;
+}
+
+int ash_net_all_gather(struct ash_net *net, const void *in, void *out, size_t size_bytes, struct ash_err *err)
+{
+    struct ash_board_call call = {.kind = ASH_CALL_ALL_GATHER, .size_bytes = size_bytes};
+    struct gather gather = {.net = net, .in = in, .out = out, .size_bytes = size_bytes, .block = ASH_DOCK_BODY_BYTES};
+    int rc = ash_net_begin(net, call, size_bytes, err);
+    size_t rounds, rows;
+
+    if (rc < 0) return rc;
+    gather.view = net->view;
+    gather.rows = rows_of(gather.view);
+    rows = gather.view->nodes * ((net->opts.size + gather.view->least - 1) / gather.view->least); /* of any rank */
+    if (gather.block * rows > ASH_NET_RESULT_BYTES) gather.block = ASH_NET_RESULT_BYTES / rows / 64 * 64;
+    if (size_bytes > 0) memmove((uint8_t *)out + net->opts.rank * size_bytes, in, size_bytes);
+    rounds = size_bytes == 0 ? 1 : (size_bytes + gather.block - 1) / gather.block;
+    for (size_t t = 0; t < rounds + 1 && rc == 0; t++) {
+        if (t < rounds) rc = send_block(&gather, t);
+        if (rc == 0 && t >= 1) rc = take_blocks(&gather, t - 1);
+        if (rc == 0 && t >= 1 && !gather.view->alone) rc = share_blocks(&gather, t - 1);
+    }
+    return rc;
+}
+
+/* ---- broadcast --------------------------------------------------------------------------------------------------- */
+
+struct cast {
+    struct ash_net *net;
+    const struct ash_net_view *view;
+    uint8_t *data;
+    size_t size_bytes, block, root, node; /* node: the root's */
+};
+
+static size_t cast_length(const struct cast *cast, size_t round)
+{
+    size_t left = cast->size_bytes - round * cast->block;
+
+    return left < cast->block ? left : cast->block;
+}
+
+static size_t cast_begin(const struct cast *cast, size_t length, size_t cell)
+{
+    return length * cell / cast->view->least;
+}
+
+/* The cell that this rank carries in a round, or none. */
+static bool cast_cell(const struct cast *cast, size_t round, size_t *cell_out)
+{
+    for (size_t cell = 0; cell < cast->view->least; cell++)
+        if (ash_net_carrier(cast->view, cast->view->node, cell, round) == cast->view->here) {
+            *cell_out = cell;
+            return true;
+        }
+    return false;
+}
+
+static size_t cast_rank(const struct cast *cast, size_t node, size_t cell, size_t round)
+{
+    return ash_net_rank_at(cast->view, node, ash_net_carrier(cast->view, node, cell, round));
+}
+
+/* Before the first round those who will receive say so: two that each wait for the other notice it. */
+static int announce(const struct cast *cast)
+{
+    const struct ash_net_view *view = cast->view;
+    const uint8_t *heard;
+    uint8_t *body;
+    size_t cell, buffer;
+    int rc = 0;
+
+    if (!cast_cell(cast, 0, &cell)) return 0;
+    if (view->node != cast->node) {
+        rc = ash_net_buffer(cast->net, 0, &buffer, &body);
+        return rc < 0 ? rc : ash_net_send(cast->net, buffer, cast_rank(cast, cast->node, cell, 0), 0);
+    }
+    for (size_t n = 0; n < view->nodes && rc == 0; n++) {
+        if (n == view->node) continue;
+        rc = ash_net_receive(cast->net, cast_rank(cast, n, cell, 0), NULL, &heard);
+        if (rc == 0) rc = ash_net_release(cast->net, cast_rank(cast, n, cell, 0));
+    }
+    return rc;
+}
+
+/* On the root's node. */
+static int cast_send(const struct cast *cast, size_t round)
+{
+    const struct ash_net_view *view = cast->view;
+    struct ash_net *net = cast->net;
+    size_t length = cast_length(cast, round), slot = round % ASH_NET_SLOTS, cell, begin, size, buffer;
+    uint8_t *block = cast->data + round * cast->block, *body;
+    int rc = 0;
+
+    if (!view->alone) {
+        uint8_t *staged = net->arenas[view->place[cast->root]]->stage[slot];
+
+        if (net->opts.rank == cast->root) ash_net_copy(staged, block, length);
+        rc = ash_net_meet(net);
+        if (rc == 0 && net->opts.rank != cast->root) ash_net_copy(block, staged, length);
+    }
+    if (rc < 0 || !cast_cell(cast, round, &cell)) return rc;
+    begin = cast_begin(cast, length, cell);
+    size = cast_begin(cast, length, cell + 1) - begin;
+    rc = ash_net_buffer(net, 0, &buffer, &body);
+    if (rc == 0) ash_net_copy(body, block + begin, size);
+    for (size_t i = 1; i < view->nodes && rc == 0; i++)
+        rc = ash_net_send(net, buffer, cast_rank(cast, (view->node + i) % view->nodes, cell, round), size);
+    return rc;
+}
+
+/* On the other nodes. */
+static int cast_take(const struct cast *cast, size_t round)
+{
+    const struct ash_net_view *view = cast->view;
+    struct ash_net *net = cast->net;
+    size_t length = cast_length(cast, round), slot = round % ASH_NET_SLOTS, cell;
+    uint8_t *block = cast->data + round * cast->block;
+    const uint8_t *body;
+    int rc = 0;
+
+    if (cast_cell(cast, round, &cell)) {
+        size_t begin = cast_begin(cast, length, cell), size = cast_begin(cast, length, cell + 1) - begin,
+               rank = cast_rank(cast, cast->node, cell, round);
+
+        rc = ash_net_receive(net, rank, NULL, &body);
+        if (rc == 0)
+            ash_net_copy(view->alone ? block + begin : net->arenas[view->here]->result[slot] + begin, body, size);
+        if (rc == 0) rc = ash_net_release(net, rank);
+    }
+    if (rc < 0 || view->alone) return rc;
+    rc = ash_net_meet(net);
+    for (cell = 0; cell < view->least && rc == 0; cell++) {
+        size_t begin = cast_begin(cast, length, cell), size = cast_begin(cast, length, cell + 1) - begin;
+
+        ash_net_copy(block + begin, net->arenas[ash_net_carrier(view, view->node, cell, round)]->result[slot] + begin,
+                     size);
+    }
+    return rc;
+}
+
+int ash_net_broadcast(struct ash_net *net, void *data, size_t size_bytes, size_t root, struct ash_err *err)
+{
+    struct ash_board_call call = {.kind = ASH_CALL_BROADCAST, .root = (uint16_t)root, .size_bytes = size_bytes};
+    struct cast cast = {.net = net, .data = data, .size_bytes = size_bytes, .root = root};
+    size_t rounds;
+    int rc;
+
+    if (root >= net->opts.size)
+        return ash_err_set(err, -EINVAL, "a broadcast from rank %zu of %zu", root, net->opts.size);
+    rc = ash_net_begin(net, call, size_bytes, err);
+    if (rc < 0) return rc;
+    cast.view = net->view;
+    cast.node = cast.view->node_of[root];
+    cast.block = (ASH_DOCK_BODY_BYTES - 1) * cast.view->least; /* cuts may be uneven by one */
+    if (cast.block > ASH_NET_RESULT_BYTES) cast.block = ASH_NET_RESULT_BYTES;
+    rounds = size_bytes == 0 ? 1 : (size_bytes + cast.block - 1) / cast.block;
+    rc = announce(&cast);
+    for (size_t t = 0; t < rounds && rc == 0; t++)
+        rc = cast.view->node == cast.node ? cast_send(&cast, t) : cast_take(&cast, t);
+    return rc;
+}
+
+/* ---- all-to-all -------------------------------------------------------------------------------------------------- */
+
+struct pairs {
+    struct ash_net *net;
+    const uint8_t *in;
+    uint8_t *out;
+    const size_t *send_bytes, *recv_bytes;
+};
+
+/* Where the data of rank r begin, among those of all ranks. */
+static size_t before(const size_t *bytes, size_t r)
+{
+    size_t sum = 0;
+
+    while (r > 0)
+        sum += bytes[--r];
+    return sum;
+}
+
+/* Bytes of a pair in a round; the first round has a message of every pair, if an empty one. False: no message. */
+static bool in_round(size_t pair_bytes, size_t round, size_t *size_out)
+{
+    size_t from = round * ASH_DOCK_BODY_BYTES;
+
+    if (round > 0 && from >= pair_bytes) return false;
+    *size_out = pair_bytes - from < ASH_DOCK_BODY_BYTES ? pair_bytes - from : ASH_DOCK_BODY_BYTES;
+    return true;
+}
+
+static int send_pairs(const struct pairs *pairs, size_t round)
+{
+    struct ash_net *net = pairs->net;
+    int rc = 0;
+
+    for (size_t i = 1; i < net->opts.size && rc == 0; i++) {
+        size_t r = (net->opts.rank + i) % net->opts.size, buffer, size;
+        uint8_t *body;
+
+        if (!in_round(pairs->send_bytes[r], round, &size)) continue;
+        rc = ash_net_buffer(net, pairs->send_bytes[r], &buffer, &body);
+        if (rc < 0) break;
+        ash_net_copy(body, pairs->in + before(pairs->send_bytes, r) + round * ASH_DOCK_BODY_BYTES, size);
+        rc = ash_net_send(net, buffer, r, size);
+    }
+    return rc;
+}
+
+static int disagree(const struct pairs *pairs, size_t r, uint64_t bytes)
+{
+    const struct ash_net_opts *opts = &pairs->net->opts;
+    char why[ASH_ERR_TEXT_BYTES];
+
+    snprintf(why, sizeof(why), "all-to-all: rank %u sends %llu bytes to rank %u, which expects %zu", opts->members[r],
+             (unsigned long long)bytes, opts->members[opts->rank], pairs->recv_bytes[r]);
+    return ash_net_fail(pairs->net, -EPROTO, r, why);
+}
+
+static int take_pairs(const struct pairs *pairs, size_t round)
+{
+    struct ash_net *net = pairs->net;
+    int rc = 0;
+
+    for (size_t i = 1; i < net->opts.size && rc == 0; i++) {
+        size_t r = (net->opts.rank + net->opts.size - i) % net->opts.size, size;
+        const struct ash_net_head *head;
+        const uint8_t *body;
+
+        if (!in_round(pairs->recv_bytes[r], round, &size)) continue;
+        rc = ash_net_receive(net, r, &head, &body);
+        if (rc < 0) break;
+        if (head->pair_bytes != pairs->recv_bytes[r]) return disagree(pairs, r, head->pair_bytes);
+        ash_net_copy(pairs->out + before(pairs->recv_bytes, r) + round * ASH_DOCK_BODY_BYTES, body, size);
+        rc = ash_net_release(net, r);
+    }
+    return rc;
+}
+
+int ash_net_all_to_all(struct ash_net *net, const void *in, const size_t *send_bytes, void *out,
+                       const size_t *recv_bytes, struct ash_err *err)
+{
+    struct pairs pairs = {.net = net, .in = in, .out = out, .send_bytes = send_bytes, .recv_bytes = recv_bytes};
+    size_t rank = net->opts.rank, longest = 0;
+    int rc = ash_net_begin(net, (struct ash_board_call){.kind = ASH_CALL_ALL_TO_ALL}, 0, err);
+
+    for (size_t r = 0; r < net->opts.size; r++) {
+        if (send_bytes[r] > longest) longest = send_bytes[r];
+        if (recv_bytes[r] > longest) longest = recv_bytes[r];
+    }
+    if (rc == 0 && send_bytes[rank] != recv_bytes[rank]) rc = disagree(&pairs, rank, send_bytes[rank]);
+    if (rc == 0)
+        ash_net_copy(pairs.out + before(recv_bytes, rank), pairs.in + before(send_bytes, rank), send_bytes[rank]);
+    for (size_t t = 0; t <= (longest + ASH_DOCK_BODY_BYTES - 1) / ASH_DOCK_BODY_BYTES + 1 && rc == 0; t++) {
+        rc = send_pairs(&pairs, t);
+        if (rc == 0 && t >= 1) rc = take_pairs(&pairs, t - 1);
+    }
+    return rc;
+}

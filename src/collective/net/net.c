@@ -1,0 +1,278 @@
+/* A group over several nodes: who is where, the memory of a node, and the frame of every call: comparing, waiting,
+ * failing. Whoever is late is named rightly because waits of different kinds end one after the other: first those for a
+ * rank of the same node that has not made the call, then those for a message, last those for a rank of the same node
+ * that has made the call (it waits itself). */
+#include "collective/net/net_priv.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/clock.h"
+
+#define GRACE_NS 500000000ull /* between the ends of the kinds of waits */
+#define NEWS_NS 1500000000ull /* the watch knows better what has become of a rank that the network has lost */
+#define CLOSE_NS 1000000000ull
+
+/* ---- who is where ------------------------------------------------------------------------------------------------ */
+
+static void make_view(struct ash_net_view *view, size_t rank, size_t size, const uint32_t *node_of,
+                      const struct ash_shares *even)
+{
+    uint32_t at = 0;
+
+    for (size_t r = 0; r < size; r++) {
+        view->node_of[r] = node_of != NULL ? node_of[r] : (uint32_t)r;
+        if (view->node_of[r] >= view->nodes) view->nodes = view->node_of[r] + 1;
+    }
+    view->least = size;
+    for (size_t n = 0; n < view->nodes; n++) {
+        view->first[n] = at;
+        for (size_t r = 0; r < size; r++) {
+            if (view->node_of[r] != n) continue;
+            view->place[r] = at - view->first[n];
+            view->ranks[at++] = (uint32_t)r;
+        }
+        if (at - view->first[n] < view->least) view->least = at - view->first[n];
+    }
+    view->first[view->nodes] = at;
+    view->node = view->node_of[rank];
+    view->here = view->place[rank];
+    view->alone = ash_net_ranks_on(view, view->node) == 1;
+    ash_net_plan_of(&view->even, even, size, view->node_of);
+}
+
+const struct ash_shares *ash_net_even(const struct ash_net *net)
+{
+    return &net->even;
+}
+
+/* ---- failing ----------------------------------------------------------------------------------------------------- */
+
+int ash_net_fail(struct ash_net *net, int code, size_t culprit, const char *why)
+{
+    return ash_local_fail(net->opts.local, code, net->opts.members[culprit], why, net->err);
+}
+
+/* The rank that has sent least in this call holds up the others. */
+static size_t furthest_behind(const struct ash_net *net, size_t rank)
+{
+    bool own = rank == net->opts.rank; /* it waits for whoever has not taken what it has sent */
+    uint64_t least = own ? UINT64_MAX : ash_dock_arrived(net->dock, rank) - net->arrived[rank];
+
+    if (!own && net->view != &net->flat) return rank; /* the others need not send anything */
+    for (size_t r = 0; r < net->opts.size; r++) {
+        uint64_t sent = ash_dock_arrived(net->dock, r) - net->arrived[r];
+
+        if (r == net->opts.rank || sent >= least) continue;
+        least = sent;
+        rank = r;
+    }
+    return rank;
+}
+
+/* What waits ask (dock.h). */
+static int ask(void *ctx, size_t rank, uint64_t waited_ns, int gone)
+{
+    struct ash_net *net = ctx;
+    char why[ASH_ERR_TEXT_BYTES], call[96];
+    int rc = ash_local_check(net->opts.local, net->err);
+
+    if (rc < 0) return rc;
+    if (net->leaving) return gone < 0 || waited_ns > CLOSE_NS ? -ETIMEDOUT : 0;
+    if (gone < 0 && waited_ns > NEWS_NS) {
+        snprintf(why, sizeof(why), "call %llu: rank %u %s", (unsigned long long)net->call.number,
+                 net->opts.members[rank],
+                 gone == -ESHUTDOWN ? "has left the group while others still make calls"
+                                    : "cannot be reached any more: the network has lost it");
+        return ash_net_fail(net, -ECONNRESET, rank, why);
+    }
+    if (waited_ns < net->opts.timeout_ns + GRACE_NS) return 0;
+    rank = furthest_behind(net, rank);
+    snprintf(why, sizeof(why), "call %llu: rank %u has waited %.1f s in %s for rank %u, which %s",
+             (unsigned long long)net->call.number, net->opts.members[net->opts.rank], (double)waited_ns * 1e-9,
+             ash_board_call_text(&net->call, call, sizeof(call)), net->opts.members[rank],
+             ash_dock_arrived(net->dock, rank) == net->arrived[rank] ? "has not made this call"
+                                                                     : "has stopped in the middle of it");
+    return ash_net_fail(net, -ETIMEDOUT, rank, why);
+}
+
+static int mismatch(struct ash_net *net, size_t rank, const struct ash_net_head *head)
+{
+    char why[ASH_ERR_TEXT_BYTES], ours[96], theirs[96];
+
+    snprintf(why, sizeof(why), "rank %u makes call %llu, %s, while rank %u makes call %llu, %s: %s",
+             net->opts.members[net->opts.rank], (unsigned long long)net->call.number,
+             ash_board_call_text(&net->call, ours, sizeof(ours)), net->opts.members[rank],
+             (unsigned long long)head->call.number, ash_board_call_text(&head->call, theirs, sizeof(theirs)),
+             head->call.number == net->call.number && head->way != (uint64_t)(net->view == &net->flat)
+                 ? "group.algorithm differs between them"
+                 : "all ranks must make the same calls");
+    return ash_net_fail(net, -EPROTO, rank, why);
+}
+
+/* ---- the frame of a call ----------------------------------------------------------------------------------------- */
+
+int ash_net_begin(struct ash_net *net, struct ash_board_call call, size_t size_bytes, struct ash_err *err)
+{
+    bool flat = net->opts.way == ASH_NET_FLAT || call.kind == ASH_CALL_ALL_TO_ALL ||
+                (net->opts.way == ASH_NET_AUTO && size_bytes > 0 && size_bytes <= ASH_NET_SMALL);
+    int rc;
+
+    net->err = err;
+    rc = ash_local_check(net->opts.local, err);
+    if (rc < 0) return rc;
+    call.number = net->call.number + 1;
+    net->call = call;
+    net->view = flat ? &net->flat : &net->placed;
+    for (size_t r = 0; r < net->opts.size; r++)
+        net->arrived[r] = ash_dock_arrived(net->dock, r);
+    if (net->placed.alone) return 0;
+    ash_local_patience(net->opts.local, net->opts.timeout_ns);
+    rc = ash_local_agree(net->opts.local, call, err);
+    ash_local_patience(net->opts.local, net->opts.timeout_ns + 2 * GRACE_NS);
+    return rc;
+}
+
+int ash_net_meet(struct ash_net *net)
+{
+    return ash_local_barrier(net->opts.local, net->err);
+}
+
+int ash_net_buffer(struct ash_net *net, uint64_t pair_bytes, size_t *buffer_out, uint8_t **body_out)
+{
+    struct ash_net_head head = {.call = net->call, .way = net->view == &net->flat, .pair_bytes = pair_bytes};
+    uint8_t *data;
+    int rc = ash_dock_buffer(net->dock, &(struct ash_dock_wait){ask, net}, buffer_out, &data);
+
+    if (rc < 0) return rc;
+    memcpy(data, &head, sizeof(head));
+    *body_out = data + ASH_DOCK_HEAD_BYTES;
+    return 0;
+}
+
+int ash_net_send(struct ash_net *net, size_t buffer, size_t rank, size_t body_bytes)
+{
+    return ash_dock_send(net->dock, buffer, rank, ASH_DOCK_HEAD_BYTES + body_bytes, &(struct ash_dock_wait){ask, net});
+}
+
+static bool same_call(const struct ash_board_call *a, const struct ash_board_call *b)
+{
+    return a->number == b->number && a->kind == b->kind && a->dtype == b->dtype && a->op == b->op &&
+           a->root == b->root && a->size_bytes == b->size_bytes;
+}
+
+int ash_net_receive(struct ash_net *net, size_t rank, const struct ash_net_head **head_out, const uint8_t **body_out)
+{
+    const struct ash_net_head *head;
+    const uint8_t *data;
+    int rc = ash_dock_receive(net->dock, rank, &(struct ash_dock_wait){ask, net}, &data);
+
+    if (rc < 0) return rc;
+    head = (const struct ash_net_head *)(const void *)data;
+    if (!same_call(&head->call, &net->call) || head->way != (uint64_t)(net->view == &net->flat))
+        return mismatch(net, rank, head);
+    if (head_out != NULL) *head_out = head;
+    *body_out = data + ASH_DOCK_HEAD_BYTES;
+    return 0;
+}
+
+int ash_net_release(struct ash_net *net, size_t rank)
+{
+    return ash_dock_release(net->dock, rank, &(struct ash_dock_wait){ask, net});
+}
+
+/* ---- life -------------------------------------------------------------------------------------------------------- */
+
+/* Map the arenas of this node's other ranks. */
+static int map_arenas(struct ash_net *net, struct ash_err *err)
+{
+    const struct ash_net_view *view = &net->placed;
+    size_t count = ash_net_ranks_on(view, view->node);
+    struct ash_segment_key key, *keys = calloc(count, sizeof(*keys));
+    int rc = keys != NULL ? ash_segment_key(&net->own_arena, &key) : -ENOMEM;
+
+    if (rc < 0) ash_err_set(err, rc, "shared memory of a node cannot be described: %s", strerror(-rc));
+    if (rc == 0) rc = ash_local_all_gather(net->opts.local, &key, keys, sizeof(key), err);
+    for (size_t i = 0; i < count && rc == 0; i++) {
+        if (i != view->here) rc = ash_segment_map(&net->peer_arenas[i], &keys[i], err);
+        net->arenas[i] = i == view->here ? net->own_arena.data : net->peer_arenas[i].data;
+    }
+    free(keys);
+    return rc;
+}
+
+static void set_up(struct ash_net *net, const struct ash_net_opts *opts)
+{
+    ash_tree_of(&net->even.tree, opts->size);
+    for (size_t r = 0; r <= opts->size; r++)
+        net->even.first[r] = (uint32_t)r;
+    make_view(&net->placed, opts->rank, opts->size, opts->node_of, &net->even);
+    make_view(&net->flat, opts->rank, opts->size, NULL, &net->even);
+}
+
+int ash_net_open(const struct ash_net_opts *opts, struct ash_net **net_out, struct ash_err *err)
+{
+    struct ash_net *net = calloc(1, sizeof(*net));
+    int rc = 0;
+
+    if (net == NULL) {
+        ash_dock_close(opts->dock);
+        return ash_err_set(err, -ENOMEM, "out of memory for a group of %zu ranks", opts->size);
+    }
+    net->opts = *opts;
+    net->dock = opts->dock;
+    net->own = malloc(2 * ASH_DOCK_SLOT_BYTES);
+    if (opts->size > ASH_SHARES_RANKS_MAX)
+        rc = ash_err_set(err, -EINVAL, "a group of %zu ranks over several nodes: at most %d are possible", opts->size,
+                         ASH_SHARES_RANKS_MAX);
+    else if (net->own == NULL)
+        rc = ash_err_set(err, -ENOMEM, "out of memory for a group of %zu ranks", opts->size);
+    else
+        set_up(net, opts);
+    if (rc == 0) rc = ash_segment_create(&net->own_arena, sizeof(struct ash_arena), "ashlar-arena", err);
+    if (rc == 0) rc = map_arenas(net, err);
+    if (rc == 0) rc = ash_dock_connect(net->dock, opts->cards, err);
+    net->connected = rc == 0;
+    if (rc == 0) rc = ash_net_barrier(net, err); /* nobody's memory may go before everyone knows it */
+    if (rc < 0) {
+        ash_net_close(net);
+        return rc;
+    }
+    *net_out = net;
+    return 0;
+}
+
+/* Say goodbye to everyone and hear the same from them, so that nobody's last words are lost with this endpoint. */
+static void leave(struct ash_net *net)
+{
+    const uint8_t *heard;
+    uint8_t *body;
+    size_t buffer;
+    int rc;
+
+    net->leaving = true;
+    net->err = NULL;
+    net->view = &net->flat;
+    net->call = (struct ash_board_call){.number = net->call.number + 1};
+    rc = ash_net_buffer(net, 0, &buffer, &body);
+    for (size_t i = 1; i < net->opts.size && rc == 0; i++)
+        rc = ash_net_send(net, buffer, (net->opts.rank + i) % net->opts.size, 0);
+    for (size_t i = 1; i < net->opts.size && rc == 0; i++)
+        rc = ash_dock_receive(net->dock, (net->opts.rank + i) % net->opts.size, &(struct ash_dock_wait){ask, net},
+                              &heard);
+}
+
+void ash_net_close(struct ash_net *net)
+{
+    if (net == NULL) return;
+    if (net->connected && ash_local_check(net->opts.local, NULL) == 0) leave(net);
+    ash_dock_close(net->dock);
+    for (size_t i = 0; i < ASH_LOCAL_RANKS_MAX; i++)
+        ash_segment_fini(&net->peer_arenas[i]);
+    ash_segment_fini(&net->own_arena);
+    free(net->own);
+    free(net);
+}

@@ -1,0 +1,46 @@
+/* net - collectives between ranks of which not all share memory. Hierarchical: a node does through shared memory what
+ * it can do by itself, and then every byte crosses once, each local rank carrying its share. Flat: every rank exchanges
+ * with every other one, as if each were a node of its own. The bits are those of one node (collective/net/plan.h).
+ * All ranks make the same calls in the same order; calls are compared inside a node and across. The state of the group
+ * (ash_local_check) is that of its part on this node: errors of either end both. One owner thread. */
+#ifndef ASH_COLLECTIVE_NET_H
+#define ASH_COLLECTIVE_NET_H
+
+#include "collective/host/local.h"
+#include "collective/net/dock.h"
+
+enum ash_net_way { ASH_NET_AUTO, ASH_NET_HIERARCHICAL, ASH_NET_FLAT };
+
+struct ash_net;
+
+struct ash_net_opts {
+    struct ash_dock *dock;             /* of this group; taken over, also on failure */
+    const struct ash_dock_card *cards; /* [size] everyone's */
+    struct ash_local *local;           /* the ranks of this node, connected; borrowed */
+    size_t rank, size;
+    const uint32_t *members; /* [size] numbers in the root group */
+    const uint32_t *node_of; /* [size] */
+    enum ash_net_way way;
+    uint64_t timeout_ns; /* how long a rank may be late for a call */
+};
+
+/* All ranks of the group call it, like what follows. */
+int ash_net_open(const struct ash_net_opts *opts, struct ash_net **net_out, struct ash_err *err);
+/* Waits a second at most until the others close too, so that what was said last is heard. NULL is a no-op. */
+void ash_net_close(struct ash_net *net);
+
+/* As in collective/group.h. */
+int ash_net_barrier(struct ash_net *net, struct ash_err *err);
+int ash_net_all_reduce(struct ash_net *net, const void *const *parts, const struct ash_shares *shares, void *out,
+                       size_t count, enum ash_coll_dtype dtype, enum ash_coll_op op, struct ash_err *err);
+int ash_net_reduce_scatter(struct ash_net *net, const void *const *parts, const struct ash_shares *shares, void *out,
+                           size_t count, enum ash_coll_dtype dtype, enum ash_coll_op op, struct ash_err *err);
+int ash_net_all_gather(struct ash_net *net, const void *in, void *out, size_t size_bytes, struct ash_err *err);
+int ash_net_broadcast(struct ash_net *net, void *data, size_t size_bytes, size_t root, struct ash_err *err);
+int ash_net_all_to_all(struct ash_net *net, const void *in, const size_t *send_bytes, void *out,
+                       const size_t *recv_bytes, struct ash_err *err);
+
+/* One part from each rank. */
+const struct ash_shares *ash_net_even(const struct ash_net *net);
+
+#endif

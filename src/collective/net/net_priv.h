@@ -1,0 +1,90 @@
+/* net_priv - a group over several nodes, as net.c, sums.c and moves.c see it. */
+#ifndef ASH_COLLECTIVE_NET_PRIV_H
+#define ASH_COLLECTIVE_NET_PRIV_H
+
+#include <string.h>
+
+#include "collective/net/net.h"
+#include "collective/net/plan.h"
+
+#define ASH_NET_SLOTS 3 /* rounds of a call that are under way in an arena */
+#define ASH_NET_STAGE_BYTES ((size_t)512 * 1024)
+#define ASH_NET_RESULT_BYTES ((size_t)256 * 1024)
+#define ASH_NET_SMALL ((size_t)4096) /* up to so many bytes a call goes the way with the fewest steps */
+
+/* Memory of a rank that its node has mapped: what it brings to a round, and what it has for the others. */
+struct ash_arena {
+    uint8_t stage[ASH_NET_SLOTS][ASH_NET_STAGE_BYTES];
+    uint8_t result[ASH_NET_SLOTS][ASH_NET_RESULT_BYTES];
+};
+
+/* How the ranks of a group are taken to be placed: as they are, or each on a node of its own. */
+struct ash_net_view {
+    bool alone;                                                          /* this rank shares its node with none */
+    size_t nodes, node, here;                                            /* here: this rank among those of its node */
+    uint32_t node_of[ASH_SHARES_RANKS_MAX], place[ASH_SHARES_RANKS_MAX]; /* of each rank: its node, and where there */
+    uint32_t first[ASH_SHARES_RANKS_MAX + 1];                            /* of each node: where its ranks begin in */
+    uint32_t ranks[ASH_SHARES_RANKS_MAX];
+    size_t least;             /* ranks on the smallest node: so many carry at once */
+    struct ash_net_plan even; /* of one part from each rank */
+};
+
+/* In front of every message. */
+struct ash_net_head {
+    struct ash_board_call call;
+    uint64_t way, pair_bytes; /* pair_bytes: all-to-all */
+};
+_Static_assert(sizeof(struct ash_net_head) <= ASH_DOCK_HEAD_BYTES, "a head fits");
+
+struct ash_net {
+    struct ash_net_opts opts;
+    struct ash_net_view placed, flat;
+    const struct ash_net_view *view; /* of the present call */
+    struct ash_board_call call;      /* the present one, or the last */
+    struct ash_dock *dock;
+    struct ash_segment own_arena, peer_arenas[ASH_LOCAL_RANKS_MAX];
+    struct ash_arena *arenas[ASH_LOCAL_RANKS_MAX]; /* of the ranks of this node */
+    struct ash_shares even;
+    uint8_t *own;                           /* pieces of this rank's own, two rounds: 2 * ASH_DOCK_SLOT_BYTES */
+    uint64_t arrived[ASH_SHARES_RANKS_MAX]; /* messages of each rank before this call */
+    struct ash_err *err;                    /* of the present call */
+    bool connected, leaving;
+};
+
+/* Ranks on a node; rank number `place` there. */
+static inline size_t ash_net_ranks_on(const struct ash_net_view *view, size_t node)
+{
+    return view->first[node + 1] - view->first[node];
+}
+
+static inline size_t ash_net_rank_at(const struct ash_net_view *view, size_t node, size_t place)
+{
+    return view->ranks[view->first[node] + place];
+}
+
+/* Who on a node carries share `cell` (of view->least) in a round: all take turns. */
+static inline size_t ash_net_carrier(const struct ash_net_view *view, size_t node, size_t cell, size_t round)
+{
+    return (cell + round) % ash_net_ranks_on(view, node);
+}
+
+/* As memcpy, also of nothing from nowhere. */
+static inline void ash_net_copy(void *to, const void *from, size_t size_bytes)
+{
+    if (size_bytes > 0) memcpy(to, from, size_bytes);
+}
+
+/* Begin a call: choose the way, compare with the ranks of this node. */
+int ash_net_begin(struct ash_net *net, struct ash_board_call call, size_t size_bytes, struct ash_err *err);
+/* All ranks of this node have come so far. */
+int ash_net_meet(struct ash_net *net);
+/* A buffer with its head written: body_out is for the message. */
+int ash_net_buffer(struct ash_net *net, uint64_t pair_bytes, size_t *buffer_out, uint8_t **body_out);
+int ash_net_send(struct ash_net *net, size_t buffer, size_t rank, size_t body_bytes);
+/* The next message of a rank, which must belong to this call. */
+int ash_net_receive(struct ash_net *net, size_t rank, const struct ash_net_head **head_out, const uint8_t **body_out);
+int ash_net_release(struct ash_net *net, size_t rank);
+/* The call has failed: the end of the group. Returns the code. */
+int ash_net_fail(struct ash_net *net, int code, size_t culprit, const char *why);
+
+#endif

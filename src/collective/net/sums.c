@@ -1,0 +1,422 @@
+/* Sums over nodes. Every round takes a block of elements through four steps, each a round behind the one before it:
+ * bring (parts go into the node's memory, pieces are joined there and sent), join (pieces of all nodes become the sum),
+ * spread (with many nodes each joins its share and sends the sum to the others), share (the node's ranks copy it). */
+#include "collective/net/net_priv.h"
+
+#include <errno.h>
+
+#include "base/assert.h"
+#include "base/bf16.h"
+
+struct sum {
+    struct ash_net *net;
+    const struct ash_net_view *view;
+    const struct ash_net_plan *plan;
+    const struct ash_shares *shares;
+    const void *const *parts;
+    uint8_t *out;
+    size_t count, block, most; /* elements in all and of a round; most: parts of any rank */
+    size_t width, wire_width;  /* of an element, and of one that crosses */
+    enum ash_coll_dtype dtype, wire;
+    enum ash_coll_op op;
+    bool direct;   /* everyone joins all that its node wants, instead of a share */
+    size_t stride; /* elements between the targets of a reduce-scatter; 0: all-reduce */
+};
+
+/* ---- parts and pieces -------------------------------------------------------------------------------------------- */
+
+/* Elements of round `round`. */
+static size_t round_length(const struct sum *sum, size_t round)
+{
+    size_t left = sum->count - round * sum->block;
+
+    return left < sum->block ? left : sum->block;
+}
+
+/* Copy this rank's parts of a round to where its node finds them. A reduce-scatter has a run for every rank. */
+static void stage(const struct sum *sum, size_t round)
+{
+    const struct ash_net *net = sum->net;
+    uint8_t *to = net->arenas[sum->view->here]->stage[round % ASH_NET_SLOTS];
+    size_t rank = net->opts.rank, own = sum->shares->first[rank + 1] - sum->shares->first[rank],
+           runs = sum->stride > 0 ? net->opts.size : 1, length = round_length(sum, round) * sum->width;
+
+    for (size_t i = 0; i < own; i++)
+        for (size_t run = 0; run < runs; run++)
+            ash_net_copy(to + (i * runs + run) * sum->block * sum->width,
+                         (const uint8_t *)sum->parts[i] + (run * sum->stride + round * sum->block) * sum->width,
+                         length);
+}
+
+/* Where element `at` of run `run` of rank r's part i is, in this round. */
+static const uint8_t *part_at(const struct sum *sum, size_t r, size_t i, size_t round, size_t run, size_t at)
+{
+    const struct ash_net *net = sum->net;
+    size_t runs = sum->stride > 0 ? net->opts.size : 1;
+
+    if (sum->view->alone)
+        return (const uint8_t *)sum->parts[i] + (run * sum->stride + round * sum->block + at) * sum->width;
+    return net->arenas[sum->view->place[r]]->stage[round % ASH_NET_SLOTS] +
+           ((i * runs + run) * sum->block + at) * sum->width;
+}
+
+/* Join elements at ... at + length - 1 of the pieces of this node, one after the other, into to. */
+static void join_pieces(const struct sum *sum, size_t round, size_t run, size_t at, size_t length, uint8_t *to)
+{
+    const void *parts[ASH_TREE_PARTS_MAX];
+    struct ash_tree tree;
+    size_t r = 0;
+
+    for (size_t p = 0; p < sum->plan->tree.part_count; p++) {
+        const struct ash_piece *piece = &sum->plan->pieces[p];
+
+        if (piece->node != sum->view->node) continue;
+        for (size_t i = 0; i < piece->count; i++) {
+            size_t part = piece->first + i;
+
+            while (part >= sum->shares->first[r + 1])
+                r++;
+            parts[i] = part_at(sum, r, part - sum->shares->first[r], round, run, at);
+        }
+        ash_net_plan_subtree(&sum->shares->tree, piece, &tree);
+        if (sum->wire != sum->dtype)
+            ash_coll_reduce_wide(sum->op, &tree, parts, length, (float *)(void *)to);
+        else
+            ash_coll_reduce(sum->dtype, sum->op, &tree, parts, length, to);
+        to += length * sum->wire_width;
+    }
+}
+
+/* Join the pieces of all nodes: pieces[n] are those of node n, one after the other. */
+static void join_nodes(const struct sum *sum, const uint8_t *const *pieces, size_t length, uint8_t *out)
+{
+    const struct ash_net_plan *plan = sum->plan;
+    const void *parts[ASH_TREE_PARTS_MAX];
+    float wide[256];
+
+    for (size_t at = 0; at < length;) {
+        size_t step = sum->wire != sum->dtype && length - at > 256 ? 256 : length - at;
+
+        for (size_t p = 0; p < plan->tree.part_count; p++)
+            parts[p] = pieces[plan->pieces[p].node] + (plan->pieces[p].index * length + at) * sum->wire_width;
+        if (sum->wire == sum->dtype) {
+            ash_coll_reduce(sum->dtype, sum->op, &plan->tree, parts, step, out);
+        } else {
+            ash_coll_reduce(sum->wire, sum->op, &plan->tree, parts, step, wide);
+            for (size_t i = 0; i < step; i++)
+                ((uint16_t *)(void *)out)[at + i] = ash_f32_to_bf16(wide[i]);
+        }
+        at += step;
+    }
+}
+
+/* Receive pieces from a rank of every other node (who(n)), join them with this node's own and let them go. */
+static int join_received(const struct sum *sum, const size_t *who, const uint8_t *own, size_t length, uint8_t *out)
+{
+    const uint8_t *pieces[ASH_SHARES_RANKS_MAX];
+    int rc = 0;
+
+    for (size_t n = 0; n < sum->view->nodes && rc == 0; n++) {
+        if (n == sum->view->node)
+            pieces[n] = own;
+        else
+            rc = ash_net_receive(sum->net, who[n], NULL, &pieces[n]);
+    }
+    if (rc == 0) join_nodes(sum, pieces, length, out);
+    for (size_t n = 0; n < sum->view->nodes && rc == 0; n++)
+        if (n != sum->view->node) rc = ash_net_release(sum->net, who[n]);
+    return rc;
+}
+
+/* ---- all-reduce -------------------------------------------------------------------------------------------------- */
+
+/* A round's block is cut into as many cells as ranks of a node carry; a cell into as many shares as there are nodes,
+ * unless everyone joins all of it. Elements from where, relative to the block. */
+static size_t cell_begin(const struct sum *sum, size_t length, size_t cell)
+{
+    return length * cell / sum->view->least;
+}
+
+static size_t share_begin(const struct sum *sum, size_t length, size_t cell, size_t node)
+{
+    size_t begin = cell_begin(sum, length, cell), end = cell_begin(sum, length, cell + 1);
+
+    return begin + (end - begin) * node / sum->view->nodes;
+}
+
+/* The cell that this rank carries in a round, or none. */
+static bool own_cell(const struct sum *sum, size_t round, size_t *cell_out)
+{
+    for (size_t cell = 0; cell < sum->view->least; cell++)
+        if (ash_net_carrier(sum->view, sum->view->node, cell, round) == sum->view->here) {
+            *cell_out = cell;
+            return true;
+        }
+    return false;
+}
+
+/* Who carries the cell on each node. */
+static void find_carriers(const struct sum *sum, size_t round, size_t cell, size_t *who)
+{
+    for (size_t n = 0; n < sum->view->nodes; n++)
+        who[n] = ash_net_rank_at(sum->view, n, ash_net_carrier(sum->view, n, cell, round));
+}
+
+/* Where this rank leaves the sum of element `at` of a round. */
+static uint8_t *result_at(const struct sum *sum, size_t round, size_t at)
+{
+    if (sum->view->alone) return sum->out + (round * sum->block + at) * sum->width;
+    return sum->net->arenas[sum->view->here]->result[round % ASH_NET_SLOTS] + at * sum->width;
+}
+
+static uint8_t *own_pieces(const struct sum *sum, size_t round)
+{
+    return sum->net->own + round % 2 * ASH_DOCK_SLOT_BYTES;
+}
+
+static int bring_whole(const struct sum *sum, size_t round, size_t cell, const size_t *who)
+{
+    size_t length = round_length(sum, round), begin = cell_begin(sum, length, cell),
+           size = cell_begin(sum, length, cell + 1) - begin, own = 0, buffer;
+    uint8_t *body;
+    int rc = ash_net_buffer(sum->net, 0, &buffer, &body);
+
+    if (rc < 0) return rc;
+    for (size_t p = 0; p < sum->plan->tree.part_count; p++)
+        own += sum->plan->pieces[p].node == sum->view->node;
+    join_pieces(sum, round, 0, begin, size, own_pieces(sum, round));
+    ash_net_copy(body, own_pieces(sum, round), own * size * sum->wire_width);
+    for (size_t i = 1; i < sum->view->nodes && rc == 0; i++)
+        rc =
+            ash_net_send(sum->net, buffer, who[(sum->view->node + i) % sum->view->nodes], own * size * sum->wire_width);
+    return rc;
+}
+
+static int bring_shares(const struct sum *sum, size_t round, size_t cell, const size_t *who)
+{
+    size_t length = round_length(sum, round), own = 0;
+    int rc = 0;
+
+    for (size_t p = 0; p < sum->plan->tree.part_count; p++)
+        own += sum->plan->pieces[p].node == sum->view->node;
+    for (size_t i = 0; i < sum->view->nodes && rc == 0; i++) {
+        size_t n = (sum->view->node + i) % sum->view->nodes, begin = share_begin(sum, length, cell, n),
+               size = share_begin(sum, length, cell, n + 1) - begin, buffer;
+        uint8_t *body = own_pieces(sum, round);
+
+        if (i > 0) rc = ash_net_buffer(sum->net, 0, &buffer, &body);
+        if (rc == 0) join_pieces(sum, round, 0, begin, size, body);
+        if (rc == 0 && i > 0) rc = ash_net_send(sum->net, buffer, who[n], own * size * sum->wire_width);
+    }
+    return rc;
+}
+
+static int bring(const struct sum *sum, size_t round)
+{
+    size_t who[ASH_SHARES_RANKS_MAX], cell;
+    int rc = 0;
+
+    if (!sum->view->alone) {
+        stage(sum, round);
+        rc = ash_net_meet(sum->net);
+    }
+    if (rc < 0 || !own_cell(sum, round, &cell)) return rc;
+    find_carriers(sum, round, cell, who);
+    return sum->direct ? bring_whole(sum, round, cell, who) : bring_shares(sum, round, cell, who);
+}
+
+static int join(const struct sum *sum, size_t round)
+{
+    size_t who[ASH_SHARES_RANKS_MAX], cell, length = round_length(sum, round), begin, size, buffer;
+    uint8_t *body;
+    int rc;
+
+    if (!own_cell(sum, round, &cell)) return 0;
+    find_carriers(sum, round, cell, who);
+    begin = sum->direct ? cell_begin(sum, length, cell) : share_begin(sum, length, cell, sum->view->node);
+    size =
+        (sum->direct ? cell_begin(sum, length, cell + 1) : share_begin(sum, length, cell, sum->view->node + 1)) - begin;
+    rc = join_received(sum, who, own_pieces(sum, round), size, result_at(sum, round, begin));
+    if (rc < 0 || sum->direct) return rc;
+    rc = ash_net_buffer(sum->net, 0, &buffer, &body);
+    if (rc == 0) ash_net_copy(body, result_at(sum, round, begin), size * sum->width);
+    for (size_t i = 1; i < sum->view->nodes && rc == 0; i++)
+        rc = ash_net_send(sum->net, buffer, who[(sum->view->node + i) % sum->view->nodes], size * sum->width);
+    return rc;
+}
+
+/* Take the shares that other nodes have joined. */
+static int gather(const struct sum *sum, size_t round)
+{
+    size_t who[ASH_SHARES_RANKS_MAX], cell, length = round_length(sum, round);
+    int rc = 0;
+
+    if (sum->direct || !own_cell(sum, round, &cell)) return 0;
+    find_carriers(sum, round, cell, who);
+    for (size_t n = 0; n < sum->view->nodes && rc == 0; n++) {
+        size_t begin = share_begin(sum, length, cell, n), size = share_begin(sum, length, cell, n + 1) - begin;
+        const uint8_t *body;
+
+        if (n == sum->view->node) continue;
+        rc = ash_net_receive(sum->net, who[n], NULL, &body);
+        if (rc == 0) ash_net_copy(result_at(sum, round, begin), body, size * sum->width);
+        if (rc == 0) rc = ash_net_release(sum->net, who[n]);
+    }
+    return rc;
+}
+
+/* Copy what the ranks of this node have carried. */
+static int share(const struct sum *sum, size_t round)
+{
+    const struct ash_net *net = sum->net;
+    size_t length = round_length(sum, round);
+    int rc;
+
+    if (sum->view->alone) return 0;
+    rc = ash_net_meet(sum->net);
+    for (size_t cell = 0; cell < sum->view->least && rc == 0; cell++) {
+        size_t begin = cell_begin(sum, length, cell), end = cell_begin(sum, length, cell + 1),
+               carrier = ash_net_carrier(sum->view, sum->view->node, cell, round);
+
+        ash_net_copy(sum->out + (round * sum->block + begin) * sum->width,
+                     net->arenas[carrier]->result[round % ASH_NET_SLOTS] + begin * sum->width,
+                     (end - begin) * sum->width);
+    }
+    return rc;
+}
+
+/* Every step is one round behind the one before it, so that the network has something to do while a node joins. */
+static int run_rounds(const struct sum *sum)
+{
+    size_t rounds = sum->count == 0 ? 1 : (sum->count + sum->block - 1) / sum->block, last = sum->direct ? 1 : 2;
+    int rc = 0;
+
+    for (size_t t = 0; t < rounds + last && rc == 0; t++) {
+        if (t < rounds) rc = bring(sum, t);
+        if (rc == 0 && t >= 1 && t - 1 < rounds) rc = join(sum, t - 1);
+        if (rc == 0 && t >= last && t - last < rounds) rc = gather(sum, t - last);
+        if (rc == 0 && t >= last && t - last < rounds) rc = share(sum, t - last);
+    }
+    return rc;
+}
+
+static size_t smaller(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+/* What is the same for both kinds of sums. plan: room for one. */
+static struct sum make_sum(struct ash_net *net, const void *const *parts, const struct ash_shares *shares, void *out,
+                           size_t count, enum ash_coll_dtype dtype, enum ash_coll_op op, struct ash_net_plan *plan)
+{
+    const struct ash_net_view *view = net->view;
+    struct sum sum = {.net = net,
+                      .view = view,
+                      .plan = &view->even,
+                      .shares = shares,
+                      .parts = parts,
+                      .out = out,
+                      .count = count,
+                      .most = ash_shares_most(shares, net->opts.size),
+                      .dtype = dtype,
+                      .wire = dtype,
+                      .op = op};
+
+    ash_assert(shares->first[net->opts.size] == shares->tree.part_count);
+    if (shares != &net->even) {
+        ash_net_plan_of(plan, shares, net->opts.size, view->node_of);
+        sum.plan = plan;
+    }
+    if (dtype == ASH_COLL_BF16 && sum.plan->deep) sum.wire = ASH_COLL_F32; /* rounded once, at the root */
+    sum.width = ash_coll_dtype_bytes(dtype);
+    sum.wire_width = ash_coll_dtype_bytes(sum.wire);
+    return sum;
+}
+
+int ash_net_all_reduce(struct ash_net *net, const void *const *parts, const struct ash_shares *shares, void *out,
+                       size_t count, enum ash_coll_dtype dtype, enum ash_coll_op op, struct ash_err *err)
+{
+    size_t bytes = count * ash_coll_dtype_bytes(dtype), cell;
+    struct ash_board_call call = {.kind = ASH_CALL_ALL_REDUCE, .dtype = dtype, .op = op, .size_bytes = bytes};
+    struct ash_net_plan plan;
+    struct sum sum;
+    int rc = ash_net_begin(net, call, bytes, err);
+
+    if (rc < 0) return rc;
+    sum = make_sum(net, parts, shares, out, count, dtype, op, &plan);
+    sum.direct = bytes <= ASH_NET_SMALL || (sum.view->nodes == 2 && sum.plan->most == 1);
+    cell = ASH_DOCK_BODY_BYTES / (sum.plan->most * sum.wire_width) * (sum.direct ? 1 : sum.view->nodes);
+    sum.block = (cell - 1) * sum.view->least; /* cuts may be uneven by one element */
+    if (!sum.view->alone) {
+        sum.block = smaller(sum.block, ASH_NET_STAGE_BYTES / (sum.most * sum.width));
+        sum.block = smaller(sum.block, ASH_NET_RESULT_BYTES / sum.width);
+    }
+    return run_rounds(&sum);
+}
+
+/* ---- reduce-scatter ---------------------------------------------------------------------------------------------- */
+
+/* Who on node n joins its pieces for rank r. */
+static size_t sender_for(const struct ash_net_view *view, size_t n, size_t r)
+{
+    return ash_net_rank_at(view, n, view->place[r] % ash_net_ranks_on(view, n));
+}
+
+static int bring_targets(const struct sum *sum, size_t round)
+{
+    size_t length = round_length(sum, round), own = 0, rank = sum->net->opts.rank, size = sum->net->opts.size;
+    int rc = 0;
+
+    if (!sum->view->alone) {
+        stage(sum, round);
+        rc = ash_net_meet(sum->net);
+    }
+    for (size_t p = 0; p < sum->plan->tree.part_count; p++)
+        own += sum->plan->pieces[p].node == sum->view->node;
+    for (size_t i = 1; i < size && rc == 0; i++) {
+        size_t r = (rank + i) % size, buffer;
+        uint8_t *body;
+
+        if (sum->view->node_of[r] == sum->view->node || sender_for(sum->view, sum->view->node, r) != rank) continue;
+        rc = ash_net_buffer(sum->net, 0, &buffer, &body);
+        if (rc == 0) join_pieces(sum, round, r, 0, length, body);
+        if (rc == 0) rc = ash_net_send(sum->net, buffer, r, own * length * sum->wire_width);
+    }
+    if (rc == 0) join_pieces(sum, round, rank, 0, length, own_pieces(sum, round));
+    return rc;
+}
+
+static int join_target(const struct sum *sum, size_t round)
+{
+    size_t who[ASH_SHARES_RANKS_MAX];
+
+    for (size_t n = 0; n < sum->view->nodes; n++)
+        who[n] = sender_for(sum->view, n, sum->net->opts.rank);
+    return join_received(sum, who, own_pieces(sum, round), round_length(sum, round),
+                         sum->out + round * sum->block * sum->width);
+}
+
+int ash_net_reduce_scatter(struct ash_net *net, const void *const *parts, const struct ash_shares *shares, void *out,
+                           size_t count, enum ash_coll_dtype dtype, enum ash_coll_op op, struct ash_err *err)
+{
+    size_t bytes = count * ash_coll_dtype_bytes(dtype), rounds;
+    struct ash_board_call call = {.kind = ASH_CALL_REDUCE_SCATTER, .dtype = dtype, .op = op, .size_bytes = bytes};
+    struct ash_net_plan plan;
+    struct sum sum;
+    int rc = ash_net_begin(net, call, bytes * net->opts.size, err);
+
+    if (rc < 0) return rc;
+    sum = make_sum(net, parts, shares, out, count, dtype, op, &plan);
+    sum.stride = count > 0 ? count : 1;
+    sum.block = ASH_DOCK_BODY_BYTES / (sum.plan->most * sum.wire_width);
+    if (!sum.view->alone) sum.block = smaller(sum.block, ASH_NET_STAGE_BYTES / (sum.most * net->opts.size * sum.width));
+    if (sum.block == 0)
+        return ash_err_set(err, -E2BIG, "a reduce-scatter of %zu parts from each of %zu ranks is too finely cut",
+                           sum.most, net->opts.size);
+    rounds = count == 0 ? 1 : (count + sum.block - 1) / sum.block;
+    for (size_t t = 0; t < rounds + 1 && rc == 0; t++) {
+        if (t < rounds) rc = bring_targets(&sum, t);
+        if (rc == 0 && t >= 1) rc = join_target(&sum, t - 1);
+    }
+    return rc;
+}
