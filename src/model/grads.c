@@ -128,9 +128,9 @@ void ash_grad_hand_over(struct ash_pass *pass)
 
 /* Turns at a matrix, a few rows of it at a time: the next rank begins with them while this one does the others. Without
  * io there is nothing to add. */
-static void take_turns(struct ash_pass *pass, int32_t weight, const struct ash_linear_io *io)
+static void take_turns(struct ash_pass *pass, int32_t param_sum, int32_t weight, const struct ash_linear_io *io)
 {
-    struct sum sum = sum_of(pass, weight);
+    struct sum sum = sum_of(pass, param_sum);
     const struct ash_param *param = &pass->model->params[weight];
     size_t pieces = pass->cp.size == 1 || sum.count < TURN_MIN ? 1 : TURN_PIECES, rows = param->dims[0];
     size_t step = (rows + pieces - 1) / pieces;
@@ -146,7 +146,12 @@ static void take_turns(struct ash_pass *pass, int32_t weight, const struct ash_l
 
 void ash_pass_linear_skip(struct ash_pass *pass, int32_t weight)
 {
-    take_turns(pass, weight, NULL);
+    take_turns(pass, weight, weight, NULL);
+}
+
+void ash_pass_weight_backward(struct ash_pass *pass, int32_t sum, int32_t weight, const struct ash_linear_io *io)
+{
+    take_turns(pass, sum, weight, io);
 }
 
 /* While the first rank of cp adds to the weight's gradient, the others, who cannot yet, see to dx. */
@@ -156,7 +161,7 @@ void ash_pass_linear_backward(struct ash_pass *pass, int32_t weight, int32_t bia
     float *dbias;
 
     if (io->dx != NULL && waits) ash_linear_input_grad(pass->model, pass->exec, weight, io);
-    take_turns(pass, weight, io);
+    take_turns(pass, weight, weight, io);
     dbias = ash_grad_begin(pass, bias, ASH_GRAD_ALL);
     if (dbias != NULL) ash_linear_bias_grad(pass->model, pass->exec, weight, io, dbias);
     ash_grad_end(pass, bias, ASH_GRAD_ALL);

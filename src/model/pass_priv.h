@@ -211,6 +211,8 @@ void ash_grad_hand_over(struct ash_pass *pass);
 /* dx from dy, and the gradients of weight and bias (or ASH_NO_PARAM) over all rows. dx is neither x nor dy. */
 void ash_pass_linear_backward(struct ash_pass *pass, int32_t weight, int32_t bias, const struct ash_linear_io *io);
 
+/* The weight's gradient alone, into sum (the weight itself, or ASH_TIED_HEAD). */
+void ash_pass_weight_backward(struct ash_pass *pass, int32_t sum, int32_t weight, const struct ash_linear_io *io);
 /* The turns at a weight of a rank that has no rows for it. */
 void ash_pass_linear_skip(struct ash_pass *pass, int32_t weight);
 

@@ -1,5 +1,5 @@
 /* Tokens of a sequence that are dealt out give the bits of one process: every golden model, float32 and bf16, all ways
- * to recompute, several batches into one sum, alone and together with experts that are dealt out too. */
+ * to recompute, several batches into one sum; alone, and with experts and matrices that are dealt out too. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -14,6 +14,7 @@
 #include "model/model.h"
 #include "unit/model/axis_threads.h"
 #include "unit/model/golden_models.h"
+#include "unit/model/wide_models.h"
 
 #define ROWS 135
 #define CALLS 3
@@ -54,18 +55,48 @@ static void input_fill(struct input *input, bool bf16, size_t source, size_t cal
                                       .goes_on = call + 1 < CALLS && lengths[bf16][source][call + 1] > 0};
 }
 
+/* ---- models: a golden one by its name, or one drawn from a config ------------------------------------------------ */
+
+static int read_config(const char *model, struct ash_model_config *config, struct ash_err *err)
+{
+    json_t *json;
+    char dir[512];
+    int rc;
+
+    snprintf(dir, sizeof(dir), "%s/golden/%s", TEST_DATA, model);
+    if (model[0] != '{') return ash_model_config_load(dir, config, err);
+    json = json_loads(model, 0, NULL);
+    rc = ash_model_config_parse(json, config, err);
+    json_decref(json);
+    return rc;
+}
+
+/* Takes config over. */
+static int open_model(const char *model, struct ash_model_config *config, const struct ash_slice *slice,
+                      struct ash_model **model_out, struct ash_err *err)
+{
+    char dir[512];
+    int rc;
+
+    snprintf(dir, sizeof(dir), "%s/golden/%s", TEST_DATA, model);
+    rc = model[0] == '{' ? ash_model_create_slice(config, slice, 5, model_out, err)
+                         : ash_model_open_slice(dir, slice, model_out, err);
+    if (model[0] != '{' || rc < 0) ash_model_config_fini(config);
+    return rc;
+}
+
 /* ---- a crew ------------------------------------------------------------------------------------------------------ */
 
 struct settings {
     const char *model;
     bool bf16;
     enum ash_recompute recompute;
-    size_t cp, ep;
+    size_t tp, cp, ep;
 };
 
 struct member {
     const struct settings *settings;
-    struct party_member cp, ep;
+    struct party_member tp, cp, ep;
     struct ash_exec exec;
     struct ash_model *model;
     float *grads, *sums[SOURCES];
@@ -80,17 +111,16 @@ static int open_slice(struct member *m)
     const struct settings *s = m->settings;
     struct ash_model_config config;
     struct ash_slice slice;
-    char dir[512];
     int rc;
 
-    snprintf(dir, sizeof(dir), "%s/golden/%s", TEST_DATA, s->model);
     if ((rc = ash_exec_init(&m->exec, NULL, 1, &m->err)) < 0) return rc;
-    if ((rc = ash_model_config_load(dir, &config, &m->err)) < 0) return rc;
+    if ((rc = read_config(s->model, &config, &m->err)) < 0) return rc;
     slice = ash_slice_whole(&config);
-    slice.expert_rank = m->ep.rank;
-    slice.expert_size = s->ep;
-    ash_model_config_fini(&config);
-    if ((rc = ash_model_open_slice(dir, &slice, &m->model, &m->err)) < 0) return rc;
+    slice.tp_rank = m->tp.rank;
+    slice.tp_size = s->tp;
+    slice.expert_rank = m->ep.rank * s->tp + m->tp.rank;
+    slice.expert_size = s->ep * s->tp;
+    if ((rc = open_model(s->model, &config, &slice, &m->model, &m->err)) < 0) return rc;
     ash_model_round_bf16(m->model, s->bf16);
     return 0;
 }
@@ -110,7 +140,10 @@ static int run_calls(struct member *m, struct ash_pass *pass)
 static int run_member(struct member *m)
 {
     const struct settings *s = m->settings;
-    struct ash_pass_opts opts = {.max_rows = ROWS, .backward = true, .recompute = s->recompute, .head_rows = 32};
+    struct ash_pass_opts opts = {.max_rows = ROWS,
+                                 .backward = true,
+                                 .recompute = s->recompute,
+                                 .head_rows = s->recompute == ASH_RECOMPUTE_NONE ? 0 : 32};
     struct ash_pass *pass = NULL;
     int rc = open_slice(m);
 
@@ -118,6 +151,7 @@ static int run_member(struct member *m)
     m->grads = calloc(ash_model_grad_size(m->model), sizeof(float));
     for (size_t i = 0; i < s->ep; i++)
         if (i != m->ep.rank) m->sums[i] = calloc(ash_model_expert_size(m->model), sizeof(float));
+    opts.tp = party_axis(&m->tp);
     opts.cp = party_axis(&m->cp);
     opts.ep = party_axis(&m->ep);
     if ((rc = ash_pass_open(m->model, &m->exec, &opts, &pass, &m->err)) < 0) return rc;
@@ -137,28 +171,33 @@ static void *member_thread(void *ctx)
 }
 
 struct crew {
-    struct party cp[SOURCES], ep[PARTY_MAX];
-    struct member members[PARTY_MAX]; /* neighbours differ in cp */
+    struct party tp[PARTY_MAX], cp[PARTY_MAX], ep[PARTY_MAX];
+    struct member members[PARTY_MAX]; /* neighbours differ in tp, then cp, then ep */
     size_t size;
 };
 
+/* A party for every rank: those that differ along its axis only use the first one's. */
 static void crew_run(struct crew *crew, const struct settings *s)
 {
-    crew->size = s->cp * s->ep;
-    for (size_t i = 0; i < s->ep; i++)
-        party_open(&crew->cp[i], s->cp);
-    for (size_t i = 0; i < s->cp; i++)
-        party_open(&crew->ep[i], s->ep);
+    crew->size = s->tp * s->cp * s->ep;
     for (size_t i = 0; i < crew->size; i++) {
-        size_t c = i % s->cp, e = i / s->cp;
-        crew->members[i] = (struct member){.settings = s, .cp = {&crew->cp[e], c}, .ep = {&crew->ep[c], e}};
+        party_open(&crew->tp[i], s->tp);
+        party_open(&crew->cp[i], s->cp);
+        party_open(&crew->ep[i], s->ep);
+    }
+    for (size_t i = 0; i < crew->size; i++) {
+        size_t t = i % s->tp, c = i / s->tp % s->cp, e = i / s->tp / s->cp;
+        crew->members[i] = (struct member){.settings = s,
+                                           .tp = {&crew->tp[i - t], t},
+                                           .cp = {&crew->cp[i - c * s->tp], c},
+                                           .ep = {&crew->ep[i - e * s->tp * s->cp], e}};
         assert_int_equal(pthread_create(&crew->members[i].thread, NULL, member_thread, &crew->members[i]), 0);
     }
     for (size_t i = 0; i < crew->size; i++)
         pthread_join(crew->members[i].thread, NULL);
 }
 
-static void crew_close(struct crew *crew, const struct settings *s)
+static void crew_close(struct crew *crew)
 {
     for (size_t i = 0; i < crew->size; i++) {
         struct member *m = &crew->members[i];
@@ -167,11 +206,10 @@ static void crew_close(struct crew *crew, const struct settings *s)
         free(m->grads);
         ash_model_close(m->model);
         ash_exec_fini(&m->exec);
-    }
-    for (size_t i = 0; i < s->ep; i++)
+        party_close(&crew->tp[i]);
         party_close(&crew->cp[i]);
-    for (size_t i = 0; i < s->cp; i++)
         party_close(&crew->ep[i]);
+    }
 }
 
 /* ---- the whole model, one source after the other ----------------------------------------------------------------- */
@@ -187,13 +225,13 @@ static void whole_open(struct whole *w, const char *name, bool bf16)
 {
     struct ash_pass_opts opts = {.max_rows = ROWS, .backward = true};
     struct ash_pass *pass = NULL;
+    struct ash_model_config config;
     struct ash_err err = {0};
-    char dir[512];
 
     memset(w, 0, sizeof(*w));
-    snprintf(dir, sizeof(dir), "%s/golden/%s", TEST_DATA, name);
     if (ash_exec_init(&w->exec, NULL, 1, &err) < 0) fail_msg("%s", err.text);
-    if (ash_model_open_slice(dir, NULL, &w->model, &err) < 0) fail_msg("%s", err.text);
+    if (read_config(name, &config, &err) < 0) fail_msg("%s", err.text);
+    if (open_model(name, &config, NULL, &w->model, &err) < 0) fail_msg("%s", err.text);
     ash_model_round_bf16(w->model, bf16);
     if (ash_pass_open(w->model, &w->exec, &opts, &pass, &err) < 0) fail_msg("%s", err.text);
     for (size_t i = 0; i < SOURCES * CALLS; i++) {
@@ -217,6 +255,16 @@ static void whole_close(struct whole *w)
     ash_exec_fini(&w->exec);
 }
 
+static void compare_param(const struct member *m, const struct ash_param *param, const float *grad, const float *whole)
+{
+    for (size_t i = 0; i < ash_param_piece_count(param); i++) {
+        struct ash_piece piece = ash_param_piece(param, i);
+        if (memcmp(grad + piece.local, whole + piece.full, piece.count * sizeof(float)) != 0)
+            fail_msg("%s, tp=%zu cp=%zu ep=%zu: gradient of %s", m->settings->model, m->settings->tp, m->settings->cp,
+                     m->settings->ep, param->name);
+    }
+}
+
 /* The last rank of cp has the sums; all have the losses. */
 static void compare(const struct whole *w, const struct member *m)
 {
@@ -225,12 +273,10 @@ static void compare(const struct whole *w, const struct member *m)
     assert_memory_equal(m->losses, w->losses[source], sizeof(m->losses));
     for (size_t i = 0; m->cp.rank + 1 == m->settings->cp && i < ash_model_param_count(m->model); i++) {
         const struct ash_param *param = ash_model_param(m->model, i), *full = ash_model_find(w->model, param->name);
-        size_t bytes = param->count * sizeof(float);
         assert_non_null(full);
-        if (memcmp(m->grads + param->offset, w->grads[source] + full->offset, bytes) != 0)
-            fail_msg("%s: gradient of %s", m->settings->model, param->name);
+        compare_param(m, param, m->grads + param->offset, w->grads[source] + full->offset);
         for (size_t s = 0; param->expert && s < m->settings->ep; s++)
-            if (s != source) assert_memory_equal(m->sums[s] + param->expert_offset, w->grads[s] + full->offset, bytes);
+            if (s != source) compare_param(m, param, m->sums[s] + param->expert_offset, w->grads[s] + full->offset);
     }
 }
 
@@ -244,7 +290,7 @@ static void check_crew(const struct whole *w, const struct settings *s)
         if (m->rc < 0) fail_msg("%s, rank %zu: %s", s->model, i, m->err.text);
         compare(w, m);
     }
-    crew_close(&crew, s);
+    crew_close(&crew);
 }
 
 /* ---- tests ------------------------------------------------------------------------------------------------------- */
@@ -259,7 +305,7 @@ static void test_gradients(void **state)
     (void)state;
     for (size_t i = 0; i < 2 * GOLDEN_MODEL_COUNT; i++) {
         struct whole w;
-        struct settings s = {.model = golden_models[i / 2], .bf16 = i % 2 == 1, .ep = 1};
+        struct settings s = {.model = golden_models[i / 2], .bf16 = i % 2 == 1, .tp = 1, .ep = 1};
         whole_open(&w, s.model, s.bf16);
         for (s.cp = 2; s.cp <= 4 && s.cp <= kv_heads(&w); s.cp++)
             for (int mode = 0; mode < 3; mode++) {
@@ -276,7 +322,7 @@ static void test_with_experts(void **state)
     (void)state;
     for (size_t i = 0; i < 2 * GOLDEN_MODEL_COUNT; i++) {
         struct whole w;
-        struct settings s = {.model = golden_models[i / 2], .bf16 = i % 2 == 1, .ep = SOURCES};
+        struct settings s = {.model = golden_models[i / 2], .bf16 = i % 2 == 1, .tp = 1, .ep = SOURCES};
         whole_open(&w, s.model, s.bf16);
         bool sparse = ash_model_config(w.model)->expert.experts > 0;
         for (s.cp = 2; sparse && s.cp <= 4 && s.cp <= kv_heads(&w); s.cp++) {
@@ -287,10 +333,57 @@ static void test_with_experts(void **state)
     }
 }
 
+/* Can the model be cut by tp at all, and do enough key-value heads remain for cp? */
+static bool can_cut(const struct whole *w, const struct settings *s)
+{
+    const struct ash_model_config *config = ash_model_config(w->model);
+    struct ash_slice slice = ash_slice_whole(config);
+
+    slice.tp_size = s->tp;
+    slice.expert_size = s->tp * s->ep;
+    if (config->expert.experts == 0 && s->ep > 1) return false;
+    return kv_heads(w) / s->tp >= s->cp && ash_slice_check(config, &slice, s->bf16, NULL) == 0;
+}
+
+/* Along tp too: each rank has a part of the matrices, and some of the experts. Returns how many layouts were possible.
+ */
+static size_t check_mixtures(struct settings s, size_t turn)
+{
+    static const size_t sizes[][3] = {{2, 2, 1}, {2, 1, 2}, {2, 2, 2}, {3, 1, 2}, {4, 1, 2}};
+    struct whole w;
+    size_t checked = 0;
+
+    whole_open(&w, s.model, s.bf16);
+    for (size_t j = 0; j < sizeof(sizes) / sizeof(sizes[0]); j++) {
+        s.tp = sizes[j][0];
+        s.cp = sizes[j][1];
+        s.ep = sizes[j][2];
+        s.recompute = (enum ash_recompute)((turn + j) % 3);
+        if (!can_cut(&w, &s)) continue;
+        check_crew(&w, &s);
+        checked++;
+    }
+    whole_close(&w);
+    return checked;
+}
+
+static void test_with_matrices(void **state)
+{
+    size_t golden = 0, wide = 0;
+
+    (void)state;
+    for (size_t i = 0; i < GOLDEN_MODEL_COUNT; i++)
+        golden += check_mixtures((struct settings){.model = golden_models[i]}, i);
+    for (size_t i = 0; i < 2 * WIDE_MODEL_COUNT; i++)
+        wide += check_mixtures((struct settings){.model = wide_models[i / 2], .bf16 = i % 2 == 0}, i);
+    assert_int_equal(golden, 13);
+    assert_int_equal(wide, 10);
+}
+
 /* What cannot be dealt out is answered, on every rank and without a word to the others. */
 static void test_refusals(void **state)
 {
-    struct settings s = {.model = "llama-gqa", .bf16 = true, .cp = 2, .ep = 1};
+    struct settings s = {.model = "llama-gqa", .bf16 = true, .tp = 1, .cp = 2, .ep = 1};
     struct party cp, ep;
     struct member m = {.settings = &s, .cp = {&cp, 1}, .ep = {&ep, 0}};
     struct ash_pass_opts opts = {.max_rows = ROWS, .backward = true};
@@ -334,6 +427,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_gradients),
         cmocka_unit_test(test_with_experts),
+        cmocka_unit_test(test_with_matrices),
         cmocka_unit_test(test_refusals),
     };
 
