@@ -106,6 +106,8 @@ static int run_step(struct bench *bench, bool bf16, struct ash_err *err)
         .seq_rows = TOKENS};
     struct ash_model *model = bench->state.model;
     float *grads = bench->grads.data;
+    struct ash_optimizer *optimizer = &bench->optimizer;
+    const float *sums = grads;
     double norm;
     int rc;
 
@@ -113,7 +115,7 @@ static int run_step(struct bench *bench, bool bf16, struct ash_err *err)
     ash_exec_zero(&bench->exec, grads, bench->grads.size_bytes);
     if ((rc = ash_pass_train(bench->pass, &batch, 1.0f / ROWS, grads, bench->losses, err)) < 0) return rc;
     ash_model_grad_fold(model, &bench->exec, grads);
-    if ((rc = ash_optimizer_norm(&bench->optimizer, grads, NULL, &norm, err)) < 0) return rc;
+    if ((rc = ash_optimizer_norm(&optimizer, &sums, 1, NULL, &norm, err)) < 0) return rc;
     ash_optimizer_update(&bench->optimizer, grads, norm, optimizer_opts.lr);
     return 0;
 }

@@ -5,6 +5,7 @@
 
 static const struct ash_cmd *const commands[] = {
     &ash_cmd_plan_goodput,
+    &ash_cmd_plan_serve,
 };
 
 static int run(int argc, char **argv)

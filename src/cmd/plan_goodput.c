@@ -6,6 +6,8 @@
 
 #include "base/assert.h"
 #include "cmd/plan_goodput_priv.h"
+#include "infra/catalog.h"
+#include "plan/shape.h"
 
 #define SIM_FAILURES 20000.0
 #define SIM_EVENTS 1500000.0
@@ -23,13 +25,16 @@ struct flags {
     double replace_share, repair_hours, ram_gb, hbm_free_gb, usd_gpu_hour, interval_s, days;
     int failures;
     bool json;
-    const char *svg;
+    const char *model, *cluster, *svg;
+    struct ash_opt_list catalog;
 };
 
 #define FIELD(name) offsetof(struct flags, name)
 static const struct ash_opt goodput_opts[] = {
-    {"params", ASH_OPT_INT, FIELD(params), NULL, "parameters of the model (405g)", 1e3, 1e15, NULL},
-    {"gpus", ASH_OPT_INT, FIELD(gpus), NULL, "GPUs of the job", 1, 1048576, NULL},
+    {"model", ASH_OPT_STRING, FIELD(model), NULL, "a well-known model (llama-3.1-405b) or a model folder", 0, 0, NULL},
+    {"cluster", ASH_OPT_STRING, FIELD(cluster), NULL, "machines: 2048xp5.48xlarge", 0, 0, NULL},
+    {"params", ASH_OPT_INT, FIELD(params), NULL, "parameters (405g), instead of a model", 1e3, 1e15, NULL},
+    {"gpus", ASH_OPT_INT, FIELD(gpus), NULL, "GPUs, instead of a cluster", 1, 1048576, NULL},
     {"gpus-per-node", ASH_OPT_INT, FIELD(gpus_per_node), "8", "that fail and are replaced together", 1, 1024, NULL},
     {"bytes-per-param", ASH_OPT_DOUBLE, FIELD(bytes_per_param), "14",
      "of state: bf16 weights and fp32 master weights and moments are 14", 1, 64, NULL},
@@ -68,13 +73,15 @@ static const struct ash_opt goodput_opts[] = {
      "seconds of work between checkpoints to shared storage, instead of the best", 0, 1e7, NULL},
     {"days", ASH_OPT_DOUBLE, FIELD(days), "30", "length of a simulated run", 0.01, 3650, NULL},
     {"seed", ASH_OPT_INT, FIELD(seed), "1", "of the simulation", 0, 9e15, NULL},
+    {"catalog", ASH_OPT_LIST, FIELD(catalog), NULL, "files with machines of your own", 0, 0, NULL},
     {"json", ASH_OPT_BOOL, FIELD(json), NULL, "print one JSON object", 0, 0, NULL},
     {"svg", ASH_OPT_STRING, FIELD(svg), NULL, "draw goodput over the number of GPUs into this file", 0, 0, NULL},
 };
 static const struct ash_opt_table goodput_table = {"", "flags", goodput_opts, ASH_COUNT(goodput_opts)};
 
 static const struct ash_cmd_usage usage = {
-    .synopsis = "ashlar plan goodput --params N --gpus N [flags]",
+    .synopsis = "ashlar plan goodput --model NAME|DIR --cluster COUNTxNAME [flags]\n"
+                "ashlar plan goodput --params N --gpus N [flags]",
     .about =
         "Says which part of its time a training job spends on steps that count, with checkpoints to shared storage "
         "that\n"
@@ -82,7 +89,7 @@ static const struct ash_cmd_usage usage = {
         "(tiered), and with a second copy of the state on other GPUs (checkpointless): best interval, losses by "
         "cause,\n"
         "memory price, and where one way overtakes another. By formula and by simulation.",
-    .examples = "  ashlar plan goodput --params 405g --gpus 16384\n"
+    .examples = "  ashlar plan goodput --model llama-3.1-405b --cluster 2048xp5.48xlarge\n"
                 "  ashlar plan goodput --params 70g --gpus 1024 --mtbf-hours 7.9 --svg goodput.svg\n"
                 "  ashlar plan goodput --params 1000g --gpus 131072 --write-gb-s 2000 --spares 64 --json",
 };
@@ -152,16 +159,53 @@ static void solve(const struct flags *flags, struct goodput_answer *answer)
     }
 }
 
+/* What a named model and named machines say, where nothing else does. */
+static int look_up(const struct flags *flags, struct ash_goodput_job *job, struct ash_err *err)
+{
+    struct ash_catalog *catalog = NULL;
+    struct ash_cluster cluster = {0};
+    struct ash_shape shape;
+    int rc = 0;
+
+    if (flags->model != NULL) {
+        if ((rc = ash_shape_find(flags->model, &shape, err)) < 0) return rc;
+        job->params = ash_shape_params(&shape);
+    }
+    if (flags->cluster == NULL) return 0;
+    rc = ash_catalog_open(flags->catalog.items, flags->catalog.count, &catalog, err);
+    if (rc == 0) rc = ash_cluster_parse(catalog, flags->cluster, &cluster, err);
+    if (rc == 0) {
+        job->gpus = cluster.gpus;
+        job->gpus_per_node = cluster.machine.gpus;
+        if (job->node_ram_bytes <= 0) job->node_ram_bytes = cluster.machine.host_bytes / 2; /* the job needs some too */
+        if (job->dollars_per_gpu_hour <= 0) job->dollars_per_gpu_hour = cluster.machine.usd_hour / cluster.machine.gpus;
+    }
+    ash_catalog_close(catalog);
+    return rc;
+}
+
+static int misused(const struct flags *flags)
+{
+    if (flags->model != NULL && flags->params > 0)
+        return ash_cmd_misuse("plan goodput", "--model and --params say the same: give one");
+    if (flags->cluster != NULL && flags->gpus > 0)
+        return ash_cmd_misuse("plan goodput", "--cluster and --gpus say the same: give one");
+    if ((flags->model == NULL && flags->params == 0) || (flags->cluster == NULL && flags->gpus == 0))
+        return ash_cmd_misuse(
+            "plan goodput", "say which model (--model llama-3.1-405b, or --params 405g) and which machines (--cluster "
+                            "2048xp5.48xlarge, or --gpus)");
+    return 0;
+}
+
 static int respond(const struct flags *flags, const struct ash_opts *opts)
 {
     struct goodput_answer answer = {0};
     struct ash_err err = {0};
-    int code;
+    int code = misused(flags);
 
-    if (flags->params == 0 || flags->gpus == 0)
-        return ash_cmd_misuse("plan goodput",
-                              "say how large the model is (--params 405g) and on how many GPUs (--gpus)");
+    if (code != 0) return code;
     fill_job(flags, &answer.job);
+    if (look_up(flags, &answer.job, &err) < 0) return ash_cmd_fail(&err);
     code = choose_rate(flags, opts, &answer);
     if (code != 0) return code;
     if (ash_goodput_check(&answer.job, &err) < 0) return ash_cmd_fail(&err);

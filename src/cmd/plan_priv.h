@@ -5,5 +5,6 @@
 #include "cmd/cmd.h"
 
 extern const struct ash_cmd ash_cmd_plan_goodput;
+extern const struct ash_cmd ash_cmd_plan_serve;
 
 #endif

@@ -89,7 +89,8 @@ int ash_folder_map(struct ash_model *model, const char *dir, struct ash_err *err
 #define CONVERT_CHUNK 4096 /* elements converted at a time */
 
 struct writer {
-    const struct ash_model *model;
+    ash_model_read read;
+    void *ctx;
     enum ash_dtype dtype;
 };
 
@@ -102,19 +103,28 @@ static void convert(const float *values, size_t count, enum ash_dtype dtype, voi
         half[i] = dtype == ASH_BF16 ? ash_f32_to_bf16(values[i]) : ash_f32_to_f16(values[i]);
 }
 
+/* The model's own values: the master weights, where there are any, or the file's. */
+static int read_own(void *ctx, size_t index, size_t first, size_t count, float *out)
+{
+    const struct ash_model *model = ctx;
+    const struct ash_param *param = &model->params[index];
+    const float *owned = model->values.data;
+
+    ash_weights_to_f32(owned != NULL ? (const void *)(owned + param->offset) : param->data,
+                       owned != NULL ? ASH_F32 : param->dtype, first, count, out);
+    return 0;
+}
+
 static int fill_tensor(void *ctx, size_t index, size_t first_byte, void *buf, size_t size_bytes)
 {
     const struct writer *writer = ctx;
-    const struct ash_param *param = &writer->model->params[index];
-    const float *owned = writer->model->values.data; /* the master weights, where there are any */
-    const void *data = owned != NULL ? (const void *)(owned + param->offset) : param->data;
-    enum ash_dtype source = owned != NULL ? ASH_F32 : param->dtype;
     size_t width = ash_dtype_bytes(writer->dtype), first = first_byte / width, count = size_bytes / width;
     float values[CONVERT_CHUNK];
 
     for (size_t done = 0; done < count; done += CONVERT_CHUNK) {
         size_t part = count - done < CONVERT_CHUNK ? count - done : CONVERT_CHUNK;
-        ash_weights_to_f32(data, source, first + done, part, values);
+        int rc = writer->read(writer->ctx, index, first + done, part, values);
+        if (rc < 0) return rc;
         convert(values, part, writer->dtype, (char *)buf + done * width);
     }
     return 0;
@@ -169,7 +179,13 @@ static int save_generation_config(const struct ash_model *model, const char *dir
 int ash_model_save(const struct ash_model *model, const char *dir, enum ash_dtype dtype, size_t max_shard_bytes,
                    struct ash_err *err)
 {
-    struct writer writer = {model, dtype};
+    return ash_model_save_from(model, read_own, (void *)model, dir, dtype, max_shard_bytes, err);
+}
+
+int ash_model_save_from(const struct ash_model *model, ash_model_read read, void *ctx, const char *dir,
+                        enum ash_dtype dtype, size_t max_shard_bytes, struct ash_err *err)
+{
+    struct writer writer = {read, ctx, dtype};
     struct ash_tensor_spec *specs = calloc(model->param_count, sizeof(*specs));
     int rc;
 

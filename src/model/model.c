@@ -97,6 +97,12 @@ fail:
     return rc;
 }
 
+int ash_model_outline(const struct ash_model_config *config, struct ash_model **model_out, struct ash_err *err)
+{
+    json_incref(config->source);
+    return model_alloc(config, NULL, model_out, err);
+}
+
 int ash_model_home(const char *path, char *buf, size_t buf_bytes)
 {
     int used;

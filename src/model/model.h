@@ -100,10 +100,19 @@ size_t ash_model_size(const struct ash_model *model); /* elements over all param
 size_t ash_model_weight_count(const struct ash_model *model); /* elements without padding: "the size of the model" */
 size_t ash_model_expert_size(const struct ash_model *model);  /* elements over the experts' parameters, with padding */
 
+/* The list of a model's parameters, without weights: what files of it would hold. Shares config's json. */
+int ash_model_outline(const struct ash_model_config *config, struct ash_model **model_out, struct ash_err *err);
+
 /* Write config.json, generation_config.json and the weights as dtype (F32, BF16, F16) into dir; a tokenizer is copied
  * by the caller. max_shard_bytes as in ash_safetensors_write_folder. */
 int ash_model_save(const struct ash_model *model, const char *dir, enum ash_dtype dtype, size_t max_shard_bytes,
                    struct ash_err *err);
+
+/* The same of a model whose float32 values are elsewhere: read gives count values of parameter index from element first
+ * on; parameters are asked for in ascending order, elements of one too. */
+typedef int (*ash_model_read)(void *ctx, size_t index, size_t first, size_t count, float *out);
+int ash_model_save_from(const struct ash_model *outline, ash_model_read read, void *ctx, const char *dir,
+                        enum ash_dtype dtype, size_t max_shard_bytes, struct ash_err *err);
 
 /* Write a llama, mistral, qwen2 or qwen3 model as a new GGUF file: matrices as dtype (F32, BF16, F16, Q8_0, Q4_0; F32
  * where rows are not whole blocks), the rest F32. home: the folder of its tokenizer and chat template, which go into
@@ -155,7 +164,8 @@ struct ash_pass_opts {
 int ash_pass_open(struct ash_model *model, struct ash_exec *exec, const struct ash_pass_opts *opts,
                   struct ash_pass **pass_out, struct ash_err *err);
 void ash_pass_close(struct ash_pass *pass);
-/* Bytes of activations that a pass with these opts would hold. Returns 0 or -ENOMEM. */
+/* Bytes of activations that a pass holds, or with these opts would hold. Returns 0 or -ENOMEM. */
+size_t ash_pass_bytes(const struct ash_pass *pass);
 int ash_pass_measure(const struct ash_model *model, const struct ash_pass_opts *opts, size_t *bytes_out,
                      struct ash_err *err);
 

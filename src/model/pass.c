@@ -120,6 +120,11 @@ void ash_pass_close(struct ash_pass *pass)
     free(pass);
 }
 
+size_t ash_pass_bytes(const struct ash_pass *pass)
+{
+    return pass->memory.size_bytes;
+}
+
 int ash_pass_measure(const struct ash_model *model, const struct ash_pass_opts *opts, size_t *bytes_out,
                      struct ash_err *err)
 {

@@ -14,13 +14,23 @@ static double pass_s(const struct ash_consts *consts, const struct ash_infer *in
     return time.total;
 }
 
-/* Seconds to read the prompts of so many requests, in passes of whole chunks. */
+double ash_infer_prefill(const struct ash_consts *consts, const struct ash_infer *infer, double requests,
+                         double new_tokens, double context_tokens)
+{
+    double groups = fmax(1, infer->attn_dp), passes;
+
+    if (requests < groups) { /* each has a group to itself */
+        passes = ceil(new_tokens / consts->infer_chunk);
+        return passes *
+               pass_s(consts, infer, requests, new_tokens / passes, context_tokens + new_tokens * (1 - 1 / passes) / 2);
+    }
+    passes = fmax(1, ceil(requests * new_tokens / consts->infer_chunk / groups));
+    return passes * pass_s(consts, infer, requests / passes, new_tokens, context_tokens);
+}
+
 static double prefill_s(const struct ash_consts *consts, const struct ash_infer *infer, double requests, double tokens)
 {
-    double chunk = consts->infer_chunk * fmax(1, infer->attn_dp);
-    double passes = fmax(1, ceil(requests * tokens / chunk));
-
-    return passes * pass_s(consts, infer, requests / passes, tokens, 0);
+    return ash_infer_prefill(consts, infer, requests, tokens, 0);
 }
 
 /* A step of so many sequences in the middle of their answers. */
@@ -55,11 +65,12 @@ static void predict_offline(const struct ash_consts *consts, const struct ash_in
 static void predict_steady(const struct ash_consts *consts, const struct ash_infer *infer,
                            const struct ash_infer_load *load, double batch, struct ash_infer_rate *rate)
 {
-    double prompt = prefill_s(consts, infer, 1, load->in_tokens), step = decode_s(consts, infer, load, batch);
+    double together = fmin(batch, fmax(1, infer->attn_dp)), step = decode_s(consts, infer, load, batch);
+    double prompt = prefill_s(consts, infer, together, load->in_tokens), each = prompt / together;
 
-    rate->out_tokens_s = batch * load->out_tokens / (batch * prompt + load->out_tokens * step);
+    rate->out_tokens_s = batch * load->out_tokens / (batch * each + load->out_tokens * step);
     rate->ttft_s = prompt;
-    rate->tpot_s = step + prompt * (batch - 1) / load->out_tokens;
+    rate->tpot_s = step + each * (batch - 1) / load->out_tokens;
 }
 
 /* Requests arrive by themselves: how many are under way follows from how long they take (Little's law). */

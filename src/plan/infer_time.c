@@ -279,8 +279,10 @@ void ash_infer_pass(const struct ash_consts *consts, const struct ash_infer *inf
 
     if (new_tokens <= 1) pass.sequences = fmax(1, pass.sequences);
     pass.tokens = pass.sequences * new_tokens;
-    pass.mine = fmax(pass.tokens / pass.cut.groups, new_tokens <= 1 ? 1 : 0);
-    pass.mine_sequences = pass.mine / new_tokens;
+    pass.mine_sequences = pass.sequences / pass.cut.groups;
+    if (new_tokens <= consts->infer_chunk) /* what is not cut into chunks stays whole in one group */
+        pass.mine_sequences = fmax(pass.mine_sequences, fmin(1, pass.sequences));
+    pass.mine = pass.mine_sequences * new_tokens;
     add_layers(&pass);
     scale(&pass.time, 1 / stages);
     launched = infer->shape.layers / stages * consts->infer_launch_us * 1e-6;

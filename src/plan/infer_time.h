@@ -35,6 +35,11 @@ struct ash_infer_time {
 void ash_infer_pass(const struct ash_consts *consts, const struct ash_infer *infer, double batch, double new_tokens,
                     double context_tokens, struct ash_infer_time *time_out);
 
+/* Seconds to read new_tokens each of so many requests behind context_tokens that are cached, in passes of whole chunks.
+ */
+double ash_infer_prefill(const struct ash_consts *consts, const struct ash_infer *infer, double requests,
+                         double new_tokens, double context_tokens);
+
 struct ash_infer_load {
     double in_tokens, out_tokens;
     double concurrency; /* requests under way; 0: as many as fit into memory, at most requests */

@@ -1,5 +1,6 @@
-/* checkpoint: a state as a committed folder and back. Weights are saved by the model, moments as one more safetensors
- * file beside them, counters in the manifest. */
+/* checkpoint: a job's state as a committed folder and back. Weights are saved as a model, moments as one more
+ * safetensors file beside them, counters in the manifest. Whole tensors are written, whoever holds which part, and each
+ * rank reads its part of them: a checkpoint knows no layout. */
 #include "train/checkpoint.h"
 
 #include <dirent.h>
@@ -12,6 +13,7 @@
 #include "base/file.h"
 #include "storage/commit.h"
 #include "storage/safetensors.h"
+#include "train/collect.h"
 #include "train/data/tokenizer_files.h"
 
 #define PREFIX "step-"
@@ -20,16 +22,46 @@
 
 /* ---- saving ------------------------------------------------------------------------------------------------------ */
 
+/* What is being written, for the callbacks that read it. */
+struct source {
+    struct ash_collect *collect;
+    size_t *params; /* of each moment in the file: its parameter */
+    struct ash_err err;
+};
+
+static int copy_values(struct source *source, enum ash_collect_kind kind, size_t index, size_t first, size_t count,
+                       float *out)
+{
+    const float *values;
+    int rc = ash_collect_tensor(source->collect, kind, index, &values, &source->err);
+
+    if (rc == 0) memcpy(out, values + first, count * sizeof(float));
+    return rc;
+}
+
+static int read_weights(void *ctx, size_t index, size_t first, size_t count, float *out)
+{
+    return copy_values(ctx, ASH_COLLECT_WEIGHTS, index, first, count, out);
+}
+
+/* m and v of a parameter follow each other. */
+static int fill_moment(void *ctx, size_t index, size_t first_byte, void *buf, size_t size_bytes)
+{
+    struct source *source = ctx;
+
+    return copy_values(source, index % 2 == 0 ? ASH_COLLECT_M : ASH_COLLECT_V, source->params[index],
+                       first_byte / sizeof(float), size_bytes / sizeof(float), buf);
+}
+
 /* The moments as tensors to write: m.<name> and v.<name> of each trained parameter. */
 struct moments {
-    const struct ash_state *state;
     struct ash_tensor_spec *specs;
     char (*names)[sizeof(((struct ash_param *)0)->name) + 2];
     size_t count;
 };
 
-static void add_moment(struct moments *moments, char kind, const struct ash_param *param,
-                       const struct ash_buffer *buffer)
+static void add_moment(struct moments *moments, struct source *source, char kind, const struct ash_param *param,
+                       size_t index)
 {
     struct ash_tensor_spec *spec = &moments->specs[moments->count];
 
@@ -37,48 +69,41 @@ static void add_moment(struct moments *moments, char kind, const struct ash_para
     *spec = (struct ash_tensor_spec){
         .name = moments->names[moments->count], .dtype = ASH_F32, .dim_count = param->dim_count};
     for (int d = 0; d < param->dim_count; d++)
-        spec->dims[d] = param->dims[d];
-    spec->data = (const float *)buffer->data + param->offset;
-    moments->count++;
+        spec->dims[d] = param->full[d];
+    source->params[moments->count++] = index;
 }
 
-/* Bytes of a moment, out of whatever memory it lives in. */
-static int fill_moment(void *ctx, size_t index, size_t first_byte, void *buf, size_t size_bytes)
+static int write_moments(struct source *source, const char *dir, struct ash_err *err)
 {
-    const struct moments *moments = ctx;
-    const char *from = (const char *)moments->specs[index].data + first_byte;
-
-    return moments->state->exec->memory->copy(buf, from, size_bytes);
-}
-
-static int write_moments(const struct ash_state *state, const char *dir, struct ash_err *err)
-{
-    size_t params = ash_model_param_count(state->model);
-    struct moments moments = {.state = state};
+    const struct ash_model *outline = ash_collect_outline(source->collect);
+    size_t params = ash_model_param_count(outline);
+    struct moments moments = {0};
     char path[PATH_MAX];
     int rc = -ENOMEM;
 
     moments.specs = calloc(2 * params + 1, sizeof(*moments.specs));
     moments.names = calloc(2 * params + 1, sizeof(*moments.names));
-    if (moments.specs == NULL || moments.names == NULL) {
+    source->params = calloc(2 * params + 1, sizeof(*source->params));
+    if (moments.specs == NULL || moments.names == NULL || source->params == NULL) {
         ash_err_set(err, rc, "out of memory for the names of %zu tensors", 2 * params);
         goto out;
     }
     for (size_t i = 0; i < params; i++) {
-        const struct ash_param *param = ash_model_param(state->model, i);
+        const struct ash_param *param = ash_model_param(outline, i);
         if (!param->trained) continue;
-        add_moment(&moments, 'm', param, &state->m);
-        add_moment(&moments, 'v', param, &state->v);
+        add_moment(&moments, source, 'm', param, i);
+        add_moment(&moments, source, 'v', param, i);
     }
     rc = ash_path_join(path, sizeof(path), dir, MOMENTS_FILE);
     if (rc < 0)
         ash_err_set(err, rc, "%s: the path is too long", dir);
     else
-        rc = ash_safetensors_write(path, moments.specs, moments.count, NULL, 0, fill_moment, &moments, err);
+        rc = ash_safetensors_write(path, moments.specs, moments.count, NULL, 0, fill_moment, source, err);
 
 out:
     free(moments.specs);
     free(moments.names);
+    free(source->params);
     return rc;
 }
 
@@ -93,7 +118,8 @@ static json_t *encode_state(const struct ash_state *state, const struct ash_chec
                      ash_guard_encode(&state->guard), "arithmetic", save->arithmetic, "job", save->job_yaml);
 }
 
-int ash_checkpoint_save(const struct ash_state *state, const struct ash_checkpoint_save *save, struct ash_err *err)
+static int write_state(const struct ash_state *state, struct source *source, const struct ash_checkpoint_save *save,
+                       struct ash_err *err)
 {
     struct ash_commit *commit = NULL;
     json_t *json = NULL;
@@ -104,8 +130,10 @@ int ash_checkpoint_save(const struct ash_state *state, const struct ash_checkpoi
     if ((rc = ash_path_join(path, sizeof(path), save->root, name)) < 0)
         return ash_err_set(err, rc, "%s: the path is too long", save->root);
     if ((rc = ash_commit_begin(path, &commit, err)) < 0) return rc;
-    if ((rc = ash_model_save(state->model, ash_commit_dir(commit), ASH_F32, 0, err)) < 0) goto fail;
-    if ((rc = write_moments(state, ash_commit_dir(commit), err)) < 0) goto fail;
+    rc = ash_model_save_from(ash_collect_outline(source->collect), read_weights, source, ash_commit_dir(commit),
+                             ASH_F32, 0, err);
+    if (rc < 0) goto fail;
+    if ((rc = write_moments(source, ash_commit_dir(commit), err)) < 0) goto fail;
     rc = ash_tokenizer_files_copy(save->tokenizer_dir, ash_commit_dir(commit), ash_model_config(state->model), err);
     if (rc < 0) goto fail;
     json = encode_state(state, save);
@@ -122,13 +150,38 @@ fail:
     return rc;
 }
 
+/* All ranks know how it ended, the first one why. */
+static int end_collect(struct ash_collect *collect, int rc, struct ash_err *err)
+{
+    struct ash_err lost_err = {0};
+    int result = rc, lost = ash_collect_close(collect, rc, &result, &lost_err);
+
+    if (lost < 0) {
+        if (err != NULL) *err = lost_err;
+        return lost;
+    }
+    if (result < 0 && rc == 0) return ash_err_set(err, result, "the first rank could not write");
+    return result;
+}
+
+int ash_checkpoint_save(struct ash_stages *stages, bool writes, const struct ash_checkpoint_save *save,
+                        struct ash_err *err)
+{
+    struct source source = {0};
+    int rc = ash_collect_open(stages, true, &source.collect, err);
+
+    if (rc < 0) return rc;
+    if (writes) rc = write_state(&stages->chunks[0].state, &source, save, err);
+    return end_collect(source.collect, rc, err);
+}
+
 int ash_checkpoint_prune(const char *root, size_t keep, struct ash_err *err)
 {
     return ash_commit_prune(root, PREFIX, keep > 0 ? keep : SIZE_MAX, err);
 }
 
-int ash_checkpoint_export(const struct ash_state *state, const char *tokenizer_dir, const char *parent,
-                          struct ash_err *err)
+static int write_export(const struct ash_state *state, struct source *source, const char *tokenizer_dir,
+                        const char *parent, struct ash_err *err)
 {
     struct ash_commit *commit = NULL;
     char dir[PATH_MAX];
@@ -137,12 +190,24 @@ int ash_checkpoint_export(const struct ash_state *state, const char *tokenizer_d
     if (rc < 0) return ash_err_set(err, rc, "%s: the path is too long", parent);
     if ((rc = ash_commit_prune(parent, EXPORT_NAME ".", SIZE_MAX, err)) < 0) return rc; /* what a killed export left */
     if ((rc = ash_commit_begin(dir, &commit, err)) < 0) return rc;
-    rc = ash_model_save(state->model, ash_commit_dir(commit), ASH_F32, 0, err);
+    rc = ash_model_save_from(ash_collect_outline(source->collect), read_weights, source, ash_commit_dir(commit),
+                             ASH_F32, 0, err);
     if (rc == 0)
         rc = ash_tokenizer_files_copy(tokenizer_dir, ash_commit_dir(commit), ash_model_config(state->model), err);
     if (rc == 0) return ash_commit_finish(commit, NULL, err);
     ash_commit_abort(commit);
     return rc;
+}
+
+int ash_checkpoint_export(struct ash_stages *stages, bool writes, const char *tokenizer_dir, const char *parent,
+                          struct ash_err *err)
+{
+    struct source source = {0};
+    int rc = ash_collect_open(stages, false, &source.collect, err);
+
+    if (rc < 0) return rc;
+    if (writes) rc = write_export(&stages->chunks[0].state, &source, tokenizer_dir, parent, err);
+    return end_collect(source.collect, rc, err);
 }
 
 /* ---- finding ----------------------------------------------------------------------------------------------------- */
@@ -233,34 +298,46 @@ int ash_checkpoint_find(const char *root, struct ash_checkpoint *checkpoint_out,
 
 /* ---- loading ----------------------------------------------------------------------------------------------------- */
 
+/* This rank's part of a moment, out of the whole tensor in the file. */
 static int read_moment(const struct ash_safetensors *set, char kind, const struct ash_param *param,
-                       struct ash_state *state, struct ash_buffer *buffer, struct ash_err *err)
+                       const struct ash_shard_part *part, float *own, struct ash_err *err)
 {
     char name[sizeof(param->name) + 2];
     const struct ash_tensor_view *view;
+    size_t last = part->first + part->count;
 
     snprintf(name, sizeof(name), "%c.%s", kind, param->name);
     view = ash_safetensors_find(set, name);
     if (view == NULL) return ash_err_set(err, -EBADMSG, MOMENTS_FILE " has no tensor %s", name);
-    if (view->dtype != ASH_F32 || ash_tensor_count(view) != param->count)
+    if (view->dtype != ASH_F32 || ash_tensor_count(view) != ash_param_full_count(param))
         return ash_err_set(err, -EBADMSG, MOMENTS_FILE ": %s is not the float32 moment of a tensor of %zu values", name,
-                           param->count);
-    return state->exec->memory->copy((float *)buffer->data + param->offset, view->data, view->size_bytes);
+                           ash_param_full_count(param));
+    for (size_t p = 0; p < ash_param_piece_count(param); p++) {
+        struct ash_piece piece = ash_param_piece(param, p);
+        size_t begin = piece.local > part->first ? piece.local : part->first,
+               end = piece.local + piece.count < last ? piece.local + piece.count : last;
+        if (begin < end)
+            memcpy(own + (begin - part->first), (const float *)view->data + piece.full + (begin - piece.local),
+                   (end - begin) * sizeof(float));
+    }
+    return 0;
 }
 
 static int read_moments(const struct ash_safetensors *set, struct ash_state *state, struct ash_err *err)
 {
     for (size_t i = 0; i < ash_model_param_count(state->model); i++) {
         const struct ash_param *param = ash_model_param(state->model, i);
+        struct ash_shard_part part = ash_shards_part(&state->shards, param);
         int rc;
-        if (!param->trained) continue;
-        if ((rc = read_moment(set, 'm', param, state, &state->m, err)) < 0) return rc;
-        if ((rc = read_moment(set, 'v', param, state, &state->v, err)) < 0) return rc;
+
+        if (!param->trained || part.count == 0) continue;
+        if ((rc = read_moment(set, 'm', param, &part, (float *)state->m.data + part.at, err)) < 0) return rc;
+        if ((rc = read_moment(set, 'v', param, &part, (float *)state->v.data + part.at, err)) < 0) return rc;
     }
     return 0;
 }
 
-int ash_checkpoint_load(const struct ash_checkpoint *checkpoint, struct ash_state *state, struct ash_err *err)
+static int read_state(const struct ash_checkpoint *checkpoint, struct ash_state *state, struct ash_err *err)
 {
     struct ash_safetensors *set = NULL;
     char path[PATH_MAX];
@@ -274,10 +351,20 @@ int ash_checkpoint_load(const struct ash_checkpoint *checkpoint, struct ash_stat
     state->step = checkpoint->step;
     state->updates = checkpoint->updates;
     state->guard = checkpoint->guard;
-    if (ash_state_hash(state) != checkpoint->state_hash)
-        return ash_err_set(err, -EBADMSG,
-                           "%s: the state that was read has hash %016" PRIx64 " but %016" PRIx64
-                           " was saved; files or memory are damaged",
-                           checkpoint->dir, ash_state_hash(state), checkpoint->state_hash);
     return 0;
+}
+
+int ash_checkpoint_load(const struct ash_checkpoint *checkpoint, struct ash_stages *stages, struct ash_err *err)
+{
+    uint64_t hash;
+    int rc;
+
+    for (size_t i = 0; i < stages->chunk_count; i++)
+        if ((rc = read_state(checkpoint, &stages->chunks[i].state, err)) < 0) return rc;
+    if ((rc = ash_stages_hash(stages, &hash, err)) < 0) return rc;
+    if (hash == checkpoint->state_hash) return 0;
+    return ash_err_set(err, -EBADMSG,
+                       "%s: the state that was read has hash %016" PRIx64 " but %016" PRIx64
+                       " was saved; files or memory are damaged",
+                       checkpoint->dir, hash, checkpoint->state_hash);
 }

@@ -10,7 +10,7 @@
 #include <stdint.h>
 #include "ashlar/err.h"
 #include "base/json.h"
-#include "train/state.h"
+#include "train/stages.h"
 
 /* What a checkpoint says about itself. Zero-initialise, free with ash_checkpoint_fini. */
 struct ash_checkpoint {
@@ -31,8 +31,10 @@ struct ash_checkpoint_save {
     uint64_t data_hash, state_hash;
 };
 
-/* Save state as root/step-NNNNNN. On error (a full disk) nothing of it remains and older checkpoints are untouched. */
-int ash_checkpoint_save(const struct ash_state *state, const struct ash_checkpoint_save *save, struct ash_err *err);
+/* Save the state of a job as root/step-NNNNNN. All its ranks call it, one writes. On error (a full disk) nothing of it
+ * remains and older checkpoints are untouched; all ranks return it. */
+int ash_checkpoint_save(struct ash_stages *stages, bool writes, const struct ash_checkpoint_save *save,
+                        struct ash_err *err);
 
 /* Remove all but the newest `keep` complete ones (0: keep all), and what killed saves left behind. */
 int ash_checkpoint_prune(const char *root, size_t keep, struct ash_err *err);
@@ -42,13 +44,13 @@ bool ash_checkpoint_exists(const char *root);
 /* Find the newest complete checkpoint whose files are undamaged. Returns 0 or -ENOENT when there is none: err says what
  * is wrong with the newest, if there is one. */
 int ash_checkpoint_find(const char *root, struct ash_checkpoint *checkpoint_out, struct ash_err *err);
-/* Read moments and counters into a state whose model was opened from checkpoint->dir, and hold it to the saved hash:
- * -EBADMSG where they differ. */
-int ash_checkpoint_load(const struct ash_checkpoint *checkpoint, struct ash_state *state, struct ash_err *err);
+/* Read moments and counters into a state whose weights were opened from checkpoint->dir, in any layout, and hold it to
+ * the saved hash: -EBADMSG where they differ. All ranks call it. */
+int ash_checkpoint_load(const struct ash_checkpoint *checkpoint, struct ash_stages *stages, struct ash_err *err);
 
-/* Write parent/model, a Hugging Face folder of the state's weights (float32) and the tokenizer of tokenizer_dir (NULL:
- * none); an older one is replaced in one step. */
-int ash_checkpoint_export(const struct ash_state *state, const char *tokenizer_dir, const char *parent,
+/* Write parent/model, a Hugging Face folder of the job's weights (float32) and the tokenizer of tokenizer_dir (NULL:
+ * none); an older one is replaced in one step. All ranks call it, one writes. */
+int ash_checkpoint_export(struct ash_stages *stages, bool writes, const char *tokenizer_dir, const char *parent,
                           struct ash_err *err);
 
 #endif

@@ -7,17 +7,26 @@
 #include "base/assert.h"
 #include "collective/host/window.h"
 
-/* The grains of rank r of size. */
-static struct ash_span dealt(size_t grain_count, size_t size, size_t r)
+struct ash_span ash_grains_dealt(size_t grain_count, size_t rank, size_t size)
 {
-    size_t first = grain_count * r / size;
+    size_t first = grain_count * rank / size;
 
-    return (struct ash_span){first, grain_count * (r + 1) / size - first};
+    return (struct ash_span){first, grain_count * (rank + 1) / size - first};
+}
+
+double ash_grains_fold(const double *values, size_t grain_count)
+{
+    size_t half = 1;
+
+    if (grain_count == 1) return values[0];
+    while (2 * half < grain_count)
+        half *= 2;
+    return ash_grains_fold(values, half) + ash_grains_fold(values + half, grain_count - half);
 }
 
 size_t ash_grains_buffers(size_t total, size_t rank, size_t size)
 {
-    struct ash_span own = dealt(total, size, rank);
+    struct ash_span own = ash_grains_dealt(total, rank, size);
     struct ash_span spans[ASH_GRAINS_DEPTH_MAX + 1];
     size_t depth = 0, most = 0;
 
@@ -41,10 +50,10 @@ static int plan_shares(struct ash_grains *grains, struct ash_err *err)
         return ash_err_set(err, -EINVAL,
                            "%zu grains cannot be shared by %zu ranks: set train.grains to at least the number of ranks",
                            grains->total, size);
-    grains->own = dealt(grains->total, size, rank);
+    grains->own = ash_grains_dealt(grains->total, rank, size);
     for (size_t r = 0; r < size; r++) {
         struct ash_span cover[ASH_TREE_COVER_MAX];
-        size_t count = ash_tree_cover(grains->total, dealt(grains->total, size, r), cover);
+        size_t count = ash_tree_cover(grains->total, ash_grains_dealt(grains->total, r, size), cover);
 
         if (grains->shares.first[r] + count > ASH_TREE_PARTS_MAX)
             return ash_err_set(err, -EINVAL, "%zu grains over %zu ranks make too many partial sums", grains->total,
@@ -149,18 +158,16 @@ static void merge_top(struct ash_grains *grains)
     float *sum = grains->sums[left];
 
     grains->exec->ops->row->add(grains->exec, sum, grains->sums[right], grains->sum_size, sum);
-    grains->losses[left] += grains->losses[right];
     grains->spans[left].count += grains->spans[right].count;
     grains->depth--;
 }
 
-void ash_grains_end(struct ash_grains *grains, double loss)
+void ash_grains_end(struct ash_grains *grains)
 {
     size_t depth = grains->depth,
            first = depth > 0 ? grains->spans[depth - 1].first + grains->spans[depth - 1].count : grains->own.first;
 
     grains->spans[depth] = (struct ash_span){first, 1};
-    grains->losses[depth] = loss;
     grains->depth++;
     while (grains->depth >= 2 &&
            ash_tree_halves(grains->total, grains->spans[grains->depth - 2], grains->spans[grains->depth - 1]))
@@ -168,26 +175,14 @@ void ash_grains_end(struct ash_grains *grains, double loss)
 }
 
 /* What is left on the stacks of all ranks becomes the root. */
-static int join_ranks(struct ash_grains *grains, struct ash_err *err)
+int ash_grains_finish(struct ash_grains *grains, float **sum_out, struct ash_err *err)
 {
-    const void *losses[ASH_GRAINS_DEPTH_MAX];
-    int rc = ash_group_window_all_reduce(grains->group, grains->windows, &grains->shares, grains->sum_size,
-                                         ASH_COLL_F32, ASH_COLL_SUM, err);
-
-    if (rc < 0) return rc;
-    for (size_t i = 0; i < grains->depth; i++)
-        losses[i] = &grains->losses[i];
-    return ash_group_all_reduce_parts(grains->group, losses, &grains->shares, &grains->losses[0], 1, ASH_COLL_F64,
-                                      ASH_COLL_SUM, err);
-}
-
-int ash_grains_finish(struct ash_grains *grains, float **sum_out, double *loss_out, struct ash_err *err)
-{
-    int rc = grains->group != NULL ? join_ranks(grains, err) : 0;
-
-    if (rc < 0) return rc;
+    if (grains->group != NULL) {
+        int rc = ash_group_window_all_reduce(grains->group, grains->windows, &grains->shares, grains->sum_size,
+                                             ASH_COLL_F32, ASH_COLL_SUM, err);
+        if (rc < 0) return rc;
+    }
     ash_assert(grains->depth == 1 || grains->group != NULL);
     *sum_out = grains->sums[0];
-    *loss_out = grains->losses[0];
     return 0;
 }

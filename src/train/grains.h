@@ -28,8 +28,12 @@ struct ash_grains {
     struct ash_window *windows[ASH_GRAINS_DEPTH_MAX]; /* in a group: as many as any rank has partial sums */
     float *sums[ASH_GRAINS_DEPTH_MAX];                /* the partial sums, in one or the other */
     struct ash_span spans[ASH_GRAINS_DEPTH_MAX];      /* under each partial sum */
-    double losses[ASH_GRAINS_DEPTH_MAX];
 };
+
+/* The grains of rank `rank` when size ranks share grain_count of them in order, as evenly as can be. */
+struct ash_span ash_grains_dealt(size_t grain_count, size_t rank, size_t size);
+/* The sum of one value per grain in the order of the tree. */
+double ash_grains_fold(const double *values, size_t grain_count);
 
 /* Partial sums that rank `rank` of size holds at once when they share grain_count grains; alone:
  * floor(log2(grain_count)) + 1. */
@@ -46,12 +50,12 @@ size_t ash_grains_bytes(const struct ash_grains *grains);
 /* The grains of this rank. */
 struct ash_span ash_grains_own(const struct ash_grains *grains);
 
-/* Forget partial sums, then for each own grain in order: begin gives a zeroed leaf to add to, end puts it (and the
- * grain's loss) into the tree. finish gives the root over all ranks' grains, valid until the next reset, and the total
- * loss; it fails only where another rank is lost. */
+/* Forget partial sums, then for each own grain in order: begin gives a zeroed leaf to add to, end puts it into the
+ * tree. finish gives the root over all ranks' grains, valid until the next reset; it fails only where another rank is
+ * lost. */
 void ash_grains_reset(struct ash_grains *grains);
 float *ash_grains_begin(struct ash_grains *grains);
-void ash_grains_end(struct ash_grains *grains, double loss);
-int ash_grains_finish(struct ash_grains *grains, float **sum_out, double *loss_out, struct ash_err *err);
+void ash_grains_end(struct ash_grains *grains);
+int ash_grains_finish(struct ash_grains *grains, float **sum_out, struct ash_err *err);
 
 #endif

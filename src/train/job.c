@@ -84,6 +84,23 @@ static const struct ash_opt train_opts[] = {
      "steps between state hashes in the log (and at saves and the end); 0: only there", 0, MAX_COUNT, NULL},
 };
 
+#define MESH(field) offsetof(struct ash_job_mesh, field)
+static const struct ash_opt mesh_opts[] = {
+    {"dp", ASH_OPT_INT, MESH(dp), "0", "replicas of the model; 0: as many as the other sizes leave ranks for", 0, 1e6,
+     NULL},
+    {"fsdp", ASH_OPT_INT, MESH(fsdp), "1", "replicas that deal out their state (mesh.zero says what of it)", 1, 1e6,
+     NULL},
+    {"tp", ASH_OPT_INT, MESH(tp), "1",
+     "ranks that deal out heads, feed-forward columns and vocabulary (and rows between them)", 1, 1e6, NULL},
+    {"pp", ASH_OPT_INT, MESH(pp), "1", "stages that deal out layers", 1, ASH_MODEL_LAYERS_MAX, NULL},
+    {"cp", ASH_OPT_INT, MESH(cp), "1", "ranks that deal out the tokens of a sequence", 1, 1e6, NULL},
+    {"ep", ASH_OPT_INT, MESH(ep), "1", "ranks that deal out experts", 1, ASH_ROUTE_EXPERTS_MAX, NULL},
+    {"zero", ASH_OPT_INT, MESH(zero), "3",
+     "what fsdp deals out: 1 the optimizer's state, 2 gradients too, 3 weights too", 1, 3, NULL},
+    {"interleave", ASH_OPT_INT, MESH(interleave), "1",
+     "chunks of layers on each stage: more of them leave less idle time and send more", 1, ASH_MODEL_LAYERS_MAX, NULL},
+};
+
 #define OPTIM(field) offsetof(struct ash_job_optimizer, field)
 static const struct ash_opt optimizer_opts[] = {
     {"lr", ASH_OPT_DOUBLE, OPTIM(lr), "3e-4", "peak learning rate of adamw", 0, 1e30, NULL},
@@ -140,6 +157,7 @@ static const struct ash_opt_table tables[ASH_JOB_SECTIONS] = {
     {"model", "what is trained", model_opts, ASH_COUNT(model_opts)},
     {"data", "what it learns from", data_opts, ASH_COUNT(data_opts)},
     {"train", "how long, in which pieces", train_opts, ASH_COUNT(train_opts)},
+    {"mesh", "how ranks share the work; nothing here changes a bit", mesh_opts, ASH_COUNT(mesh_opts)},
     {"optimizer", "adamw", optimizer_opts, ASH_COUNT(optimizer_opts)},
     {"schedule", "the learning rate over time", schedule_opts, ASH_COUNT(schedule_opts)},
     {"guard", "steps that must not touch the weights", guard_opts, ASH_COUNT(guard_opts)},
@@ -148,8 +166,8 @@ static const struct ash_opt_table tables[ASH_JOB_SECTIONS] = {
 
 void ash_job_bind(struct ash_job *job, struct ash_opt_binding bindings[ASH_JOB_SECTIONS])
 {
-    void *const objects[ASH_JOB_SECTIONS] = {&job->model,    &job->data,  &job->train,  &job->optimizer,
-                                             &job->schedule, &job->guard, &job->runtime};
+    void *const objects[ASH_JOB_SECTIONS] = {&job->model,     &job->data,     &job->train, &job->mesh,
+                                             &job->optimizer, &job->schedule, &job->guard, &job->runtime};
 
     for (size_t i = 0; i < ASH_JOB_SECTIONS; i++)
         bindings[i] = (struct ash_opt_binding){&tables[i], objects[i]};

@@ -1,6 +1,6 @@
 /* job - everything that decides what a training run does: one settings table per section of a job file.
  * Settings that change bits (model, data, seed, batch, grains, precision, optimizer, schedule, guard, length) are told
- * from those that do not (micro-batch, recomputation, threads, how often to look and to save). */
+ * from those that do not (micro-batch, recomputation, mesh, threads, how often to look and to save). */
 #ifndef ASH_TRAIN_JOB_H
 #define ASH_TRAIN_JOB_H
 
@@ -39,6 +39,12 @@ struct ash_job_train {
     int64_t valid_every, valid_batches, save_every, keep, hash_every;
 };
 
+struct ash_job_mesh {
+    int64_t dp, fsdp, tp, pp, cp, ep; /* sizes of the axes; dp 0: what the others leave */
+    int64_t zero;                     /* 1, 2 or 3: what fsdp deals out */
+    int64_t interleave;               /* chunks of layers per stage */
+};
+
 struct ash_job_optimizer {
     double lr, beta1, beta2, eps, weight_decay, clip;
     int decay; /* enum ash_decay_scope */
@@ -67,13 +73,14 @@ struct ash_job {
     struct ash_job_model model;
     struct ash_job_data data;
     struct ash_job_train train;
+    struct ash_job_mesh mesh;
     struct ash_job_optimizer optimizer;
     struct ash_job_schedule schedule;
     struct ash_job_guard guard;
     struct ash_job_runtime runtime;
 };
 
-#define ASH_JOB_SECTIONS 7
+#define ASH_JOB_SECTIONS 8
 
 /* One binding per section, bound to the parts of job: for ash_opts_open. */
 void ash_job_bind(struct ash_job *job, struct ash_opt_binding bindings[ASH_JOB_SECTIONS]);

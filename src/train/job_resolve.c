@@ -159,7 +159,7 @@ static bool is_free(const char *key)
 {
     for (size_t i = 0; i < ASH_COUNT(free_settings); i++)
         if (strcmp(key, free_settings[i]) == 0) return true;
-    return false;
+    return strncmp(key, "mesh.", strlen("mesh.")) == 0;
 }
 
 /* A value as text. Strings and lists are not compared, so they have none. */

@@ -4,21 +4,19 @@
 #define ASH_TRAIN_MEMORY_H
 
 #include <stddef.h>
-#include "ashlar/err.h"
-#include "model/model.h"
-#include "train/job.h"
+#include "train/stages.h"
 
 /* Bytes. */
 struct ash_train_memory {
     size_t state;       /* weights and two moments in float32, and a bf16 copy of the weights in bf16 runs */
     size_t gradients;   /* partial sums over this rank's grains (ash_grains_buffers) */
-    size_t activations; /* of one micro-batch, by train.recompute, with the logits of one piece of the head */
+    size_t activations; /* of the micro-batches that are under way at once, by train.recompute, with the logits of one
+                           piece of the head */
     size_t program;     /* threads' scratch, code, libraries, pages of the data: nearly the same for all runs */
 };
 
-/* What rank `rank` of size needs to train model by a resolved job on so many threads. Returns 0 or -ENOMEM. */
-int ash_train_memory(const struct ash_model *model, const struct ash_job *job, int threads, size_t rank, size_t size,
-                     struct ash_train_memory *memory_out, struct ash_err *err);
+/* What this rank of a job that has been opened needs. */
+void ash_train_memory(const struct ash_stages *stages, struct ash_train_memory *memory_out);
 size_t ash_train_memory_total(const struct ash_train_memory *memory);
 
 #endif

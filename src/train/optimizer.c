@@ -10,21 +10,6 @@ void ash_optimizer_init(struct ash_optimizer *optimizer, const struct ash_job_op
     *optimizer = (struct ash_optimizer){.opts = opts, .state = state};
 }
 
-/* What of a parameter this process keeps moments for: count elements from first on, at offset in the shard. */
-struct own_part {
-    size_t first, count, offset;
-};
-
-static struct own_part own_part(const struct ash_state *state, const struct ash_param *param)
-{
-    size_t begin = param->offset, end = begin + param->count, last = state->shard.first + state->shard.count;
-
-    if (begin < state->shard.first) begin = state->shard.first;
-    if (end > last) end = last;
-    if (begin >= end) return (struct own_part){0};
-    return (struct own_part){begin - param->offset, end - begin, begin - state->shard.first};
-}
-
 /* ---- norm -------------------------------------------------------------------------------------------------------- */
 
 /* The gradients that this process stands for: of copies, one rank's count. */
@@ -39,28 +24,24 @@ static uint32_t largest(const struct ash_state *state, const float *grads)
 
     for (size_t i = 0; i < ash_model_param_count(state->model); i++) {
         const struct ash_param *param = ash_model_param(state->model, i);
-        struct own_part own = own_part(state, param);
+        struct ash_shard_part own = ash_shards_part(&state->shards, param);
         uint32_t bits = 0;
 
-        if (stands_for(state, param))
-            bits = state->exec->ops->optim->max_abs(state->exec, grads + own.offset, own.count);
+        if (stands_for(state, param)) bits = state->exec->ops->optim->max_abs(state->exec, grads + own.at, own.count);
         if (bits > max) max = bits;
     }
     return max;
 }
 
-static struct ash_squares squares(const struct ash_state *state, const float *grads, int exponent)
+static void add_squares(const struct ash_state *state, const float *grads, int exponent, struct ash_squares *sum)
 {
-    struct ash_squares sum = {0};
-
     for (size_t i = 0; i < ash_model_param_count(state->model); i++) {
         const struct ash_param *param = ash_model_param(state->model, i);
-        struct own_part own = own_part(state, param);
+        struct ash_shard_part own = ash_shards_part(&state->shards, param);
 
         if (stands_for(state, param))
-            state->exec->ops->optim->sum_squares(state->exec, grads + own.offset, own.count, exponent, &sum);
+            state->exec->ops->optim->sum_squares(state->exec, grads + own.at, own.count, exponent, sum);
     }
-    return sum;
 }
 
 /* The whole sum as a number: its two halves are brought below 2^32 first, whoever brought how much of each. */
@@ -71,15 +52,19 @@ static double squares_value(struct ash_squares sum, int exponent)
     return ldexp((double)sum.high * 0x1p32 + (double)sum.low, 2 * exponent - 62);
 }
 
-int ash_optimizer_norm(const struct ash_optimizer *optimizer, const float *grads, struct ash_group *group,
-                       double *norm_out, struct ash_err *err)
+int ash_optimizer_norm(struct ash_optimizer *const *optimizers, const float *const *grads, size_t count,
+                       struct ash_group *group, double *norm_out, struct ash_err *err)
 {
-    int64_t max = largest(optimizer->state, grads);
-    struct ash_squares sum;
+    struct ash_squares sum = {0};
+    int64_t max = 0;
     uint32_t bits;
     float value;
     int exponent, rc;
 
+    for (size_t i = 0; i < count; i++) {
+        int64_t here = largest(optimizers[i]->state, grads[i]);
+        if (here > max) max = here;
+    }
     if (group != NULL && (rc = ash_group_all_reduce(group, &max, &max, 1, ASH_COLL_I64, ASH_COLL_MAX, err)) < 0)
         return rc;
     bits = (uint32_t)max;
@@ -89,7 +74,8 @@ int ash_optimizer_norm(const struct ash_optimizer *optimizer, const float *grads
         return 0;
     }
     frexp((double)value, &exponent);
-    sum = squares(optimizer->state, grads, exponent);
+    for (size_t i = 0; i < count; i++)
+        add_squares(optimizers[i]->state, grads[i], exponent, &sum);
     if (group != NULL && (rc = ash_group_all_reduce(group, &sum, &sum, 2, ASH_COLL_I64, ASH_COLL_SUM, err)) < 0)
         return rc;
     *norm_out = sqrt(squares_value(sum, exponent));
@@ -124,15 +110,15 @@ void ash_optimizer_update(struct ash_optimizer *optimizer, const float *grads, d
     args.correction2 = (float)(1.0 - power(opts->beta2, state->updates));
     for (size_t i = 0; i < ash_model_param_count(state->model); i++) {
         const struct ash_param *param = ash_model_param(state->model, i);
-        struct own_part own = own_part(state, param);
+        struct ash_shard_part own = ash_shards_part(&state->shards, param);
         size_t at = param->offset + own.first;
 
         if (!param->trained || param->follows || own.count == 0) continue;
         args.count = own.count;
         args.param = values + at;
-        args.m = m + own.offset;
-        args.v = v + own.offset;
-        args.grad = grads + own.offset;
+        args.m = m + own.at;
+        args.v = v + own.at;
+        args.grad = grads + own.at;
         args.weight_decay = param->matrix || opts->decay == ASH_DECAY_ALL ? (float)opts->weight_decay : 0.0f;
         args.param_bf16 = bf16 != NULL ? bf16 + at : NULL;
         exec->ops->optim->adamw(exec, &args);

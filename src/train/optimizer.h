@@ -17,10 +17,10 @@ struct ash_optimizer {
 /* Borrows opts and state until fini. */
 void ash_optimizer_init(struct ash_optimizer *optimizer, const struct ash_job_optimizer *opts, struct ash_state *state);
 
-/* The 2-norm over all trained parameters of the job; grads is this process's shard of them. All ranks of group (NULL:
- * alone) call it. */
-int ash_optimizer_norm(const struct ash_optimizer *optimizer, const float *grads, struct ash_group *group,
-                       double *norm_out, struct ash_err *err);
+/* The 2-norm over all trained parameters of the job: of count states here, whose shards' gradients are grads, and of
+ * those of all other ranks of group (NULL: none), which call it too. */
+int ash_optimizer_norm(struct ash_optimizer *const *optimizers, const float *const *grads, size_t count,
+                       struct ash_group *group, double *norm_out, struct ash_err *err);
 /* One update of the shard: clip by norm, AdamW, refresh the working copies, count the update. */
 void ash_optimizer_update(struct ash_optimizer *optimizer, const float *grads, double norm, double lr);
 

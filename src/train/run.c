@@ -54,6 +54,12 @@ static struct due what_is_due(const struct run *run, const struct ash_step *step
 
 /* ---- after a step ------------------------------------------------------------------------------------------------ */
 
+/* Has this rank a part in saving? The first one writes; the others bring what it has not. */
+static bool helps_to_save(const struct run *run)
+{
+    return run->leads || !run->facts.whole;
+}
+
 static int save(struct run *run, struct ash_err *err)
 {
     struct ash_state *state = ash_trainer_state(run->trainer);
@@ -65,9 +71,11 @@ static int save(struct run *run, struct ash_err *err)
                                        .state_hash = run->state_hash};
     uint64_t start_ns = ash_clock_ns();
     struct ash_err prune_err = {0};
-    int rc = ash_runlog_sync(run->log, err);
+    int logged = run->leads ? ash_runlog_sync(run->log, err) : 0;
+    int rc = ash_checkpoint_save(ash_trainer_stages(run->trainer), run->leads && logged == 0, &opts,
+                                 logged == 0 ? err : &prune_err);
 
-    if (rc == 0) rc = ash_checkpoint_save(state, &opts, err);
+    if (logged < 0) rc = logged; /* the other ranks were waited for all the same */
     if (rc < 0) {
         ash_metric_add(&save_errors_metric, 1);
         return rc;
@@ -75,7 +83,7 @@ static int save(struct run *run, struct ash_err *err)
     run->saved_step = state->step;
     ash_metric_add(&saves_metric, 1);
     ash_metric_observe(&save_time_metric, (double)(ash_clock_ns() - start_ns) * 1e-9);
-    if (ash_checkpoint_prune(run->checkpoints, (size_t)run->job->train.keep, &prune_err) < 0)
+    if (run->leads && ash_checkpoint_prune(run->checkpoints, (size_t)run->job->train.keep, &prune_err) < 0)
         ash_run_warn(run, "old checkpoints were not removed: %s", prune_err.text);
     return 0;
 }
@@ -85,7 +93,7 @@ static void save_or_warn(struct run *run)
 {
     struct ash_err err = {0};
 
-    if (save(run, &err) == 0) return;
+    if (save(run, &err) == 0 || !run->leads) return;
     if (run->saved_step == UINT64_MAX)
         ash_run_warn(run, "step %" PRIu64 " was not saved, the next save will try again: %s",
                      ash_trainer_state(run->trainer)->step, err.text);
@@ -163,7 +171,6 @@ static int agree_to_stop(const struct run *run, bool *stop_out, struct ash_err *
 /* What the first rank tells of a step. */
 static void tell(struct run *run, const struct ash_step *step, const struct due *due, double step_s)
 {
-    if (due->hash) run->state_hash = ash_state_hash(ash_trainer_state(run->trainer));
     write_log(run, step, due, step_s);
     count_metrics(run, step, step_s);
     if (step->verdict != ASH_GUARD_OK) ash_run_warn(run, "step %" PRIu64 " skipped: %s", step->step, step->reason);
@@ -186,26 +193,40 @@ static int step_once(struct run *run, struct due *due_out, struct ash_err *err)
     if ((rc = agree_to_stop(run, &stop, err)) < 0) return rc;
     struct due due = what_is_due(run, &step, limit, stop);
     if (due.valid && (rc = ash_trainer_validate(run->trainer, &run->valid_loss, err)) < 0) return rc;
+    if (due.hash && (rc = ash_stages_hash(ash_trainer_stages(run->trainer), &run->state_hash, err)) < 0) return rc;
     if (run->leads) tell(run, &step, &due, step_s);
     if (limit < 0) return limit;
     *due_out = due;
     if (due.last || due.stop) return 1;
-    if (!run->leads) return 0;
-    if (due.save) save_or_warn(run);
-    if ((due.save || due.valid) && ash_clock_ns() - run->report_ns >= REPORT_NS) ash_run_report(run, "running");
+    if (due.save && helps_to_save(run)) save_or_warn(run);
+    if (run->leads && (due.save || due.valid) && ash_clock_ns() - run->report_ns >= REPORT_NS)
+        ash_run_report(run, "running");
     return 0;
 }
 
 /* ---- the whole --------------------------------------------------------------------------------------------------- */
 
+/* Is there anything to save? Where all have a part in it, the first rank decides: it alone knows how earlier saves
+ * went. */
+static int agree_to_save(const struct run *run, bool *wanted_out, struct ash_err *err)
+{
+    int32_t wanted = run->saved_step != ash_trainer_state(run->trainer)->step;
+    int rc = run->facts.whole ? 0 : ash_group_broadcast(run->opts->group, &wanted, sizeof(wanted), 0, err);
+
+    *wanted_out = wanted != 0;
+    return rc;
+}
+
 /* The state must be on disk now, unless it is already. */
 static int save_last(struct run *run, struct ash_err *err)
 {
     struct ash_state *state = ash_trainer_state(run->trainer);
+    bool wanted;
     int rc;
 
-    if (run->saved_step == state->step || !run->leads) return 0;
-    run->state_hash = ash_state_hash(state);
+    if (!helps_to_save(run)) return 0;
+    if ((rc = agree_to_save(run, &wanted, err)) < 0 || !wanted) return rc;
+    if ((rc = ash_stages_hash(ash_trainer_stages(run->trainer), &run->state_hash, err)) < 0) return rc;
     ash_live_clear(&run->live);
     if ((rc = save(run, err)) < 0)
         return ash_err_prefix(err, rc, "the last step (%" PRIu64 ") could not be saved", state->step);
@@ -219,8 +240,8 @@ static void give_up(struct run *run, const struct ash_err *cause)
 
     if (run->opts->group != NULL) ash_group_abort(run->opts->group, cause->text);
     if (!run->leads) return;
-
-    if (ash_trainer_state(run->trainer)->step > run->start_step && save_last(run, &save_err) < 0)
+    /* a state that is dealt out cannot be put together any more: the last checkpoint stands */
+    if (run->facts.whole && ash_trainer_state(run->trainer)->step > run->start_step && save_last(run, &save_err) < 0)
         ash_run_warn(run, "%s", save_err.text);
     ash_run_report(run, "stopped");
     ash_live_clear(&run->live);
@@ -247,11 +268,12 @@ static int finish(struct run *run, bool stopped, struct ash_err *err)
 {
     int rc;
 
-    if (!run->leads) return 0;
-    if (!stopped) {
-        rc = ash_checkpoint_export(ash_trainer_state(run->trainer), run->facts.tokenizer_dir, run->opts->dir, err);
+    if (!stopped && helps_to_save(run)) {
+        rc = ash_checkpoint_export(ash_trainer_stages(run->trainer), run->leads, run->facts.tokenizer_dir,
+                                   run->opts->dir, err);
         if (rc < 0) return ash_err_prefix(err, rc, "the finished model could not be written");
     }
+    if (!run->leads) return 0;
     ash_run_report(run, stopped ? "stopped" : "finished");
     ash_run_print_end(run, stopped);
     return 0;

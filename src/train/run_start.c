@@ -109,7 +109,7 @@ static int resume_from(struct run *run, const struct ash_checkpoint *checkpoint,
     if ((rc = open_trainer(run, checkpoint->dir, err)) < 0) return ash_err_prefix(err, rc, "%s", checkpoint->dir);
     if ((rc = check_same_data(run, checkpoint, err)) < 0) return rc;
     if ((rc = check_same_arithmetic(run, checkpoint, err)) < 0) return rc;
-    if ((rc = ash_checkpoint_load(checkpoint, ash_trainer_state(run->trainer), err)) < 0) return rc;
+    if ((rc = ash_checkpoint_load(checkpoint, ash_trainer_stages(run->trainer), err)) < 0) return rc;
     run->saved_step = checkpoint->step;
     run->state_hash = checkpoint->state_hash;
     return 0;

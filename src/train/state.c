@@ -14,19 +14,21 @@
 int ash_state_init(struct ash_state *state, struct ash_exec *exec, struct ash_model *model, bool bf16,
                    const struct ash_state_part *part, struct ash_err *err)
 {
-    size_t size = ash_model_size(model);
-    struct ash_state fresh = {.exec = exec, .shard = {0, size}, .stands = true, .stands_dense = true};
-    size_t moment_bytes = (part != NULL ? part->shard.count : size) * sizeof(float);
+    struct ash_state fresh = {.exec = exec, .stands = true, .stands_dense = true};
+    size_t moment_bytes;
     int rc;
 
     if (part != NULL) {
-        fresh.shard = part->shard;
         fresh.stands = part->stands;
         fresh.stands_dense = part->stands_dense;
     }
+    rc = ash_shards_init(&fresh.shards, model, part != NULL ? part->rank : 0, part != NULL ? part->size : 1, err);
+    if (rc < 0) return rc;
+    moment_bytes = fresh.shards.total * sizeof(float);
     if ((rc = ash_buffer_init(&fresh.m, exec->memory, moment_bytes, "first moments", err)) < 0 ||
         (rc = ash_buffer_init(&fresh.v, exec->memory, moment_bytes, "second moments", err)) < 0 ||
-        (bf16 && (rc = ash_buffer_init(&fresh.bf16, exec->memory, size * sizeof(uint16_t), "bf16 weights", err)) < 0)) {
+        (bf16 && (rc = ash_buffer_init(&fresh.bf16, exec->memory, ash_model_size(model) * sizeof(uint16_t),
+                                       "bf16 weights", err)) < 0)) {
         ash_state_fini(&fresh);
         return rc;
     }
@@ -42,6 +44,7 @@ void ash_state_fini(struct ash_state *state)
     ash_buffer_fini(&state->m);
     ash_buffer_fini(&state->v);
     ash_buffer_fini(&state->bf16);
+    ash_shards_fini(&state->shards);
     memset(state, 0, sizeof(*state));
 }
 
@@ -100,38 +103,40 @@ static uint64_t hash_piece(struct ash_exec *exec, const float *values, size_t co
     return atomic_load(&ctx.sum);
 }
 
-/* What of a parameter lies in the shard, piece by piece. values points at element shard->first of the flat buffers. */
+/* What of a parameter is in the shard, piece by piece. own points at its first element there. */
 static uint64_t hash_tensor(struct ash_exec *exec, const char *kind, const struct ash_param *param,
-                            const struct ash_run *shard, const float *values)
+                            const struct ash_shard_part *part, const float *own)
 {
     char name[sizeof(param->name) + 16];
-    size_t last = shard->first + shard->count;
+    size_t last = part->first + part->count;
     uint64_t seed, sum = 0;
 
     snprintf(name, sizeof(name), "%s/%s", kind, param->name);
     seed = ash_hash_str(name);
     for (size_t p = 0; p < ash_param_piece_count(param); p++) {
         struct ash_piece piece = ash_param_piece(param, p);
-        size_t first = param->offset + piece.local, begin = first > shard->first ? first : shard->first,
-               end = first + piece.count < last ? first + piece.count : last;
+        size_t begin = piece.local > part->first ? piece.local : part->first,
+               end = piece.local + piece.count < last ? piece.local + piece.count : last;
         if (begin < end)
-            sum += hash_piece(exec, values + (begin - shard->first), end - begin, piece.full + (begin - first), seed);
+            sum += hash_piece(exec, own + (begin - part->first), end - begin, piece.full + (begin - piece.local), seed);
     }
     return sum;
 }
 
 static uint64_t hash_own(const struct ash_state *state)
 {
-    const float *values = ash_model_values(state->model);
+    const float *values = ash_model_values(state->model), *m = state->m.data, *v = state->v.data;
     uint64_t sum = 0;
 
     for (size_t i = 0; state->stands && i < ash_model_param_count(state->model); i++) {
         const struct ash_param *param = ash_model_param(state->model, i);
-        if (!param->counts || !(param->expert || state->stands_dense)) continue;
-        sum += hash_tensor(state->exec, "weights", param, &state->shard, values + state->shard.first);
+        struct ash_shard_part part = ash_shards_part(&state->shards, param);
+
+        if (!param->counts || !(param->expert || state->stands_dense) || part.count == 0) continue;
+        sum += hash_tensor(state->exec, "weights", param, &part, values + param->offset + part.first);
         if (!param->trained) continue;
-        sum += hash_tensor(state->exec, "m", param, &state->shard, state->m.data);
-        sum += hash_tensor(state->exec, "v", param, &state->shard, state->v.data);
+        sum += hash_tensor(state->exec, "m", param, &part, m + part.at);
+        sum += hash_tensor(state->exec, "v", param, &part, v + part.at);
     }
     return sum;
 }
@@ -146,14 +151,17 @@ uint64_t ash_state_hash(const struct ash_state *state)
     return finish_hash(state, hash_own(state));
 }
 
-int ash_state_hash_all(const struct ash_state *state, struct ash_group *group, uint64_t *hash_out, struct ash_err *err)
+int ash_state_hash_all(const struct ash_state *const *states, size_t count, struct ash_group *group, uint64_t *hash_out,
+                       struct ash_err *err)
 {
-    uint64_t sum = hash_own(state);
+    uint64_t sum = 0;
 
+    for (size_t i = 0; i < count; i++)
+        sum += hash_own(states[i]);
     if (group != NULL) {
         int rc = ash_group_all_reduce(group, &sum, &sum, 1, ASH_COLL_I64, ASH_COLL_SUM, err);
         if (rc < 0) return rc;
     }
-    *hash_out = finish_hash(state, sum);
+    *hash_out = finish_hash(states[0], sum);
     return 0;
 }

@@ -12,25 +12,25 @@
 #include "compute/ops.h"
 #include "model/model.h"
 #include "train/guard.h"
+#include "train/shards.h"
 
-/* Caller's storage. The model may be a slice. m and v are moments of the shard: of elements first ... of the flat
- * buffers (all of them, unless several ranks share one slice); bf16 is the working copy of the weights, empty in
- * float32 runs. */
+/* Caller's storage. The model may be a slice. m and v are moments of the shard; bf16 is the working copy of the
+ * weights, empty in float32 runs. */
 struct ash_state {
     struct ash_model *model;
     struct ash_exec *exec;
-    struct ash_run shard;
-    bool stands;       /* of those who have copies of this slice, does this one count in sums over the job? */
-    bool stands_dense; /* and for what is not an expert's? */
+    struct ash_shards shards; /* all of it, unless several ranks share this slice */
+    bool stands;              /* of those who have copies of this slice, does this one count in sums over the job? */
+    bool stands_dense;        /* and for what is not an expert's? */
     struct ash_buffer m, v, bf16;
     uint64_t step;    /* steps done, skipped ones too */
     uint64_t updates; /* of the weights */
     struct ash_guard_stats guard;
 };
 
-/* Which part of a job's state a process keeps; NULL stands for all of it. */
+/* Which part of a job's state a process keeps. NULL stands for all of it. */
 struct ash_state_part {
-    struct ash_run shard;
+    size_t rank, size; /* of those who deal out this slice's state */
     bool stands, stands_dense;
 };
 /* Step 0 around an owned model, which state takes over on success. Borrows exec until fini. bf16: the forward pass
@@ -45,7 +45,9 @@ void ash_state_refresh(struct ash_state *state);
 /* Sum over every tensor of ash_hash_words seeded by "weights/<name>", "m/<name>", "v/<name>", mixed with step and
  * updates. */
 uint64_t ash_state_hash(const struct ash_state *state);
-/* The same of a state that the ranks of group (NULL: this one alone) share; all call it. */
-int ash_state_hash_all(const struct ash_state *state, struct ash_group *group, uint64_t *hash_out, struct ash_err *err);
+/* The same of a state that several processes share: of count parts here, and those of the other ranks of group (NULL:
+ * none), which call it too. */
+int ash_state_hash_all(const struct ash_state *const *states, size_t count, struct ash_group *group, uint64_t *hash_out,
+                       struct ash_err *err);
 
 #endif

@@ -10,7 +10,7 @@
 #include "collective/group.h"
 #include "train/job.h"
 #include "train/memory.h"
-#include "train/state.h"
+#include "train/stages.h"
 
 struct ash_trainer;
 
@@ -29,9 +29,10 @@ struct ash_step {
 struct ash_trainer_facts {
     const char *family, *backend, *tokenizer_dir; /* tokenizer_dir NULL: none found */
     int threads;
+    bool whole; /* every rank holds all of the state */
     size_t weights, layers, hidden, heads, vocab;
     size_t train_tokens, train_windows, valid_tokens, valid_sequences; /* valid_sequences 0: no validation */
-    struct ash_train_memory memory; /* what the run needs at its peak */
+    struct ash_train_memory memory;                                    /* what the run needs at its peak */
     uint64_t data_hash;
     const char
         *arithmetic; /* reference whose bits the run has ("ref" for all float32 runs), "/N" where its order changed */
@@ -49,8 +50,10 @@ int ash_trainer_step(struct ash_trainer *trainer, struct ash_step *step_out, str
 /* Mean loss over the validation sequences, the same ones each time. Only where facts say that there are some. */
 int ash_trainer_validate(struct ash_trainer *trainer, double *loss_out, struct ash_err *err);
 
-/* The state after the last step; a checkpoint is loaded into it. */
+/* The state after the last step: its counters, and of the weights and moments what this rank holds first. */
 struct ash_state *ash_trainer_state(struct ash_trainer *trainer);
+/* All that this rank holds; a checkpoint is saved from it and loaded into it. */
+struct ash_stages *ash_trainer_stages(struct ash_trainer *trainer);
 struct ash_trainer_facts ash_trainer_facts(const struct ash_trainer *trainer);
 
 #endif

@@ -22,6 +22,15 @@ grep -q '"gpus": 131072' "$SCRATCH/a.json" || fail "the JSON does not say how ma
 
 try goodput --params 70g
 expect_error 2 "no GPUs" "--gpus"
+leak_free goodput --model llama-3.1-405b --cluster 2048xp5.48xlarge
+expect 0 "model and cluster by name"
+grep -qF "16384 GPUs" "$SCRATCH/out" && grep -qF "lost per day" "$SCRATCH/out" || fail "names: $(cat "$SCRATCH/out")"
+try goodput --model llama-9 --cluster 2xp5.48xlarge
+expect_error 1 "unknown model" "llama-9" "llama-3.1-70b"
+try goodput --model llama-3.1-70b --cluster 2xp99.48xlarge
+expect_error 1 "unknown machine" "p99.48xlarge" "p5.48xlarge"
+try goodput --model llama-3.1-70b --params 70g --gpus 8
+expect_error 2 "two models" "give one"
 try goodput --params 70g --gpus 1001
 expect_error 1 "odd GPUs" "1000 or 1008"
 try goodput --params 70g --gpus 1024 --mtbf-hours 5 --failure-rate 1e-5

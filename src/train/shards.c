@@ -1,0 +1,63 @@
+/* shards: units of a model's flat buffers, and this rank's part of each. */
+#include "train/shards.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define PART_ALIGN 16 /* elements: parts start on cache lines, and bf16 ones on half of one */
+
+/* Close the unit that started at first: it ends at end. */
+static void add_unit(struct ash_shards *shards, size_t first, size_t end)
+{
+    size_t count = end - first, part = (count + shards->size - 1) / shards->size;
+    struct ash_shard_unit *unit = &shards->units[shards->unit_count];
+    size_t own, own_end;
+
+    if (count == 0) return;
+    part = (part + PART_ALIGN - 1) / PART_ALIGN * PART_ALIGN;
+    own = part * shards->rank < count ? part * shards->rank : count;
+    own_end = own + part < count ? own + part : count;
+    *unit = (struct ash_shard_unit){
+        .whole = {first, count}, .part = part, .own = {first + own, own_end - own}, .at = shards->total};
+    shards->total += own_end - own;
+    shards->unit_count++;
+}
+
+int ash_shards_init(struct ash_shards *shards, const struct ash_model *model, size_t rank, size_t size,
+                    struct ash_err *err)
+{
+    size_t count = ash_model_param_count(model), first = 0;
+
+    *shards = (struct ash_shards){.rank = rank, .size = size};
+    shards->units = calloc(count + 1, sizeof(*shards->units));
+    if (shards->units == NULL) return ash_err_set(err, -ENOMEM, "out of memory for a shard's parts");
+    for (size_t i = 1; size > 1 && i < count; i++) {
+        const struct ash_param *before = ash_model_param(model, i - 1), *param = ash_model_param(model, i);
+        if (before->layer == param->layer) continue;
+        add_unit(shards, first, param->offset);
+        first = param->offset;
+    }
+    add_unit(shards, first, ash_model_size(model));
+    return 0;
+}
+
+void ash_shards_fini(struct ash_shards *shards)
+{
+    free(shards->units);
+    memset(shards, 0, sizeof(*shards));
+}
+
+struct ash_shard_part ash_shards_part(const struct ash_shards *shards, const struct ash_param *param)
+{
+    const struct ash_shard_unit *unit = shards->units;
+    size_t begin = param->offset, end = begin + param->count, own_end;
+
+    while (begin >= unit->whole.first + unit->whole.count)
+        unit++;
+    own_end = unit->own.first + unit->own.count;
+    if (begin < unit->own.first) begin = unit->own.first;
+    if (end > own_end) end = own_end;
+    if (begin >= end) return (struct ash_shard_part){0};
+    return (struct ash_shard_part){begin - param->offset, end - begin, unit->at + (begin - unit->own.first)};
+}

@@ -1,0 +1,38 @@
+/* shards - how ranks that hold the same slice of a model deal out its state (fsdp): each layer's run of the flat
+ * buffers, and what stands before and behind the layers, is cut into equal parts, one per rank, so that a layer can be
+ * put together from all of them. A rank's own parts lie one behind the other in buffers of their own: the shard. */
+#ifndef ASH_TRAIN_SHARDS_H
+#define ASH_TRAIN_SHARDS_H
+
+#include <stddef.h>
+#include "ashlar/err.h"
+#include "model/model.h"
+
+/* One layer, or what is before or behind all of them. Elements. */
+struct ash_shard_unit {
+    struct ash_run whole; /* of the flat buffers */
+    size_t part;          /* of each rank; the last ranks' may reach beyond the run, where nothing is */
+    struct ash_run own;   /* of the flat buffers */
+    size_t at;            /* of own in the shard */
+};
+
+/* Zero-initialise, free with ash_shards_fini. */
+struct ash_shards {
+    struct ash_shard_unit *units;
+    size_t unit_count;
+    size_t rank, size;
+    size_t total; /* elements of the shard */
+};
+
+/* Rank `rank` of size; alone, one unit that is all. */
+int ash_shards_init(struct ash_shards *shards, const struct ash_model *model, size_t rank, size_t size,
+                    struct ash_err *err);
+void ash_shards_fini(struct ash_shards *shards);
+
+/* What of a parameter is this rank's: elements first ... first + count - 1 of it, at `at` in the shard. */
+struct ash_shard_part {
+    size_t first, count, at;
+};
+struct ash_shard_part ash_shards_part(const struct ash_shards *shards, const struct ash_param *param);
+
+#endif

@@ -1,0 +1,199 @@
+/* stages: opening the chunks of a rank, and what follows a step: joining, norm, update. The way of micro-batches is in
+ * stages_run.c. */
+#include "train/stages.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "train/stages_priv.h"
+
+/* ---- opening ----------------------------------------------------------------------------------------------------- */
+
+static struct ash_pass_opts pass_opts(const struct ash_job *job, struct ash_mesh *mesh, size_t hidden)
+{
+    struct ash_pass_opts opts = ash_job_pass_opts(job);
+    size_t micro = mesh->size[ASH_MESH_CP] > 1 ? 1 : (size_t)job->train.micro_batch;
+
+    opts.max_rows = micro * (size_t)job->data.seq_tokens;
+    opts.tp = ash_mesh_axis(mesh, ASH_MESH_TP, (opts.max_rows / mesh->size[ASH_MESH_TP] + 1) * hidden);
+    opts.cp = ash_mesh_axis(mesh, ASH_MESH_CP, opts.max_rows * hidden);
+    opts.ep = ash_mesh_axis(mesh, ASH_MESH_EP, opts.max_rows * hidden);
+    return opts;
+}
+
+static int open_slots(struct ash_stages *stages, struct ash_stage *stage, struct ash_err *err)
+{
+    size_t hidden = ash_model_config(stage->state.model)->hidden;
+    struct ash_pass_opts opts = pass_opts(stages->job, stages->mesh, hidden);
+    int rc;
+
+    stage->slots = calloc(stage->slot_count, sizeof(*stage->slots));
+    if (stage->slots == NULL) return ash_err_set(err, -ENOMEM, "out of memory for micro-batches");
+    for (size_t i = 0; i < stage->slot_count; i++) {
+        struct ash_stage_slot *slot = &stage->slots[i];
+        rc = ash_feed_init(&slot->feed, (size_t)stages->job->data.seq_tokens, stages->micro_batch, err);
+        if (rc == 0) rc = ash_pass_open(stage->state.model, stages->exec, &opts, &slot->pass, err);
+        if (rc < 0) return rc;
+    }
+    return 0;
+}
+
+static int open_model(const struct ash_stages *stages, const struct ash_stages_source *source, size_t chunk,
+                      struct ash_model **model_out, struct ash_err *err)
+{
+    struct ash_slice slice = ash_mesh_slice(stages->mesh, source->config, chunk, stages->chunk_count);
+
+    if (source->dir != NULL) return ash_model_open_slice(source->dir, &slice, model_out, err);
+    json_incref(source->config->source); /* a new model takes over one reference */
+    return ash_model_create_slice(source->config, &slice, (uint64_t)stages->job->train.seed, model_out, err);
+}
+
+static int open_chunk(struct ash_stages *stages, const struct ash_stages_source *source, size_t chunk,
+                      struct ash_err *err)
+{
+    const struct ash_mesh *mesh = stages->mesh;
+    struct ash_stage *stage = &stages->chunks[chunk];
+    struct ash_state_part part = {.rank = mesh->at[ASH_MESH_FSDP],
+                                  .size = mesh->size[ASH_MESH_FSDP],
+                                  .stands = ash_mesh_is_whole(mesh) || /* then nobody sums over ranks */
+                                            (mesh->at[ASH_MESH_DP] == 0 && mesh->at[ASH_MESH_CP] == 0),
+                                  .stands_dense = mesh->at[ASH_MESH_EP] == 0};
+    struct ash_model *model = NULL;
+    int rc = open_model(stages, source, chunk, &model, err);
+
+    if (rc < 0) return rc;
+    rc = ash_state_init(&stage->state, stages->exec, model, stages->job->train.precision == ASH_PRECISION_BF16, &part,
+                        err);
+    if (rc < 0) {
+        ash_model_close(model);
+        return rc;
+    }
+    ash_optimizer_init(&stage->optimizer, &stages->job->optimizer, &stage->state);
+    stage->slot_count = ash_pipeline_depth(&stages->pipeline, chunk);
+    if ((rc = open_slots(stages, stage, err)) < 0) return rc;
+    return ash_grains_init(&stage->grains, stages->exec, mesh->data, ash_model_grad_size(model), ash_model_size(model),
+                           (size_t)stages->job->train.grains, err);
+}
+
+/* How the rank's share of a step is cut. */
+static int plan(struct ash_stages *stages, struct ash_err *err)
+{
+    const struct ash_job_train *train = &stages->job->train;
+    const struct ash_mesh *mesh = stages->mesh;
+    size_t grain_slots = (size_t)(train->global_batch / train->grains);
+
+    stages->micro_batch = mesh->size[ASH_MESH_CP] > 1 ? 1 : (size_t)train->micro_batch;
+    stages->grain_micros = grain_slots / stages->micro_batch;
+    stages->own = ash_grains_dealt((size_t)train->grains, ash_mesh_data_rank(mesh), ash_mesh_data_size(mesh));
+    stages->pipeline = (struct ash_pipeline){.rank = mesh->at[ASH_MESH_PP],
+                                             .ranks = mesh->size[ASH_MESH_PP],
+                                             .chunks = stages->chunk_count,
+                                             .micros = stages->own.count * stages->grain_micros};
+    return ash_pipeline_check(&stages->pipeline, err);
+}
+
+int ash_stages_open(struct ash_stages *stages, const struct ash_job *job, struct ash_exec *exec, struct ash_mesh *mesh,
+                    const struct ash_stages_source *source, struct ash_err *err)
+{
+    int rc;
+
+    memset(stages, 0, sizeof(*stages));
+    stages->job = job;
+    stages->exec = exec;
+    stages->mesh = mesh;
+    stages->chunk_count = (size_t)job->mesh.interleave;
+    if ((rc = ash_mesh_check(mesh, source->config, job, err)) < 0) return rc;
+    if ((rc = plan(stages, err)) < 0) return rc;
+    stages->chunks = calloc(stages->chunk_count, sizeof(*stages->chunks));
+    if (stages->chunks == NULL) return ash_err_set(err, -ENOMEM, "out of memory for stages");
+    if ((rc = ash_feed_init(&stages->feed, (size_t)job->data.seq_tokens, stages->micro_batch, err)) < 0) goto fail;
+    for (size_t i = 0; i < stages->chunk_count; i++)
+        if ((rc = open_chunk(stages, source, i, err)) < 0) goto fail;
+    if ((rc = ash_stages_open_lines(stages, source->config, err)) < 0) goto fail;
+    return 0;
+
+fail:
+    ash_stages_close(stages);
+    return rc;
+}
+
+static void close_chunk(struct ash_stage *stage)
+{
+    ash_grains_fini(&stage->grains);
+    for (size_t i = 0; stage->slots != NULL && i < stage->slot_count; i++) {
+        ash_pass_close(stage->slots[i].pass);
+        ash_feed_fini(&stage->slots[i].feed);
+    }
+    free(stage->slots);
+    ash_state_fini(&stage->state);
+}
+
+void ash_stages_close(struct ash_stages *stages)
+{
+    ash_stages_close_lines(stages);
+    for (size_t i = 0; stages->chunks != NULL && i < stages->chunk_count; i++)
+        close_chunk(&stages->chunks[i]);
+    free(stages->chunks);
+    ash_feed_fini(&stages->feed);
+    memset(stages, 0, sizeof(*stages));
+}
+
+/* ---- behind the last micro-batch ----------------------------------------------------------------------------------
+ */
+
+/* The last rank of cp holds the sums over all tokens. */
+static int spread_over_tokens(struct ash_stages *stages, struct ash_stage *stage, struct ash_err *err)
+{
+    struct ash_group *cp = stages->mesh->groups[ASH_MESH_CP];
+    size_t bytes = ash_model_size(stage->state.model) * sizeof(float);
+
+    return cp == NULL ? 0 : ash_group_broadcast(cp, stage->grads, bytes, ash_group_size(cp) - 1, err);
+}
+
+int ash_stages_join(struct ash_stages *stages, struct ash_err *err)
+{
+    for (size_t i = 0; i < stages->chunk_count; i++) {
+        struct ash_stage *stage = &stages->chunks[i];
+        int rc = ash_grains_finish(&stage->grains, &stage->grads, err);
+        if (rc == 0) rc = spread_over_tokens(stages, stage, err);
+        if (rc < 0) return rc;
+    }
+    return 0;
+}
+
+int ash_stages_norm(struct ash_stages *stages, double *norm_out, struct ash_err *err)
+{
+    struct ash_optimizer *optimizers[ASH_MODEL_LAYERS_MAX];
+    const float *grads[ASH_MODEL_LAYERS_MAX];
+
+    for (size_t i = 0; i < stages->chunk_count; i++) {
+        optimizers[i] = &stages->chunks[i].optimizer;
+        grads[i] = stages->chunks[i].grads;
+    }
+    return ash_optimizer_norm(optimizers, grads, stages->chunk_count,
+                              ash_mesh_is_whole(stages->mesh) ? NULL : stages->mesh->world, norm_out, err);
+}
+
+int ash_stages_update(struct ash_stages *stages, double norm, double lr, struct ash_err *err)
+{
+    for (size_t i = 0; i < stages->chunk_count; i++)
+        ash_optimizer_update(&stages->chunks[i].optimizer, stages->chunks[i].grads, norm, lr);
+    return ash_stages_follow(stages, err);
+}
+
+void ash_stages_count_step(struct ash_stages *stages)
+{
+    for (size_t i = 0; i < stages->chunk_count; i++)
+        stages->chunks[i].state.step++;
+}
+
+int ash_stages_hash(const struct ash_stages *stages, uint64_t *hash_out, struct ash_err *err)
+{
+    const struct ash_state *states[ASH_MODEL_LAYERS_MAX];
+
+    for (size_t i = 0; i < stages->chunk_count; i++)
+        states[i] = &stages->chunks[i].state;
+    return ash_state_hash_all(states, stages->chunk_count, ash_mesh_is_whole(stages->mesh) ? NULL : stages->mesh->world,
+                              hash_out, err);
+}

@@ -1,0 +1,135 @@
+/* stages: micro-batches on their way through this rank's chunks, in the order of the pipeline. */
+#include "train/stages_priv.h"
+
+#include <string.h>
+
+/* A step on its way. */
+struct walk {
+    struct ash_stages *stages;
+    const struct ash_dataset *dataset;
+    uint64_t step;
+    float scale;
+    double *losses; /* [grains] */
+};
+
+static struct ash_stage_slot *slot_of(struct ash_stage *stage, size_t micro)
+{
+    return &stage->slots[micro % stage->slot_count];
+}
+
+/* The sequences of a micro-batch of the step. */
+static struct ash_feed_slice slice_of(const struct walk *walk, size_t micro)
+{
+    const struct ash_stages *stages = walk->stages;
+    const struct ash_job_train *train = &stages->job->train;
+    uint64_t grain_slots = (uint64_t)(train->global_batch / train->grains);
+
+    return (struct ash_feed_slice){.dataset = walk->dataset,
+                                   .step = walk->step,
+                                   .slots_per_step = (uint64_t)train->global_batch,
+                                   .first_slot = stages->own.first * grain_slots + micro * stages->micro_batch,
+                                   .count = stages->micro_batch};
+}
+
+static int go_forward(struct walk *walk, struct ash_stage *stage, size_t micro, struct ash_err *err)
+{
+    struct ash_stages *stages = walk->stages;
+    struct ash_stage_slot *slot = slot_of(stage, micro);
+    struct ash_feed_slice slice = slice_of(walk, micro);
+    int rc;
+
+    if ((rc = ash_feed_read(&slot->feed, &slice, err)) < 0) return rc;
+    slot->feed.batch.goes_on = (micro + 1) % stages->grain_micros != 0;
+    if ((rc = ash_stages_take_input(stages, slot, err)) < 0) return rc;
+    if ((rc = ash_pass_forward(slot->pass, &slot->feed.batch, err)) < 0) return rc;
+    return ash_stages_pass_output(stages, slot, err);
+}
+
+static int go_backward(struct walk *walk, struct ash_stage *stage, size_t micro, struct ash_err *err)
+{
+    struct ash_stages *stages = walk->stages;
+    struct ash_stage_slot *slot = slot_of(stage, micro);
+    size_t grain = stages->own.first + micro / stages->grain_micros, in_grain = micro % stages->grain_micros;
+    int rc;
+
+    if (in_grain == 0) stage->leaf = ash_grains_begin(&stage->grains);
+    if ((rc = ash_stages_take_gradient(stages, slot, err)) < 0) return rc;
+    if ((rc = ash_pass_backward(slot->pass, walk->scale, stage->leaf, slot->feed.losses, err)) < 0) return rc;
+    if ((rc = ash_stages_pass_gradient(stages, slot, err)) < 0) return rc;
+    for (size_t s = 0; ash_pass_ends(slot->pass) && s < stages->micro_batch; s++)
+        walk->losses[grain] += ash_feed_loss(&slot->feed, s);
+    if (in_grain + 1 < stages->grain_micros) return 0;
+    if ((rc = ash_stages_tie(stages, stage, err)) < 0) return rc;
+    ash_model_grad_fold(stage->state.model, stages->exec, stage->leaf);
+    ash_grains_end(&stage->grains);
+    return 0;
+}
+
+/* Every loss was filled in by one rank that speaks for it; the others have zeros. */
+static int share_losses(const struct ash_stages *stages, double *losses, size_t count, struct ash_err *err)
+{
+    if (stages->mesh->world == NULL) return 0;
+    if (!ash_mesh_speaks(stages->mesh)) memset(losses, 0, count * sizeof(*losses));
+    return ash_group_all_reduce(stages->mesh->world, losses, losses, count, ASH_COLL_F64, ASH_COLL_SUM, err);
+}
+
+int ash_stages_train(struct ash_stages *stages, const struct ash_dataset *dataset, uint64_t step, float scale,
+                     double *losses, struct ash_err *err)
+{
+    struct walk walk = {stages, dataset, step, scale, losses};
+    size_t grains = (size_t)stages->job->train.grains;
+    int rc;
+
+    memset(losses, 0, grains * sizeof(*losses));
+    for (size_t i = 0; i < stages->chunk_count; i++)
+        ash_grains_reset(&stages->chunks[i].grains);
+    for (size_t i = 0; i < ash_pipeline_count(&stages->pipeline); i++) {
+        struct ash_pipeline_op op = ash_pipeline_op(&stages->pipeline, i);
+        struct ash_stage *stage = &stages->chunks[op.chunk];
+        rc = op.backward ? go_backward(&walk, stage, op.micro, err) : go_forward(&walk, stage, op.micro, err);
+        if (rc < 0) return rc;
+    }
+    if ((rc = ash_stages_join(stages, err)) < 0) return rc;
+    return share_losses(stages, losses, grains, err);
+}
+
+/* ---- without gradients ------------------------------------------------------------------------------------------- */
+
+/* One micro-batch through all chunks that are here, one after the other: the stages of other ranks are between them. */
+static int eval_some(struct ash_stages *stages, const struct ash_feed_slice *slice, double *losses, struct ash_err *err)
+{
+    for (size_t i = 0; i < stages->chunk_count; i++) {
+        struct ash_stage_slot *slot = &stages->chunks[i].slots[0];
+        int rc;
+
+        if ((rc = ash_feed_read(&slot->feed, slice, err)) < 0) return rc;
+        if ((rc = ash_stages_take_input(stages, slot, err)) < 0) return rc;
+        if ((rc = ash_pass_forward(slot->pass, &slot->feed.batch, err)) < 0) return rc;
+        if ((rc = ash_stages_pass_output(stages, slot, err)) < 0) return rc;
+        if (!ash_pass_ends(slot->pass)) continue;
+        if ((rc = ash_pass_losses(slot->pass, slot->feed.losses, err)) < 0) return rc;
+        for (size_t s = 0; s < slice->count; s++)
+            losses[s] = ash_feed_loss(&slot->feed, s);
+    }
+    return 0;
+}
+
+/* Each data rank takes equally many sequences (the last fewer). */
+int ash_stages_eval(struct ash_stages *stages, const struct ash_dataset *dataset, size_t count, double *losses,
+                    struct ash_err *err)
+{
+    size_t rank = ash_mesh_data_rank(stages->mesh), size = ash_mesh_data_size(stages->mesh);
+    size_t share = (count + size - 1) / size, first = share * rank < count ? share * rank : count;
+    size_t end = first + share < count ? first + share : count;
+    struct ash_feed_slice slice = {.dataset = dataset, .slots_per_step = count};
+
+    memset(losses, 0, count * sizeof(*losses));
+    for (; first < end; first += slice.count) {
+        int rc;
+
+        slice.first_slot = first;
+        slice.count = end - first < stages->micro_batch ? end - first : stages->micro_batch;
+        if ((rc = eval_some(stages, &slice, losses + first, err)) < 0) return rc;
+    }
+    return share_losses(stages, losses, count, err);
+}

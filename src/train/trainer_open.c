@@ -1,0 +1,231 @@
+/* trainer: everything that a job needs, found and opened: data, tokenizer, mesh, model. */
+#include "train/trainer_priv.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cores.h"
+#include "base/file.h"
+#include "model/tokenizer.h"
+
+/* Version of the order in which bf16 weight gradients sum over tokens, where it is not that of "ref". 2: in groups of
+ * four that start anew with each sequence; before that, one chain of fused multiply-adds. */
+#define TOKEN_ORDER "/2"
+
+/* ---- opening ----------------------------------------------------------------------------------------------------- */
+
+static int open_data(struct ash_trainer *trainer, struct ash_err *err)
+{
+    const struct ash_job *job = trainer->job;
+    size_t seq_tokens = (size_t)job->data.seq_tokens, wanted;
+    int rc = ash_dataset_open(job->data.train, seq_tokens, (uint64_t)job->train.seed, &trainer->train, err);
+
+    if (rc < 0) return ash_err_prefix(err, rc, "data.train");
+    if (job->data.valid == NULL || job->train.valid_every == 0) return 0;
+    rc = ash_dataset_open(job->data.valid, seq_tokens, 0, &trainer->valid, err);
+    if (rc < 0) return ash_err_prefix(err, rc, "data.valid");
+    wanted = (size_t)job->train.valid_batches * (size_t)job->train.global_batch;
+    trainer->valid_sequences = ash_dataset_windows(trainer->valid);
+    if (trainer->valid_sequences > wanted) trainer->valid_sequences = wanted;
+    return 0;
+}
+
+/* Does dir hold a tokenizer? Then remember it. */
+static bool try_tokenizer(struct ash_trainer *trainer, const char *dir)
+{
+    char path[PATH_MAX];
+
+    if (dir == NULL || ash_path_join(path, sizeof(path), dir, "tokenizer.json") < 0 || !ash_path_exists(path))
+        return false;
+    snprintf(trainer->tokenizer_dir, sizeof(trainer->tokenizer_dir), "%s", dir);
+    return true;
+}
+
+/* The folder that path is, or that it lies in. */
+static bool try_tokenizer_beside(struct ash_trainer *trainer, const char *path)
+{
+    char dir[PATH_MAX];
+
+    if (try_tokenizer(trainer, path)) return true;
+    snprintf(dir, sizeof(dir), "%s", path);
+    char *slash = strrchr(dir, '/');
+    if (slash != NULL) *slash = '\0';
+    return try_tokenizer(trainer, slash == NULL ? "." : slash == dir ? "/" : dir);
+}
+
+static int find_tokenizer(struct ash_trainer *trainer, const char *weights_dir, struct ash_err *err)
+{
+    const struct ash_job *job = trainer->job;
+
+    if (job->data.tokenizer != NULL) {
+        if (try_tokenizer(trainer, job->data.tokenizer)) return 0;
+        return ash_err_set(err, -ENOENT, "data.tokenizer: %s holds no tokenizer.json", job->data.tokenizer);
+    }
+    if (!try_tokenizer(trainer, job->model.from) && !try_tokenizer_beside(trainer, job->data.train))
+        try_tokenizer(trainer, weights_dir);
+    return 0;
+}
+
+/* The tokenizer that travels with the model must be the one that made the data, or the model would read other text than
+ * it learned. Its ids count for the vocabulary of a new model. */
+static int check_tokenizer(struct ash_trainer *trainer, struct ash_err *err)
+{
+    struct ash_tokenizer *tokenizer = NULL;
+    uint64_t hash;
+    int rc;
+
+    if (trainer->tokenizer_dir[0] == '\0') return 0;
+    if ((rc = ash_tokenizer_open(trainer->tokenizer_dir, &tokenizer, err)) < 0) return rc;
+    trainer->tokenizer_vocab = ash_tokenizer_vocab_size(tokenizer);
+    hash = ash_tokenizer_hash(tokenizer);
+    ash_tokenizer_close(tokenizer);
+    if (hash == ash_dataset_tokenizer_hash(trainer->train)) return 0;
+    return ash_err_set(err, -EINVAL,
+                       "data.train was not made with the tokenizer in %s: tokenize the text again with it",
+                       trainer->tokenizer_dir);
+}
+
+/* Rows that a new model's embedding needs: every id of the data and of the tokenizer. */
+static size_t needed_vocab(const struct ash_trainer *trainer)
+{
+    size_t vocab = ash_dataset_vocab_size(trainer->train);
+
+    return trainer->tokenizer_vocab > vocab ? trainer->tokenizer_vocab : vocab;
+}
+
+/* The model that the job asks for, as a config: of a folder, or of the sizes in the job. */
+static int find_config(struct ash_trainer *trainer, const char *dir, struct ash_model_config *config_out,
+                       struct ash_err *err)
+{
+    const struct ash_job *job = trainer->job;
+    json_t *json = NULL;
+    size_t vocab = job->model.vocab > 0 ? (size_t)job->model.vocab : needed_vocab(trainer);
+    int rc;
+
+    if (dir != NULL) return ash_model_config_load(dir, config_out, err);
+    rc = ash_job_config(&job->model, vocab, ash_dataset_eos_id(trainer->train), &json, err);
+    if (rc < 0) return rc;
+    rc = ash_model_config_parse(json, config_out, err);
+    json_decref(json);
+    return rc < 0 ? ash_err_prefix(err, rc, "model") : 0;
+}
+
+/* Do the data fit the model? */
+static int check_fit(const struct ash_trainer *trainer, const struct ash_model_config *config, struct ash_err *err)
+{
+    size_t data_vocab = ash_dataset_vocab_size(trainer->train);
+
+    if (trainer->valid != NULL && ash_dataset_vocab_size(trainer->valid) > data_vocab)
+        data_vocab = ash_dataset_vocab_size(trainer->valid);
+    if (data_vocab > config->vocab)
+        return ash_err_set(
+            err, -EINVAL,
+            "the data hold token ids up to %zu but the model's vocabulary has only %zu: set model.vocab=0, or "
+            "tokenize with the model's own tokenizer",
+            data_vocab - 1, config->vocab);
+    if ((size_t)trainer->job->data.seq_tokens > config->max_positions)
+        return ash_err_set(err, -EINVAL, "data.seq=%lld is longer than the model's %zu positions",
+                           (long long)trainer->job->data.seq_tokens, config->max_positions);
+    return 0;
+}
+
+static int count_weights(struct ash_trainer *trainer, const struct ash_model_config *config, struct ash_err *err)
+{
+    struct ash_model *outline = NULL;
+    int rc = ash_model_outline(config, &outline, err);
+
+    if (rc < 0) return rc;
+    trainer->weights = ash_model_weight_count(outline);
+    ash_model_close(outline);
+    return 0;
+}
+
+static int open_stages(struct ash_trainer *trainer, const char *weights_dir, struct ash_err *err)
+{
+    const char *dir = weights_dir != NULL ? weights_dir : trainer->job->model.from;
+    struct ash_model_config config;
+    struct ash_stages_source source = {.dir = dir, .config = &config};
+    int rc = find_config(trainer, dir, &config, err);
+
+    if (rc < 0) return rc;
+    rc = check_fit(trainer, &config, err);
+    if (rc == 0) rc = count_weights(trainer, &config, err);
+    if (rc == 0) rc = ash_stages_open(&trainer->stages, trainer->job, &trainer->exec, &trainer->mesh, &source, err);
+    ash_model_config_fini(&config);
+    if (rc == 0) ash_train_memory(&trainer->stages, &trainer->memory);
+    return rc;
+}
+
+static int open_mesh(struct ash_trainer *trainer, struct ash_err *err)
+{
+    struct ash_job_mesh sizes = trainer->job->mesh;
+    int rc = ash_mesh_resolve(&sizes, trainer->group != NULL ? ash_group_size(trainer->group) : 1, err);
+
+    return rc < 0 ? rc : ash_mesh_open(&trainer->mesh, &sizes, trainer->group, err);
+}
+
+/* What a resume must share to go on with the same bits. */
+static void name_arithmetic(struct ash_trainer *trainer)
+{
+    const struct ash_ops *reference = trainer->exec.ops->reference;
+    bool plain = trainer->job->train.precision != ASH_PRECISION_BF16 || reference == &ash_ops_ref;
+
+    snprintf(trainer->arithmetic, sizeof(trainer->arithmetic), "%s%s", plain ? ash_ops_ref.name : reference->name,
+             plain ? "" : TOKEN_ORDER);
+}
+
+/* Threads of this process: as told, or its share of the machine. */
+static int thread_count(const struct ash_trainer *trainer)
+{
+    int64_t threads = trainer->job->runtime.threads;
+    size_t here = trainer->group != NULL ? ash_group_here(trainer->group) : 1, cores = (size_t)ash_cores_usable();
+
+    return threads > 0 || here == 1 ? (int)threads : cores / here > 1 ? (int)(cores / here) : 1;
+}
+
+int ash_trainer_open(const struct ash_job *job, const char *weights_dir, struct ash_group *group,
+                     struct ash_trainer **trainer_out, struct ash_err *err)
+{
+    struct ash_trainer *trainer = calloc(1, sizeof(*trainer));
+    int rc;
+
+    if (trainer == NULL) return ash_err_set(err, -ENOMEM, "out of memory");
+    trainer->job = job;
+    trainer->group = group;
+    trainer->schedule = ash_job_schedule(job);
+    trainer->guard = ash_job_guard(job);
+    if ((rc = ash_exec_init(&trainer->exec, job->runtime.backend, thread_count(trainer), err)) < 0) goto fail;
+    if ((rc = ash_workers_pin(trainer->exec.workers, (enum ash_pin)job->runtime.pin, err)) < 0) goto fail;
+    name_arithmetic(trainer);
+    if ((rc = open_data(trainer, err)) < 0) goto fail;
+    if ((rc = find_tokenizer(trainer, weights_dir, err)) < 0) goto fail;
+    if ((rc = check_tokenizer(trainer, err)) < 0) goto fail;
+    if ((rc = open_mesh(trainer, err)) < 0) goto fail;
+    if ((rc = open_stages(trainer, weights_dir, err)) < 0) goto fail;
+    trainer->losses = calloc((size_t)job->train.grains, sizeof(*trainer->losses));
+    if (trainer->losses == NULL) {
+        rc = ash_err_set(err, -ENOMEM, "out of memory for the losses of %lld grains", (long long)job->train.grains);
+        goto fail;
+    }
+    *trainer_out = trainer;
+    return 0;
+
+fail:
+    ash_trainer_close(trainer);
+    return rc;
+}
+
+void ash_trainer_close(struct ash_trainer *trainer)
+{
+    if (trainer == NULL) return;
+    ash_stages_close(&trainer->stages);
+    ash_mesh_close(&trainer->mesh);
+    ash_dataset_close(trainer->valid);
+    ash_dataset_close(trainer->train);
+    ash_exec_fini(&trainer->exec);
+    free(trainer->losses);
+    free(trainer);
+}

@@ -1,0 +1,45 @@
+#!/usr/bin/env bash
+# `ashlar plan serve` as a user meets it: tables, JSON, picture, limits that decide, and errors that help.
+. "$SOURCE/tests/e2e/lib.bash"
+serve() { "$ASHLAR" plan serve "$@"; }
+
+leak_free serve --model llama-3.1-70b --cluster 2xp5.48xlarge --weights fp8 --cache fp8 --itl-ms 40 --svg "$SCRATCH/s.svg"
+expect 0 "table"
+for words in "llama-3.1-70b on 2 x p5.48xlarge" "tok/s/GPU" "disaggregated:" "verdict:"; do
+    grep -qF -- "$words" "$SCRATCH/out" || fail "table: '$words' is missing: $(cat "$SCRATCH/out")"
+done
+grep -q 'misses the limits' "$SCRATCH/out" && fail "a 70B model can answer within 40 ms"
+grep -q '<polyline' "$SCRATCH/s.svg" || fail "no line in the picture"
+
+leak_free serve --model deepseek-v3 --cluster 8xp5en.48xlarge --weights fp8 --in 4000 --out 1000 --qps 40 --json
+expect 0 "json"
+for words in '"cuts"' '"curve"' '"disaggregated"' '"replicas_needed"' '"cut": "dp8 ep8"'; do
+    grep -qF -- "$words" "$SCRATCH/out" || fail "JSON: $words is missing"
+done
+
+leak_free serve --model "$stories" --cluster 1xg6e.xlarge --in 64 --out 64
+expect 0 "a model folder"
+try serve --model qwen3-32b --cluster 8xH200 --samples 8 --verify 1 --thinking 8000
+expect 0 "test-time compute"
+grep -qF "8 answers of 8512 tokens (8000 of thinking), 1 verifier pass each" "$SCRATCH/out" || fail "no line about the request"
+try serve --model llama-3.1-8b --cluster 8xH100 --itl-ms 0.1
+expect 0 "a limit that nobody meets"
+grep -qF "no cut meets the limits" "$SCRATCH/out" || fail "does not say that the limit is missed"
+
+try serve --model llama-3.1-70b
+expect_error 2 "no cluster" "--cluster"
+try serve --model llama-9 --cluster 8xH100
+expect_error 1 "unknown model" "llama-9" "llama-3.1-70b"
+try serve --model llama-3.1-70b --cluster 8xH99
+expect_error 1 "unknown GPU" "H99"
+try serve --model llama-3.1-70b --cluster 8xH100 --ep 4
+expect_error 1 "experts of a dense model" "has no experts" "--tp"
+try serve --model llama-3.1-70b --cluster 8xH100 --tp 7
+expect_error 1 "odd cut" "does not divide the 64 heads"
+try serve --model llama-3.1-405b --cluster 2xH100
+expect_error 1 "too small" "GB per GPU" "about 12 GPUs"
+try serve --model deepseek-v3 --cluster 8xH100 --tp 8 --attn-dp 8
+expect_error 1 "both" "give one of them"
+try serve --model llama-3.1-70b --cluster 8xH100 --set infer_nothing=1
+expect_error 1 "unknown constant" "infer_nothing"
+finish
