@@ -8,7 +8,7 @@
 #include "base/assert.h"
 #include "base/bf16.h"
 
-#define BLOCK 256    /* elements of a partial sum */
+#define BLOCK 512    /* elements of a partial sum */
 #define DEPTH_MAX 33 /* partial sums that can wait: trees are no deeper */
 #define VECTOR_BYTES 16
 
@@ -33,7 +33,8 @@ const char *ash_coll_op_name(enum ash_coll_op op)
     return names[op];
 }
 
-/* out = a op b, element by element, in vectors; signed integers are added as unsigned ones, which wrap. */
+/* out = a op b, element by element, in vectors; signed integers are added as unsigned ones, which wrap. Sums go to a
+ * second place as well, which may be the first. */
 #define DEFINE_JOIN(NAME, TYPE, ADD_TYPE)                                                                              \
     typedef TYPE NAME##_vector __attribute__((vector_size(VECTOR_BYTES), aligned(1)));                                 \
     typedef ADD_TYPE NAME##_adder __attribute__((vector_size(VECTOR_BYTES), aligned(1)));                              \
@@ -56,6 +57,26 @@ const char *ash_coll_op_name(enum ash_coll_op op)
             out[i] = (TYPE)((ADD_TYPE)a[i] + (ADD_TYPE)b[i]);                                                          \
     }                                                                                                                  \
                                                                                                                        \
+    static void NAME##_add_to_two(const TYPE *a, const TYPE *b, size_t count, TYPE *out, TYPE *also)                   \
+    {                                                                                                                  \
+        const size_t width = VECTOR_BYTES / sizeof(TYPE);                                                              \
+        size_t i = 0;                                                                                                  \
+                                                                                                                       \
+        for (; i + 4 * width <= count; i += 4 * width) {                                                               \
+            NAME##_adder sums[4];                                                                                      \
+                                                                                                                       \
+            for (size_t v = 0; v < 4; v++)                                                                             \
+                sums[v] = *(const NAME##_adder *)(const void *)(a + i + v * width) +                                   \
+                          *(const NAME##_adder *)(const void *)(b + i + v * width);                                    \
+            for (size_t v = 0; v < 4; v++)                                                                             \
+                *(NAME##_adder *)(void *)(out + i + v * width) = sums[v];                                              \
+            for (size_t v = 0; v < 4; v++)                                                                             \
+                *(NAME##_adder *)(void *)(also + i + v * width) = sums[v];                                             \
+        }                                                                                                              \
+        for (; i < count; i++)                                                                                         \
+            out[i] = also[i] = (TYPE)((ADD_TYPE)a[i] + (ADD_TYPE)b[i]);                                                \
+    }                                                                                                                  \
+                                                                                                                       \
     static void NAME##_join(enum ash_coll_op op, const TYPE *a, const TYPE *b, size_t count, TYPE *out)                \
     {                                                                                                                  \
         if (op == ASH_COLL_SUM) NAME##_add(a, b, count, out);                                                          \
@@ -67,28 +88,37 @@ const char *ash_coll_op_name(enum ash_coll_op op)
                                                                                                                        \
     /* Elements first ... first + count - 1, at most BLOCK of them. */                                                 \
     static void NAME##_block(enum ash_coll_op op, const struct ash_tree *tree, const void *const *parts, size_t first, \
-                             size_t count, TYPE *out)                                                                  \
+                             size_t count, void *const *outs, size_t out_count)                                        \
     {                                                                                                                  \
-        TYPE sums[DEPTH_MAX][BLOCK];                                                                                   \
+        TYPE sums[DEPTH_MAX][BLOCK], *out = (TYPE *)outs[0] + first;                                                   \
+        const TYPE *waiting[DEPTH_MAX + 1]; /* parts, and sums that are not in a larger one yet */                     \
         size_t depth = 0;                                                                                              \
                                                                                                                        \
         for (size_t p = 0; p < tree->part_count; p++) {                                                                \
-            memcpy(sums[depth++], (const TYPE *)parts[p] + first, count * sizeof(TYPE));                               \
-            for (unsigned j = 0; j < tree->joins[p]; j++, depth--)                                                     \
-                NAME##_join(op, sums[depth - 2], sums[depth - 1], count, sums[depth - 2]);                             \
+            waiting[depth++] = (const TYPE *)parts[p] + first;                                                         \
+            for (unsigned j = 0; j < tree->joins[p]; j++, depth--) {                                                   \
+                bool last = p + 1 == tree->part_count && j + 1u == tree->joins[p];                                     \
+                TYPE *to = last ? out : sums[depth - 2];                                                               \
+                                                                                                                       \
+                NAME##_join(op, waiting[depth - 2], waiting[depth - 1], count, to);                                    \
+                waiting[depth - 2] = to;                                                                               \
+            }                                                                                                          \
         }                                                                                                              \
-        memcpy(out, sums[0], count * sizeof(TYPE));                                                                    \
+        if (waiting[0] != out) memcpy(out, waiting[0], count * sizeof(TYPE));                                          \
+        for (size_t o = 1; o < out_count; o++)                                                                         \
+            memcpy((TYPE *)outs[o] + first, out, count * sizeof(TYPE));                                                \
     }                                                                                                                  \
                                                                                                                        \
     static void NAME##_reduce(enum ash_coll_op op, const struct ash_tree *tree, const void *const *parts,              \
-                              size_t count, TYPE *out)                                                                 \
+                              size_t count, void *const *outs, size_t out_count)                                       \
     {                                                                                                                  \
-        if (tree->part_count == 2) {                                                                                   \
-            NAME##_join(op, parts[0], parts[1], count, out);                                                           \
-            return;                                                                                                    \
-        }                                                                                                              \
-        for (size_t i = 0; i < count; i += BLOCK)                                                                      \
-            NAME##_block(op, tree, parts, i, count - i < BLOCK ? count - i : BLOCK, out + i);                          \
+        if (tree->part_count == 2 && out_count == 1)                                                                   \
+            NAME##_join(op, parts[0], parts[1], count, outs[0]);                                                       \
+        else if (tree->part_count == 2 && out_count == 2 && op == ASH_COLL_SUM)                                        \
+            NAME##_add_to_two(parts[0], parts[1], count, outs[0], outs[1]);                                            \
+        else                                                                                                           \
+            for (size_t i = 0; i < count; i += BLOCK)                                                                  \
+                NAME##_block(op, tree, parts, i, count - i < BLOCK ? count - i : BLOCK, outs, out_count);              \
     }
 
 DEFINE_JOIN(f32, float, float)
@@ -116,16 +146,19 @@ static void bf16_block(enum ash_coll_op op, const struct ash_tree *tree, const v
 }
 
 static void bf16_reduce(enum ash_coll_op op, const struct ash_tree *tree, const void *const *parts, size_t count,
-                        uint16_t *out)
+                        void *const *outs, size_t out_count)
 {
     float wide[BLOCK];
 
     for (size_t first = 0; first < count; first += BLOCK) {
         size_t length = count - first < BLOCK ? count - first : BLOCK;
+        uint16_t *out = (uint16_t *)outs[0] + first;
 
         bf16_block(op, tree, parts, first, length, wide);
         for (size_t i = 0; i < length; i++)
-            out[first + i] = ash_f32_to_bf16(wide[i]);
+            out[i] = ash_f32_to_bf16(wide[i]);
+        for (size_t o = 1; o < out_count; o++)
+            memcpy((uint16_t *)outs[o] + first, out, length * sizeof(*out));
     }
 }
 
@@ -136,28 +169,34 @@ void ash_coll_reduce_wide(enum ash_coll_op op, const struct ash_tree *tree, cons
         bf16_block(op, tree, parts, i, count - i < BLOCK ? count - i : BLOCK, out + i);
 }
 
+void ash_coll_reduce_to(enum ash_coll_dtype dtype, enum ash_coll_op op, const struct ash_tree *tree,
+                        const void *const *parts, size_t count, void *const *outs, size_t out_count)
+{
+    ash_assert(tree->part_count >= 1 && out_count >= 1);
+    switch (dtype) {
+    case ASH_COLL_F32:
+        f32_reduce(op, tree, parts, count, outs, out_count);
+        break;
+    case ASH_COLL_F64:
+        f64_reduce(op, tree, parts, count, outs, out_count);
+        break;
+    case ASH_COLL_I32:
+        i32_reduce(op, tree, parts, count, outs, out_count);
+        break;
+    case ASH_COLL_I64:
+        i64_reduce(op, tree, parts, count, outs, out_count);
+        break;
+    case ASH_COLL_U8:
+        u8_reduce(op, tree, parts, count, outs, out_count);
+        break;
+    case ASH_COLL_BF16:
+        bf16_reduce(op, tree, parts, count, outs, out_count);
+        break;
+    }
+}
+
 void ash_coll_reduce(enum ash_coll_dtype dtype, enum ash_coll_op op, const struct ash_tree *tree,
                      const void *const *parts, size_t count, void *out)
 {
-    ash_assert(tree->part_count >= 1);
-    switch (dtype) {
-    case ASH_COLL_F32:
-        f32_reduce(op, tree, parts, count, out);
-        break;
-    case ASH_COLL_F64:
-        f64_reduce(op, tree, parts, count, out);
-        break;
-    case ASH_COLL_I32:
-        i32_reduce(op, tree, parts, count, out);
-        break;
-    case ASH_COLL_I64:
-        i64_reduce(op, tree, parts, count, out);
-        break;
-    case ASH_COLL_U8:
-        u8_reduce(op, tree, parts, count, out);
-        break;
-    case ASH_COLL_BF16:
-        bf16_reduce(op, tree, parts, count, out);
-        break;
-    }
+    ash_coll_reduce_to(dtype, op, tree, parts, count, &out, 1);
 }

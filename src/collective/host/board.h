@@ -7,9 +7,9 @@
 #include "collective/host/bell.h"
 #include "collective/host/local.h"
 
-#define ASH_BOARD_TINY 48           /* bytes that travel in the line of their flag */
-#define ASH_BOARD_SMALL 4096        /* bytes that are joined by everyone at once */
-#define ASH_BOARD_PIECE (64 * 1024) /* bytes of a stage */
+#define ASH_BOARD_TINY 48             /* bytes that travel in the line of their flag */
+#define ASH_BOARD_SMALL 4096          /* bytes that are joined by everyone at once */
+#define ASH_BOARD_PIECE (1024 * 1024) /* bytes of a stage */
 #define ASH_BOARD_STAGES 4
 #define ASH_BOARD_PARTS 256 /* of one rank, at most: a stage has room for a few elements of each */
 
@@ -41,13 +41,13 @@ struct ash_board {
     struct ash_board_offer offers[ASH_LANES][ASH_LOCAL_RANKS_MAX][ASH_OFFERS];
     _Alignas(4096) uint8_t small[2][ASH_BOARD_SMALL];
     _Alignas(4096) uint8_t stage[ASH_BOARD_STAGES][ASH_BOARD_PIECE];
-    uint8_t result[ASH_BOARD_STAGES][ASH_BOARD_PIECE];
 };
 
 struct ash_local {
     size_t rank, size;
     bool crowded;
     uint64_t timeout_ns;
+    size_t piece_bytes; /* of a stage that are used: the same on all ranks, at most ASH_BOARD_PIECE */
     struct ash_segment own, peers[ASH_LOCAL_RANKS_MAX];
     struct ash_board *boards[ASH_LOCAL_RANKS_MAX];
     uint32_t labels[ASH_LOCAL_RANKS_MAX];

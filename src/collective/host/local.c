@@ -17,6 +17,7 @@ int ash_local_open(uint64_t timeout_ns, struct ash_local **local_out, struct ash
 
     if (local == NULL) return ash_err_set(err, -ENOMEM, "out of memory for a group");
     local->timeout_ns = timeout_ns;
+    local->piece_bytes = ASH_BOARD_PIECE;
     rc = ash_segment_create(&local->own, sizeof(struct ash_board), "ashlar-board", err);
     if (rc < 0) {
         ash_local_close(local);
@@ -129,35 +130,6 @@ void ash_local_patience(struct ash_local *local, uint64_t timeout_ns)
 
 /* ---- all-reduce -------------------------------------------------------------------------------------------------- */
 
-/* Each of a rank's parts has its place in a stage. */
-static void stage_parts(const struct ash_pipe *pipe, size_t first, size_t bytes, uint8_t *stage)
-{
-    size_t rank = pipe->local->rank, count = pipe->shares->first[rank + 1] - pipe->shares->first[rank];
-
-    for (size_t i = 0; i < count; i++)
-        memcpy(stage + i * pipe->piece_bytes, (const char *)pipe->parts[i] + first, bytes);
-}
-
-/* Join bytes begin ... end - 1 of a piece into out: own parts from memory, the others' from their stages. */
-static void join_range(const struct ash_pipe *pipe, size_t first, size_t begin, size_t end, size_t slot, void *out)
-{
-    const struct ash_local *local = pipe->local;
-    const void *parts[ASH_TREE_PARTS_MAX];
-
-    for (size_t r = 0; r < local->size; r++)
-        for (size_t p = pipe->shares->first[r], i = 0; p < pipe->shares->first[r + 1]; p++, i++)
-            parts[p] = r == local->rank ? (const void *)((const char *)pipe->parts[i] + first + begin)
-                                        : local->boards[r]->stage[slot] + i * pipe->piece_bytes + begin;
-    ash_coll_reduce(pipe->dtype, pipe->op, &pipe->shares->tree, parts,
-                    (end - begin) / ash_coll_dtype_bytes(pipe->dtype), out);
-}
-
-/* Everyone joins the whole piece: as many bytes cross as with two ranks that join halves, in one step. */
-static void join_whole(const struct ash_pipe *pipe, size_t first, size_t bytes, size_t slot)
-{
-    join_range(pipe, first, 0, bytes, slot, pipe->out + first);
-}
-
 /* Rank r's share of a piece: begin in bytes; r = size gives the end. */
 static size_t share(const struct ash_pipe *pipe, size_t bytes, size_t r)
 {
@@ -166,18 +138,39 @@ static size_t share(const struct ash_pipe *pipe, size_t bytes, size_t r)
     return count * r / pipe->local->size * width;
 }
 
-/* With more ranks each joins its share of the piece, */
+/* Each of a rank's parts has its place in a stage, all but its own share, which it joins from memory: that place gets
+ * the result. */
+static void stage_parts(const struct ash_pipe *pipe, size_t first, size_t bytes, uint8_t *stage)
+{
+    size_t rank = pipe->local->rank, count = pipe->shares->first[rank + 1] - pipe->shares->first[rank],
+           begin = share(pipe, bytes, rank), end = share(pipe, bytes, rank + 1);
+
+    for (size_t i = 0; i < count; i++) {
+        const char *part = (const char *)pipe->parts[i] + first;
+        uint8_t *place = stage + i * pipe->piece_bytes;
+
+        memcpy(place, part, begin);
+        memcpy(place + end, part + end, bytes - end);
+    }
+}
+
+/* Join a rank's own share of a piece, from its own memory and the others' stages, to out and to its stage, */
 static void join_share(const struct ash_pipe *pipe, size_t first, size_t bytes, size_t slot)
 {
     const struct ash_local *local = pipe->local;
     size_t begin = share(pipe, bytes, local->rank), end = share(pipe, bytes, local->rank + 1);
-    uint8_t *result = local->boards[local->rank]->result[slot] + begin;
+    void *const outs[] = {pipe->out + first + begin, local->boards[local->rank]->stage[slot] + begin};
+    const void *parts[ASH_TREE_PARTS_MAX];
 
-    join_range(pipe, first, begin, end, slot, result);
-    memcpy(pipe->out + first + begin, result, end - begin);
+    for (size_t r = 0; r < local->size; r++)
+        for (size_t p = pipe->shares->first[r], i = 0; p < pipe->shares->first[r + 1]; p++, i++)
+            parts[p] = r == local->rank ? (const void *)((const char *)pipe->parts[i] + first + begin)
+                                        : local->boards[r]->stage[slot] + i * pipe->piece_bytes + begin;
+    ash_coll_reduce_to(pipe->dtype, pipe->op, &pipe->shares->tree, parts,
+                       (end - begin) / ash_coll_dtype_bytes(pipe->dtype), outs, local->size > 1 ? 2 : 1);
 }
 
-/* and collects the others' shares. */
+/* and collect the others' shares from theirs. */
 static void collect_shares(const struct ash_pipe *pipe, size_t first, size_t bytes, size_t slot)
 {
     const struct ash_local *local = pipe->local;
@@ -185,7 +178,7 @@ static void collect_shares(const struct ash_pipe *pipe, size_t first, size_t byt
     for (size_t r = 0; r < local->size; r++) {
         size_t begin = share(pipe, bytes, r), end = share(pipe, bytes, r + 1);
 
-        if (r != local->rank) memcpy(pipe->out + first + begin, local->boards[r]->result[slot] + begin, end - begin);
+        if (r != local->rank) memcpy(pipe->out + first + begin, local->boards[r]->stage[slot] + begin, end - begin);
     }
 }
 
@@ -215,12 +208,12 @@ int ash_local_all_reduce_parts(struct ash_local *local, const void *const *parts
                             .shares = shares,
                             .out = out,
                             .size_bytes = bytes,
-                            .piece_bytes = ASH_BOARD_PIECE / most / 64 * 64,
+                            .piece_bytes = local->piece_bytes / most / 64 * 64,
                             .dtype = dtype,
                             .op = op,
                             .stage = stage_parts,
-                            .join = local->size <= 2 ? join_whole : join_share,
-                            .collect = local->size <= 2 ? NULL : collect_shares};
+                            .join = join_share,
+                            .collect = local->size > 1 ? collect_shares : NULL};
     struct ash_board_call call = {.kind = ASH_CALL_ALL_REDUCE, .dtype = dtype, .op = op, .size_bytes = bytes};
     int rc = ash_board_begin(local, call, err);
 

@@ -11,7 +11,7 @@
 /* The largest piece of a stage that each rank can have for each of `parts` parts. */
 static size_t part_bytes(const struct ash_local *local, size_t parts)
 {
-    return ASH_BOARD_PIECE / local->size / parts / 64 * 64;
+    return local->piece_bytes / local->size / parts / 64 * 64;
 }
 
 /* ---- reduce-scatter ---------------------------------------------------------------------------------------------- */
@@ -90,7 +90,7 @@ int ash_local_all_gather(struct ash_local *local, const void *in, void *out, siz
                             .in = in,
                             .out = out,
                             .size_bytes = size_bytes,
-                            .piece_bytes = ASH_BOARD_PIECE,
+                            .piece_bytes = local->piece_bytes,
                             .stage = ash_pipe_stage_same,
                             .join = join_beside};
     int rc =
@@ -114,7 +114,7 @@ int ash_local_broadcast(struct ash_local *local, void *data, size_t size_bytes, 
                             .in = data,
                             .out = data,
                             .size_bytes = size_bytes,
-                            .piece_bytes = ASH_BOARD_PIECE,
+                            .piece_bytes = local->piece_bytes,
                             .root = root,
                             .stage = root == local->rank ? ash_pipe_stage_same : NULL,
                             .join = join_root};

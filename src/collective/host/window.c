@@ -9,7 +9,6 @@
 #include "base/assert.h"
 #include "collective/host/board.h"
 
-#define BLOCK_BYTES ((size_t)8192) /* joined at a time: stays in the nearest cache until it has gone to all ranks */
 #define SHARE_ALIGN ((size_t)4096) /* shares begin on pages: two ranks never write to one line */
 
 struct ash_window {
@@ -64,18 +63,14 @@ static void join_share(struct ash_window *const *windows, const struct ash_share
 {
     const struct ash_local *local = windows[0]->local;
     const void *parts[ASH_TREE_PARTS_MAX];
-    _Alignas(64) char joined[BLOCK_BYTES];
+    void *outs[ASH_LOCAL_RANKS_MAX];
 
-    for (size_t at = begin; at < end; at += BLOCK_BYTES) {
-        size_t bytes = end - at < BLOCK_BYTES ? end - at : BLOCK_BYTES;
-
-        for (size_t r = 0; r < local->size; r++)
-            for (size_t p = shares->first[r], i = 0; p < shares->first[r + 1]; p++, i++)
-                parts[p] = windows[i]->data[r] + at;
-        ash_coll_reduce(dtype, op, &shares->tree, parts, bytes / ash_coll_dtype_bytes(dtype), joined);
-        for (size_t r = 0; r < local->size; r++)
-            memcpy(windows[0]->data[r] + at, joined, bytes);
+    for (size_t r = 0; r < local->size; r++) {
+        outs[r] = windows[0]->data[r] + begin;
+        for (size_t p = shares->first[r], i = 0; p < shares->first[r + 1]; p++, i++)
+            parts[p] = windows[i]->data[r] + begin;
     }
+    ash_coll_reduce_to(dtype, op, &shares->tree, parts, (end - begin) / ash_coll_dtype_bytes(dtype), outs, local->size);
 }
 
 /* Rank r's share of so many bytes: where it begins; r = size gives the end. */

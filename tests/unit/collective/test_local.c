@@ -14,6 +14,7 @@
 #include "collective/host/window.h"
 #include "unit/collective/ranks.h"
 
+#define SMALL_PIECE 65536 /* so that a few megabytes are many pieces */
 #define PATIENCE_NS 20000000000ull
 
 static const size_t counts[] = {0, 1, 3, 12, 13, 1024, 1025, 16384, 16385, 100003};
@@ -129,6 +130,7 @@ static int all_reduces(struct ash_local *local, struct meeting *meeting, const v
 
     (void)meeting;
     (void)arg;
+    local->piece_bytes = SMALL_PIECE;
     for (size_t d = 0; d < sizeof(dtypes) / sizeof(dtypes[0]); d++)
         for (size_t c = 0; c < sizeof(counts) / sizeof(counts[0]); c++) {
             enum ash_coll_op op = (enum ash_coll_op)((c + d) % 3);
@@ -224,6 +226,7 @@ static int moves(struct ash_local *local, struct meeting *meeting, const void *a
 {
     (void)meeting;
     (void)arg;
+    local->piece_bytes = SMALL_PIECE;
     for (size_t c = 0; c < sizeof(counts) / sizeof(counts[0]); c++) {
         if (check_reduce_scatter(local, counts[c]) != 0) return 1;
         if (check_all_gather(local, counts[c]) != 0) return 2;
@@ -328,6 +331,7 @@ static int parts(struct ash_local *local, struct meeting *meeting, const void *a
 {
     (void)meeting;
     (void)arg;
+    local->piece_bytes = SMALL_PIECE;
     for (size_t leaves = local->size; leaves <= LEAVES_MAX; leaves += 1 + leaves / 4)
         for (size_t c = 0; c < 3; c++) {
             static const size_t sizes[] = {5, 700, 9000};
