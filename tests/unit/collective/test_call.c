@@ -165,14 +165,14 @@ static int beside(struct ash_group *group, struct shared *shared, const void *ar
         return 1;
     if (rank == 0 && ash_group_all_reduce_start(group, &value, &sum, 1, ASH_COLL_I64, ASH_COLL_SUM, &call, NULL) != 0)
         return 2;
-    for (int64_t i = 0; i < 500; i++) { /* rank 1 has not made the call yet */
+    for (int64_t i = 0; i < 500; i++) { /* until the last token comes, rank 1 cannot have made the call */
+        if (rank == 0 && ash_call_done(call)) return 4;
         rc = rank == 0 ? ash_channel_send(there, &i, sizeof(i), NULL)
                        : ash_channel_recv(there, &token, sizeof(token), NULL);
         if (rc == 0 && rank == 1) rc = token == i ? ash_channel_send(back, &token, sizeof(token), NULL) : 1;
         if (rc == 0 && rank == 0) rc = ash_channel_recv(back, &token, sizeof(token), NULL) != 0 || token != i;
         if (rc != 0) return 3;
     }
-    if (rank == 0 && ash_call_done(call)) return 4;
     if (rank == 1 && ash_group_all_reduce(group, &value, &sum, 1, ASH_COLL_I64, ASH_COLL_SUM, NULL) != 0) return 5;
     if (rank == 0 && (ash_call_wait(call, NULL) != 0 || sum != 2)) return 6;
     ash_channel_close(there);
