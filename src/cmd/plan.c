@@ -6,6 +6,9 @@
 static const struct ash_cmd *const commands[] = {
     &ash_cmd_plan_goodput,
     &ash_cmd_plan_serve,
+    &ash_cmd_plan_validate,
+    &ash_cmd_plan_constants,
+    &ash_cmd_plan_models,
 };
 
 static int run(int argc, char **argv)

@@ -1,5 +1,4 @@
-/* Rows of published inference measurements: sizes from the columns, what columns do not say (latent attention, windows,
- * state spaces) from the table of well-known models. */
+/* Rows of published inference measurements, read as a replica under a load. */
 #include "plan/infer_row.h"
 
 #include <errno.h>
@@ -7,6 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
+
+#include "plan/row_shape.h"
 
 struct reader {
     const struct ash_csv *csv;
@@ -28,91 +29,7 @@ static bool says(const struct reader *reader, const char *column, const char *wo
     return strcasestr(text(reader, column), word) != NULL;
 }
 
-/* ---- model ------------------------------------------------------------------------------------------------------- */
-
-/* Gated or not, tied or not, and how many layers have experts: whatever comes nearest to the parameters that the row
- * gives. */
-static void fit_params(struct ash_shape *shape, double params)
-{
-    struct ash_shape best = *shape;
-    double nearest = INFINITY;
-
-    for (int kind = 0; kind < 4; kind++) {
-        for (double sparse = 0; sparse <= (shape->experts > 0 ? shape->layers : 0); sparse++) {
-            struct ash_shape trial = *shape;
-            double off;
-
-            trial.gated = kind % 2 == 0;
-            trial.tied = kind >= 2;
-            trial.attn_layers = shape->layers;
-            trial.sparse_layers = sparse;
-            trial.dense_layers = shape->layers - sparse;
-            off = fabs(ash_shape_params(&trial) - params);
-            if (off >= nearest || (trial.dense_layers > 0 && trial.ffn <= 0)) continue;
-            nearest = off;
-            best = trial;
-        }
-    }
-    *shape = best;
-}
-
-static int shape_from_columns(const struct reader *reader, struct ash_shape *shape_out, struct ash_err *err)
-{
-    struct ash_shape shape = {
-        .layers = number(reader, "layers", 0),
-        .hidden = number(reader, "hidden", 0),
-        .heads = number(reader, "heads", 0),
-        .kv_heads = number(reader, "kv_heads", 0),
-        .head_dim = number(reader, "head_dim", 0),
-        .ffn = number(reader, "ffn", 0),
-        .gated = true,
-        .vocab = number(reader, "vocab", 0),
-        .experts = number(reader, "experts", 0),
-        .choices = number(reader, "topk", 0),
-        .expert_ffn = number(reader, "moe_ffn", 0),
-    };
-    double params = number(reader, "params_b", 0) * 1e9;
-
-    snprintf(shape.name, sizeof(shape.name), "%s", text(reader, "model"));
-    shape.shared_ffn = shape.expert_ffn * number(reader, "shared_experts", 0);
-    if (strcasestr(shape.name, "deepseek") != NULL || strcasestr(shape.name, "kimi") != NULL) {
-        shape.q_rank = 1536; /* latent attention, as in DeepSeek-V3's config.json */
-        shape.kv_rank = 512;
-        shape.rope_dim = 64;
-        shape.nope_dim = shape.v_dim = 128;
-    }
-    if (params > 0 && shape.layers > 0 && shape.layers < 1e4) fit_params(&shape, params);
-    if (ash_shape_complete(&shape, err) < 0) return ash_err_prefix(err, -EINVAL, "sizes of the model");
-    *shape_out = shape;
-    return 0;
-}
-
-static int read_shape(const struct reader *reader, struct ash_shape *shape_out, struct ash_err *err)
-{
-    struct ash_shape known;
-    double params = number(reader, "params_b", 0) * 1e9;
-
-    if (ash_shape_find(text(reader, "model"), &known, NULL) == 0 &&
-        (params <= 0 || fabs(ash_shape_params(&known) / params - 1) < 0.1)) {
-        *shape_out = known;
-        return 0;
-    }
-    return shape_from_columns(reader, shape_out, err);
-}
-
 /* ---- replica ----------------------------------------------------------------------------------------------------- */
-
-static enum ash_precision precision_of(const struct reader *reader, const char *column)
-{
-    static const char *const four[] = {"fp4", "int4", "w4", "awq", "gptq", "q4", NULL};
-    static const char *const eight[] = {"fp8", "int8", "w8", "q8", NULL};
-
-    for (size_t i = 0; four[i] != NULL; i++)
-        if (says(reader, column, four[i])) return ASH_PRECISION_FP4;
-    for (size_t i = 0; eight[i] != NULL; i++)
-        if (says(reader, column, eight[i])) return ASH_PRECISION_FP8;
-    return ASH_PRECISION_BF16;
-}
 
 static int degree(const struct reader *reader, const char *column)
 {
@@ -141,14 +58,14 @@ static int read_replica(const struct ash_catalog *catalog, const struct reader *
 
     if (text(reader, "gpu")[0] == '\0' || !(gpus >= 1 && gpus <= ASH_CLUSTER_GPUS_MAX))
         return ash_err_set(err, -EINVAL, "no GPU, or an impossible number of them");
-    rc = read_shape(reader, &infer->shape, err);
+    rc = ash_row_shape(reader->csv, reader->row, &infer->shape, err);
     if (rc < 0) return rc;
     read_degrees(reader, infer);
     snprintf(name, sizeof(name), "%dx%s", (int)gpus, text(reader, "gpu"));
     rc = ash_cluster_parse(catalog, name, &infer->cluster, err);
     if (rc < 0) return -EINVAL;
-    infer->weights = precision_of(reader, "weight_precision");
-    infer->cache = precision_of(reader, "kv_precision");
+    infer->weights = ash_row_precision(reader->csv, reader->row, "weight_precision");
+    infer->cache = ash_row_precision(reader->csv, reader->row, "kv_precision");
     infer->compute = infer->weights;
     if (infer->weights == ASH_PRECISION_FP4 && infer->cluster.machine.gpu->flops[ASH_PRECISION_FP4] <= 0)
         infer->compute = ASH_PRECISION_BF16;

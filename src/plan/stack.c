@@ -4,6 +4,8 @@
 #include <stddef.h>
 #include <string.h>
 
+static const char *const captured_names[] = {"captured", "Megatron-Bridge 26.04", "Megatron-Bridge 26.06",
+                                             "Megatron-Bridge 26.08", NULL};
 static const char *const fused_names[] = {"fused", "NeMo", "Megatron-Bridge", "Megatron-Core", "HAI-LLM", NULL};
 static const char *const eager_names[] = {"eager", "Composer", "FSDP", "torchtitan", "Meta internal", NULL};
 static const char *const compiled_names[] = {"compiled", "MaxText", "Pax", "JAX", NULL};
@@ -12,7 +14,8 @@ static const char *const early_names[] = {"early", "Megatron-LM v2", "Megatron-D
 static const struct ash_stack stacks[] = {
     {.name = "early",
      .meaning = "before flash attention: scores go through memory, gradients are reduced after the backward pass",
-     .like = early_names},
+     .like = early_names,
+     .fused = true},
     {.name = "eager",
      .meaning = "PyTorch FSDP: flash attention 2, one kernel per op, collectives beside compute",
      .like = eager_names,
@@ -25,6 +28,18 @@ static const struct ash_stack stacks[] = {
      .new_attention = true,
      .overlap_dp = true,
      .sequence_parallel = true,
+     .fused = true},
+    {.name = "captured",
+     .meaning =
+         "as fused, and launches recorded as graphs, dispatch fused with permutation (Megatron-Bridge from 26.04)",
+     .like = captured_names,
+     .flash = true,
+     .new_attention = true,
+     .overlap_dp = true,
+     .overlap_tp = true,
+     .sequence_parallel = true,
+     .overlap_dispatch = true,
+     .graphs = true,
      .fused = true},
     {.name = "fused",
      .meaning = "Megatron and its like: fused kernels, cuDNN attention, every collective overlapped",

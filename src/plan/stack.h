@@ -6,7 +6,7 @@
 #include <stdbool.h>
 
 struct ash_stack {
-    const char *name;        /* "fused", "eager", "compiled", "early" */
+    const char *name;        /* "captured", "fused", "eager", "compiled", "early" */
     const char *meaning;     /* one line */
     const char *const *like; /* substrings of framework names that belong here, NULL-terminated */
     bool flash;              /* attention never writes its scores; else they go through memory */
@@ -14,6 +14,8 @@ struct ash_stack {
     bool overlap_dp;         /* gradient reduction and parameter gathers run beside compute */
     bool overlap_tp;         /* tensor-parallel collectives are cut up and run beside matrix products */
     bool sequence_parallel;  /* norms and residuals are split over tensor-parallel ranks */
+    bool overlap_dispatch;   /* expert traffic runs beside another micro-batch's compute */
+    bool graphs;             /* launches are recorded once: the host does not hold the GPU up */
     bool fused;              /* element-wise ops are merged, weight gradients accumulate inside the product */
 };
 

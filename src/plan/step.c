@@ -1,0 +1,289 @@
+/* One training step: layers through the pipeline, what data-parallel traffic the compute does not hide, the optimizer,
+ * and the wait for the slowest machine. */
+#include "plan/step_priv.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "plan/comm.h"
+#include "plan/kernel.h"
+#include "plan/layer.h"
+#include "plan/pipeline.h"
+
+#define ADAM_BYTES 30.0 /* per weight: gradient 4, master, two moments read and written 24, bf16 copy 2 */
+
+struct world {
+    const struct ash_consts *consts;
+    const struct ash_job *job;
+    const struct ash_layout *layout;
+    const struct ash_stack *stack;
+    const struct ash_gpu *gpu;
+    struct ash_step_params params;
+    struct ash_layer layer, head;
+};
+
+static double larger(double a, double b)
+{
+    return a > b ? a : b;
+}
+
+/* ---- data-parallel traffic --------------------------------------------------------------------------------------- */
+
+/* Gather (or scatter) of the dense and the expert weights of bytes_each per weight over their own groups. */
+static struct ash_comm sweep(const struct world *w, double dense, double experts, double bytes_each)
+{
+    const struct ash_layout *l = w->layout;
+    double stage_ranks = (double)l->tp * l->cp * l->dp, spread = (double)l->ep * l->etp;
+    struct ash_group_place all = ash_group_place(&w->job->cluster, (double)l->dp * l->cp, l->tp);
+    struct ash_group_place few = ash_group_place(&w->job->cluster, larger(1, stage_ranks / spread), spread);
+    struct ash_comm a = ash_comm_gather(w->consts, &w->job->cluster, all, dense * bytes_each);
+    struct ash_comm b = ash_comm_gather(w->consts, &w->job->cluster, few, experts * bytes_each);
+
+    return (struct ash_comm){a.nvlink_s + b.nvlink_s, a.network_s + b.network_s, a.total_s + b.total_s};
+}
+
+static void charge(struct ash_step_time *time, const struct ash_comm *comm, double seconds)
+{
+    if (comm->network_s > comm->nvlink_s)
+        time->network += seconds;
+    else
+        time->nvlink += seconds;
+}
+
+/* Once per step: gradients to their owners, weights back (ZeRO 0 to 2). What runs beside the last backward and the
+ * first forward pass is hidden, at the price of slowing them. */
+static void add_data_parallel(const struct world *w, double forward_s, double backward_s, struct ash_step_time *time)
+{
+    double dense = w->params.layers + w->params.edge;
+    struct ash_comm comm = sweep(w, dense, w->params.experts, 2);
+    double hidden_f = 0, hidden_b = 0, tail = comm.total_s / w->job->shape.layers;
+
+    if (w->job->tuning == ASH_TUNING_LORA || comm.total_s <= 0) return;
+    if (w->stack->overlap_dp) {
+        hidden_b = fmin(larger(0, comm.total_s - tail), backward_s);
+        hidden_f = fmin(larger(0, comm.total_s - tail), forward_s);
+    }
+    charge(time, &comm, 2 * comm.total_s - (hidden_f + hidden_b) * (1 - w->consts->interference));
+}
+
+/* Weights that are gathered layer by layer (ZeRO 3): seconds that one pass of one micro-batch waits for them. */
+static void add_sharded(const struct world *w, const struct ash_parts *pass, double gathers, double micro_batches,
+                        struct ash_step_time *time)
+{
+    const struct ash_layout *l = w->layout;
+    double ranks = l->shard > 0 ? l->shard : (double)l->dp * l->cp;
+    struct ash_group_place place = ash_group_place(&w->job->cluster, ranks, l->tp);
+    struct ash_comm one = ash_comm_gather(w->consts, &w->job->cluster, place, w->params.one_layer * 2);
+    struct ash_comm edge = ash_comm_gather(w->consts, &w->job->cluster, place, w->params.edge * 2);
+    double comm = one.total_s * gathers, work = ash_parts_sum(pass), layers = w->job->shape.layers / l->pp;
+    double waits = larger(0, comm - work) + w->consts->interference * fmin(comm, work);
+
+    if (!w->stack->overlap_dp) waits = comm;
+    charge(time, &one, (waits * layers + one.total_s + edge.total_s * gathers * 0.5) * micro_batches);
+}
+
+/* Replicas of sharded groups add their gradients up once per step. */
+static void add_replicas(const struct world *w, struct ash_step_time *time)
+{
+    const struct ash_layout *l = w->layout;
+    double shard = l->shard > 0 ? l->shard : (double)l->dp * l->cp, replicas = (double)l->dp * l->cp / shard;
+    struct ash_group_place place = ash_group_place(&w->job->cluster, replicas, l->tp * shard);
+    double own = (w->params.layers + w->params.edge + w->params.experts) / shard;
+    struct ash_comm comm = ash_comm_reduce(w->consts, &w->job->cluster, place, own * 2);
+
+    if (replicas > 1) charge(time, &comm, comm.total_s * 0.5);
+}
+
+/* ---- the pipeline ------------------------------------------------------------------------------------------------ */
+
+/* Layers of virtual stage v: even, or with the embedding and the output counted as layers where that divides. */
+static double layers_of(double layers, int virtual_stages, int v)
+{
+    double even = floor(layers / virtual_stages), rest = layers - even * virtual_stages;
+    bool edges = rest > 0 && fmod(layers + 2, virtual_stages) == 0;
+
+    if (edges) return (layers + 2) / virtual_stages - (v == 0) - (v == virtual_stages - 1);
+    return even + (v < rest ? 1 : 0);
+}
+
+static double send_seconds(const struct world *w)
+{
+    const struct ash_layout *l = w->layout;
+    double tokens = l->micro_batch * w->job->seq_tokens / l->cp;
+    double bytes = tokens * w->job->shape.hidden * 2 / (w->stack->sequence_parallel ? l->tp : 1);
+
+    return ash_comm_send(w->consts, &w->job->cluster, (double)l->tp * l->cp * l->dp, bytes).total_s;
+}
+
+/* Every virtual stage's times; arrays of pp * chunks. */
+static void stage_times(const struct world *w, double *forward, double *backward)
+{
+    int count = w->layout->pp * w->layout->chunks;
+    double f = ash_parts_sum(&w->layer.forward), b = ash_parts_sum(&w->layer.backward);
+
+    for (int v = 0; v < count; v++) {
+        double layers = layers_of(w->job->shape.layers, count, v);
+        forward[v] = layers * f + (v == count - 1 ? ash_parts_sum(&w->head.forward) : 0);
+        backward[v] = layers * b + (v == count - 1 ? ash_parts_sum(&w->head.backward) : 0);
+    }
+}
+
+/* Total time of the pipeline without simulation. */
+static double closed_form(const struct world *w, const double *forward, const double *backward, int micro_batches,
+                          double p2p_s)
+{
+    const struct ash_layout *l = w->layout;
+    double busiest = 0, mean = 0;
+
+    for (int stage = 0; stage < l->pp; stage++) {
+        double one = 0;
+        for (int c = 0; c < l->chunks; c++)
+            one += forward[c * l->pp + stage] + backward[c * l->pp + stage];
+        busiest = larger(busiest, one);
+        mean += one / l->pp;
+    }
+    return busiest * micro_batches + (l->pp - 1) * (mean / l->chunks + 2 * p2p_s);
+}
+
+static double run_pipeline(const struct world *w, int micro_batches, bool simulate, struct ash_step *step)
+{
+    const struct ash_layout *l = w->layout;
+    int count = l->pp * l->chunks;
+    double *times = calloc((size_t)count * 2, sizeof(*times)), total, played;
+    struct ash_pipeline pipeline = {.stages = l->pp, .chunks = l->chunks, .micro_batches = micro_batches};
+
+    if (times == NULL) return 0;
+    stage_times(w, times, times + count);
+    pipeline.forward_s = times;
+    pipeline.backward_s = times + count;
+    pipeline.p2p_s = l->pp > 1 ? send_seconds(w) : 0;
+    total = closed_form(w, times, times + count, micro_batches, pipeline.p2p_s);
+    if (simulate && l->pp > 1) {
+        played = ash_pipeline_run(&pipeline, NULL);
+        if (played > 0) total = played;
+    }
+    step->stage_forward = times[count > 1 ? 1 : 0];
+    step->stage_backward = times[count + (count > 1 ? 1 : 0)];
+    step->p2p = pipeline.p2p_s;
+    free(times);
+    return total;
+}
+
+/* ---- the step ---------------------------------------------------------------------------------------------------- */
+
+static enum ash_recompute least_that_fits(const struct ash_consts *consts, const struct ash_job *job,
+                                          const struct ash_layout *layout)
+{
+    struct ash_step_memory memory;
+
+    if (layout->recompute != ASH_RECOMPUTE_FIT) return layout->recompute;
+    for (int r = ASH_RECOMPUTE_NONE; r < ASH_RECOMPUTE_FULL; r++) {
+        ash_step_memory(consts, job, layout, (enum ash_recompute)r, &memory);
+        if (memory.total <= memory.capacity) return (enum ash_recompute)r;
+    }
+    ash_step_memory(consts, job, layout, ASH_RECOMPUTE_FULL, &memory);
+    return memory.total <= memory.capacity ? ASH_RECOMPUTE_FULL : ASH_RECOMPUTE_NONE;
+}
+
+/* The work of the busiest stage, by part. */
+static void add_work(const struct world *w, int micro_batches, struct ash_step_time *time)
+{
+    struct ash_parts sum = {0};
+    double layers = ceil(w->job->shape.layers / w->layout->pp);
+
+    ash_parts_add(&sum, &w->layer.forward, layers * micro_batches);
+    ash_parts_add(&sum, &w->layer.backward, layers * micro_batches);
+    if (w->layout->pp == 1) {
+        ash_parts_add(&sum, &w->head.forward, micro_batches);
+        ash_parts_add(&sum, &w->head.backward, micro_batches);
+    }
+    time->compute += sum.compute;
+    time->memory += sum.memory;
+    time->host += sum.host;
+    time->nvlink += sum.nvlink;
+    time->network += sum.network;
+}
+
+static double optimizer_seconds(const struct world *w)
+{
+    const struct ash_step_params *p = &w->params;
+    double own = (p->layers + p->edge) / p->shard + p->experts / p->expert_shard;
+
+    if (w->job->tuning == ASH_TUNING_LORA) return 0;
+    if (w->layout->offload) return own * 8 / larger(w->gpu->host_bandwidth, 1e9) + own * ADAM_BYTES / 40e9;
+    return ash_kernel_memory(w->consts, w->gpu, own * ADAM_BYTES);
+}
+
+/* Gradients of every micro-batch are added to a buffer of their own. */
+static double accumulate_seconds(const struct world *w, int micro_batches)
+{
+    double own = w->params.layers + w->params.edge + w->params.experts;
+
+    if (w->job->tuning == ASH_TUNING_LORA || w->layout->zero >= 3) return 0;
+    return ash_kernel_memory(w->consts, w->gpu, own * (w->stack->fused ? 6 : 12)) * micro_batches;
+}
+
+static void add_parallel(const struct world *w, int micro_batches, struct ash_step_time *time)
+{
+    double layers = w->job->shape.layers / w->layout->pp, gathers;
+
+    if ((double)w->layout->dp * w->layout->cp <= 1) return;
+    if (w->layout->zero < 2 || (w->layout->zero == 2 && w->stack->fused)) {
+        add_data_parallel(w, layers * ash_parts_sum(&w->layer.forward), layers * ash_parts_sum(&w->layer.backward),
+                          time);
+        return;
+    }
+    add_sharded(w, &w->layer.forward, 1, micro_batches, time);
+    gathers = (w->layout->zero == 3 ? 1 : 0) + (w->job->tuning == ASH_TUNING_LORA ? 0 : 1); /* weights, gradients */
+    add_sharded(w, &w->layer.backward, gathers, micro_batches, time);
+    add_replicas(w, time);
+}
+
+static void finish(const struct world *w, struct ash_step *step)
+{
+    struct ash_step_time *t = &step->time;
+    double busy = t->compute + t->memory + t->host + t->nvlink + t->network + t->bubble + t->optimizer, tokens;
+    double peak = w->gpu->flops[ASH_PRECISION_BF16] * w->job->cluster.gpus;
+
+    t->data = w->consts->step_overhead;
+    t->jitter = busy * w->consts->jitter * log2(larger(1, w->job->cluster.machines));
+    t->total = busy + t->data + t->jitter;
+    tokens = w->job->global_batch * w->job->seq_tokens;
+    step->tokens_s = tokens / t->total;
+    step->tokens_s_gpu = step->tokens_s / w->job->cluster.gpus;
+    step->model_flops = ash_shape_train_flops(&w->job->shape, w->job->seq_tokens);
+    step->mfu = step->tokens_s * step->model_flops / peak;
+}
+
+void ash_step_predict(const struct ash_consts *consts, const struct ash_job *job, const struct ash_layout *layout,
+                      bool simulate, struct ash_step *step_out)
+{
+    struct world w = {.consts = consts,
+                      .job = job,
+                      .layout = layout,
+                      .stack = job->stack != NULL ? job->stack : ash_stack_find(NULL),
+                      .gpu = job->cluster.machine.gpu};
+    struct ash_step step = {0};
+    double pipeline, busy;
+
+    step.recompute = least_that_fits(consts, job, layout);
+    ash_step_memory(consts, job, layout, step.recompute, &step.memory);
+    step.fits = step.memory.total <= step.memory.capacity;
+    step.micro_batches = (int)larger(1, ceil(job->global_batch / ((double)layout->dp * layout->micro_batch)));
+    ash_step_params(job, layout, &w.params);
+    ash_layer_predict(consts, job, layout, step.recompute, &w.layer);
+    ash_head_predict(consts, job, layout, &w.head);
+    pipeline = run_pipeline(&w, step.micro_batches, simulate, &step);
+    add_work(&w, step.micro_batches, &step.time);
+    busy = step.time.compute + step.time.memory + step.time.host + step.time.nvlink + step.time.network;
+    step.time.bubble = larger(0, pipeline - busy);
+    step.time.memory += accumulate_seconds(&w, step.micro_batches);
+    add_parallel(&w, step.micro_batches, &step.time);
+    step.time.optimizer = optimizer_seconds(&w);
+    finish(&w, &step);
+    step.layer_forward = ash_parts_sum(&w.layer.forward);
+    step.layer_backward = ash_parts_sum(&w.layer.backward);
+    step.layer_dispatch = w.layer.dispatch_s;
+    step.layer_tp = w.layer.tensor_s;
+    *step_out = step;
+}

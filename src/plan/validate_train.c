@@ -1,0 +1,113 @@
+/* Rows of published training runs. */
+#include "plan/validate_priv.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "plan/row_shape.h"
+#include "plan/step.h"
+
+static bool says(const char *text, const char *word)
+{
+    return strcasestr(text, word) != NULL;
+}
+
+static enum ash_recompute recompute_of(const char *text)
+{
+    if (says(text, "not stated") || text[0] == '\0' || says(text, "none set")) return ASH_RECOMPUTE_FIT;
+    if (says(text, "full")) return ASH_RECOMPUTE_FULL;
+    if (says(text, "none") || strcmp(text, "off") == 0) return ASH_RECOMPUTE_NONE;
+    return ASH_RECOMPUTE_SELECTIVE;
+}
+
+/* Which state is spread, and over how many ranks ("JAX FSDP 128 x DP 4", "shard group 8"). */
+static void read_sharding(const char *text, struct ash_layout *layout)
+{
+    const char *group = strcasestr(text, "shard group ");
+    const char *jax = strcasestr(text, "FSDP ");
+
+    layout->zero = 0;
+    if (says(text, "ZeRO-1") || says(text, "distributed optimizer")) layout->zero = 1;
+    if (says(text, "ZeRO-2") || says(text, "no reshard")) layout->zero = 2;
+    if (layout->zero == 0 && (says(text, "FSDP") || says(text, "ZeRO-3") || says(text, "not stated"))) layout->zero = 3;
+    if (group != NULL) layout->shard = atoi(group + 12);
+    if (group == NULL && jax != NULL && says(text, " x DP")) layout->shard = atoi(jax + 5);
+    if (layout->shard >= layout->dp * layout->cp || layout->shard < 0) layout->shard = 0;
+}
+
+static void read_layout(const struct ash_csv *csv, size_t i, const struct ash_job *job, struct ash_layout *layout)
+{
+    double tp = ash_csv_number(csv, i, "tp", 1), pp = ash_csv_number(csv, i, "pp", 1);
+    double cp = ash_csv_number(csv, i, "cp", 1), dp = ash_csv_number(csv, i, "dp", 0);
+
+    layout->tp = (int)fmax(1, tp);
+    layout->pp = (int)fmax(1, pp);
+    layout->cp = (int)fmax(1, cp);
+    layout->chunks = (int)fmax(1, ash_csv_number(csv, i, "vpp", 1));
+    if (layout->pp == 1) layout->chunks = 1;
+    layout->dp = (int)(dp >= 1 ? dp : fmax(1, job->cluster.gpus / ((double)layout->tp * layout->pp * layout->cp)));
+    layout->ep = job->shape.sparse_layers > 0 ? (int)fmax(1, ash_csv_number(csv, i, "ep", 1)) : 1;
+    layout->etp = (int)fmax(1, ash_csv_number(csv, i, "etp", layout->ep > 1 ? 1 : layout->tp));
+    layout->recompute = recompute_of(ash_csv_field(csv, i, "recompute"));
+    layout->precision = ash_row_precision(csv, i, "precision");
+    layout->micro_batch = (int)ash_csv_number(csv, i, "mbs", 0);
+    read_sharding(ash_csv_field(csv, i, "sharding"), layout);
+}
+
+static void read_job(const struct ash_csv *csv, size_t i, struct ash_job *job)
+{
+    const char *extra = ash_csv_field(csv, i, "extra");
+
+    job->seq_tokens = ash_csv_number(csv, i, "seq_len", 0);
+    job->global_batch = ash_csv_number(csv, i, "gbs", 0);
+    job->tuning = says(ash_csv_field(csv, i, "task"), "lora") ? ASH_TUNING_LORA : ASH_TUNING_ALL;
+    job->stack = ash_stack_find(ash_csv_field(csv, i, "framework"));
+    job->dedup_dispatch = !says(extra, "NCCL alltoall");
+    job->overlap_dispatch = says(extra, "overlap=on") || says(extra, "a2a_overlap") || says(extra, "DualPipe");
+    job->graphs = says(extra, "cuda_graph");
+}
+
+/* A micro-batch that nobody states is the best one that divides and fits. */
+static void predict(const struct ash_validate_world *world, const struct ash_job *job, struct ash_layout *layout,
+                    struct ash_step *step_out)
+{
+    double each = job->global_batch / layout->dp;
+    struct ash_step step;
+
+    if (layout->micro_batch > 0) {
+        ash_step_predict(world->consts, job, layout, true, step_out);
+        return;
+    }
+    for (int size = 1; size == 1 || (size <= 16 && fmod(each, size) == 0); size *= 2) {
+        layout->micro_batch = size;
+        ash_step_predict(world->consts, job, layout, true, &step);
+        if (size == 1 || (step.fits && step.tokens_s > step_out->tokens_s)) *step_out = step;
+    }
+}
+
+int ash_validate_training(const struct ash_validate_world *world, size_t index, struct ash_validate_row *row)
+{
+    const struct ash_csv *csv = world->csv;
+    struct ash_job job = {0};
+    struct ash_layout layout = {0};
+    struct ash_step step = {0};
+    double gpus = ash_csv_number(csv, index, "n_gpus", 0), step_s = ash_csv_number(csv, index, "step_time_s", 0);
+    struct ash_err err = {0};
+    int rc = ash_row_shape(csv, index, &job.shape, &err);
+
+    if (rc < 0) return ash_validate_refuse(row, "%.150s", err.text);
+    rc = ash_validate_cluster(world, index, gpus, &job.cluster, row);
+    if (rc < 0) return rc;
+    read_job(csv, index, &job);
+    if (!(job.seq_tokens >= 1)) return ash_validate_refuse(row, "the row has no sequence length");
+    if (!(job.global_batch >= 1)) return ash_validate_refuse(row, "the row has no global batch");
+    read_layout(csv, index, &job, &layout);
+    row->measured = ash_csv_number(csv, index, "tokens_s_gpu", 0);
+    if (!(row->measured > 0) && step_s > 0) row->measured = job.global_batch * job.seq_tokens / step_s / gpus;
+    if (!(row->measured > 0)) return ash_validate_refuse(row, "the row has neither tokens per second nor a step time");
+    predict(world, &job, &layout, &step);
+    row->expected = step.tokens_s_gpu;
+    return 0;
+}
