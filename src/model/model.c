@@ -354,6 +354,11 @@ size_t ash_model_weight_count(const struct ash_model *model)
     return model->weight_count;
 }
 
+size_t ash_model_dense_size(const struct ash_model *model)
+{
+    return model->dense_size;
+}
+
 size_t ash_model_expert_size(const struct ash_model *model)
 {
     return model->expert_size;

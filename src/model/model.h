@@ -98,7 +98,9 @@ const struct ash_param *ash_model_param(const struct ash_model *model, size_t in
 const struct ash_param *ash_model_find(const struct ash_model *model, const char *name);
 size_t ash_model_size(const struct ash_model *model); /* elements over all parameters, with padding between them */
 size_t ash_model_weight_count(const struct ash_model *model); /* elements without padding: "the size of the model" */
-size_t ash_model_expert_size(const struct ash_model *model);  /* elements over the experts' parameters, with padding */
+size_t
+ash_model_dense_size(const struct ash_model *model); /* of those, elements that are no expert's: they come first */
+size_t ash_model_expert_size(const struct ash_model *model); /* elements over the experts' parameters, with padding */
 
 /* The list of a model's parameters, without weights: what files of it would hold. Shares config's json. */
 int ash_model_outline(const struct ash_model_config *config, struct ash_model **model_out, struct ash_err *err);

@@ -24,7 +24,7 @@ struct ash_model {
     struct ash_run vocab, experts;            /* rows of the output matrix, experts of each sparse layer */
     struct ash_param *params;
     size_t param_count, param_capacity;
-    size_t size, weight_count, expert_size;
+    size_t size, weight_count, dense_size, expert_size;
     struct ash_layer top;          /* roles that exist once */
     struct ash_layer *layers;      /* [config.layers] */
     struct ash_safetensors *files; /* what the weights are mapped from; NULL once owned */

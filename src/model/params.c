@@ -92,18 +92,22 @@ static int add_cut(struct ash_model *model, enum ash_role role, int layer, size_
 
     ash_assert(model->config.family->names[role] != NULL);
     if (param == NULL) return -ENOMEM;
-    *param = (struct ash_param){
-        .layer = role_is_top(role) ? -1 : layer, .matrix = cols != 0, .expert = is_expert, .trained = role != ASH_ROLE_ROUTER_BIAS};
+    *param = (struct ash_param){.layer = role_is_top(role) ? -1 : layer,
+                                .matrix = cols != 0,
+                                .expert = is_expert,
+                                .trained = role != ASH_ROLE_ROUTER_BIAS};
     format_name(model->config.family, role, role_is_top(role) ? -1 : (int)model->layer_ids[layer], expert, param->name,
                 sizeof(param->name));
     set_shape(param, rows, cols, dim, &cut);
     param->counts = param->cut >= 0 || is_expert || model->slice.tp_rank == 0;
-    param->offset = model->size;
+    param->offset = model->dense_size;
     if (!is_expert || expert == model->experts.first) owner->param[role] = (int32_t)model->param_count;
     size_t padded = (param->count + ASH_PARAM_ALIGN - 1) / ASH_PARAM_ALIGN * ASH_PARAM_ALIGN;
     param->expert_offset = model->expert_size;
-    if (is_expert) model->expert_size += padded;
-    model->size += padded;
+    if (is_expert)
+        model->expert_size += padded;
+    else
+        model->dense_size += padded;
     model->weight_count += param->count;
     return (int)model->param_count++;
 }
@@ -263,6 +267,15 @@ static int add_all(struct ash_model *model)
     return model->slice.head ? add_head(model) : 0;
 }
 
+/* Experts come behind all other parameters of the flat buffers: what ranks with other experts share is the same for
+ * all. */
+static void place_experts(struct ash_model *model)
+{
+    for (size_t i = 0; i < model->param_count; i++)
+        if (model->params[i].expert) model->params[i].offset = model->dense_size + model->params[i].expert_offset;
+    model->size = model->dense_size + model->expert_size;
+}
+
 int ash_model_list_params(struct ash_model *model, struct ash_err *err)
 {
     size_t layers = model->config.layers;
@@ -272,6 +285,7 @@ int ash_model_list_params(struct ash_model *model, struct ash_err *err)
     memset(&model->top, 0xff, sizeof(model->top));
     memset(model->layers, 0xff, layers * sizeof(*model->layers));
     if (add_all(model) < 0) return ash_err_set(err, -ENOMEM, "out of memory for the list of parameters");
+    place_experts(model);
     return 0;
 }
 

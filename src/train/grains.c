@@ -24,9 +24,9 @@ double ash_grains_fold(const double *values, size_t grain_count)
     return ash_grains_fold(values, half) + ash_grains_fold(values + half, grain_count - half);
 }
 
-size_t ash_grains_buffers(size_t total, size_t rank, size_t size)
+/* Partial sums on the stack at once, for grains own of total. */
+static size_t buffers_for(size_t total, struct ash_span own)
 {
-    struct ash_span own = ash_grains_dealt(total, rank, size);
     struct ash_span spans[ASH_GRAINS_DEPTH_MAX + 1];
     size_t depth = 0, most = 0;
 
@@ -38,6 +38,11 @@ size_t ash_grains_buffers(size_t total, size_t rank, size_t size)
             spans[depth - 2].count += spans[depth - 1].count;
     }
     return most;
+}
+
+size_t ash_grains_buffers(size_t total, size_t rank, size_t size)
+{
+    return buffers_for(total, ash_grains_dealt(total, rank, size));
 }
 
 static int plan_shares(struct ash_grains *grains, struct ash_err *err)
@@ -117,6 +122,25 @@ int ash_grains_init(struct ash_grains *grains, struct ash_exec *exec, struct ash
     rc = group != NULL ? open_windows(grains, buffer_count, err) : open_buffers(grains, buffer_count, err);
     if (rc < 0) ash_grains_fini(grains);
     return rc;
+}
+
+int ash_grains_init_part(struct ash_grains *grains, struct ash_exec *exec, struct ash_span own, size_t leaf_size,
+                         size_t grain_count, struct ash_err *err)
+{
+    int rc;
+
+    *grains = (struct ash_grains){
+        .exec = exec, .total = grain_count, .own = own, .leaf_size = leaf_size, .sum_size = leaf_size};
+    rc = open_buffers(grains, buffers_for(grain_count, own), err);
+    if (rc < 0) ash_grains_fini(grains);
+    return rc;
+}
+
+size_t ash_grains_parts(const struct ash_grains *grains, const void **parts_out)
+{
+    for (size_t i = 0; i < grains->depth; i++)
+        parts_out[i] = grains->sums[i];
+    return grains->depth;
 }
 
 void ash_grains_fini(struct ash_grains *grains)

@@ -43,6 +43,12 @@ size_t ash_grains_buffers(size_t grain_count, size_t rank, size_t size);
  * Returns 0, -EINVAL or -ENOMEM. */
 int ash_grains_init(struct ash_grains *grains, struct ash_exec *exec, struct ash_group *group, size_t leaf_size,
                     size_t sum_size, size_t grain_count, struct ash_err *err);
+/* The same for grains own of grain_count alone: what is on the stack behind the last one is joined by whoever asked
+ * (ash_grains_parts). */
+int ash_grains_init_part(struct ash_grains *grains, struct ash_exec *exec, struct ash_span own, size_t leaf_size,
+                         size_t grain_count, struct ash_err *err);
+/* The partial sums that are left, in order; returns how many. */
+size_t ash_grains_parts(const struct ash_grains *grains, const void **parts_out);
 /* Free; a zeroed struct is a no-op. */
 void ash_grains_fini(struct ash_grains *grains);
 /* Bytes of partial sums. */

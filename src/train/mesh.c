@@ -63,7 +63,7 @@ static int split(struct ash_mesh *mesh, unsigned mask, struct ash_group **group_
 
 static int open_groups(struct ash_mesh *mesh, struct ash_err *err)
 {
-    unsigned data = 1u << ASH_MESH_DP | 1u << ASH_MESH_EP, experts = 1u << ASH_MESH_DP;
+    unsigned experts = 1u << ASH_MESH_DP | 1u << ASH_MESH_FSDP, data = experts | 1u << ASH_MESH_EP;
     int rc;
 
     for (size_t a = 0; a < ASH_MESH_AXES; a++)

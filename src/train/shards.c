@@ -2,6 +2,7 @@
 #include "train/shards.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -30,13 +31,17 @@ int ash_shards_init(struct ash_shards *shards, const struct ash_model *model, si
     size_t count = ash_model_param_count(model), first = 0;
 
     *shards = (struct ash_shards){.rank = rank, .size = size};
-    shards->units = calloc(count + 1, sizeof(*shards->units));
+    shards->units = calloc(2 * count + 1, sizeof(*shards->units));
     if (shards->units == NULL) return ash_err_set(err, -ENOMEM, "out of memory for a shard's parts");
-    for (size_t i = 1; size > 1 && i < count; i++) {
-        const struct ash_param *before = ash_model_param(model, i - 1), *param = ash_model_param(model, i);
-        if (before->layer == param->layer) continue;
-        add_unit(shards, first, param->offset);
-        first = param->offset;
+    for (int expert = 0; size > 1 && expert < 2; expert++) { /* experts lie behind the others */
+        int layer = INT_MIN;
+        for (size_t i = 0; i < count; i++) {
+            const struct ash_param *param = ash_model_param(model, i);
+            if (param->expert != (expert == 1) || param->layer == layer) continue;
+            add_unit(shards, first, param->offset);
+            first = param->offset;
+            layer = param->layer;
+        }
     }
     add_unit(shards, first, ash_model_size(model));
     return 0;

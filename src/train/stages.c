@@ -72,8 +72,25 @@ static int open_chunk(struct ash_stages *stages, const struct ash_stages_source 
     ash_optimizer_init(&stage->optimizer, &stages->job->optimizer, &stage->state);
     stage->slot_count = ash_pipeline_depth(&stages->pipeline, chunk);
     if ((rc = open_slots(stages, stage, err)) < 0) return rc;
-    return ash_grains_init(&stage->grains, stages->exec, mesh->data, ash_model_grad_size(model), ash_model_size(model),
+    rc = ash_expert_sums_init(&stage->experts, mesh, model, stages->exec, (size_t)stages->job->train.grains, err);
+    if (rc < 0) return rc;
+    return ash_grains_init(&stage->grains, stages->exec, mesh->data, ash_model_grad_size(model),
+                           stage->experts.lane_count > 0 ? ash_model_dense_size(model) : ash_model_size(model),
                            (size_t)stages->job->train.grains, err);
+}
+
+/* Grains that this rank goes through in a step: its own, and along ep as many as the rank with the most, since all
+ * serve all. */
+static size_t rounds_of(const struct ash_stages *stages)
+{
+    const struct ash_mesh *mesh = stages->mesh;
+    size_t rank = ash_mesh_data_rank(mesh), first = rank - mesh->at[ASH_MESH_EP], most = 0;
+
+    for (size_t r = first; r < first + mesh->size[ASH_MESH_EP]; r++) {
+        size_t count = ash_grains_dealt((size_t)stages->job->train.grains, r, ash_mesh_data_size(mesh)).count;
+        if (count > most) most = count;
+    }
+    return most;
 }
 
 /* How the rank's share of a step is cut. */
@@ -89,7 +106,7 @@ static int plan(struct ash_stages *stages, struct ash_err *err)
     stages->pipeline = (struct ash_pipeline){.rank = mesh->at[ASH_MESH_PP],
                                              .ranks = mesh->size[ASH_MESH_PP],
                                              .chunks = stages->chunk_count,
-                                             .micros = stages->own.count * stages->grain_micros};
+                                             .micros = rounds_of(stages) * stages->grain_micros};
     return ash_pipeline_check(&stages->pipeline, err);
 }
 
@@ -121,6 +138,7 @@ fail:
 static void close_chunk(struct ash_stage *stage)
 {
     ash_grains_fini(&stage->grains);
+    ash_expert_sums_fini(&stage->experts);
     for (size_t i = 0; stage->slots != NULL && i < stage->slot_count; i++) {
         ash_pass_close(stage->slots[i].pass);
         ash_feed_fini(&stage->slots[i].feed);
@@ -156,6 +174,7 @@ int ash_stages_join(struct ash_stages *stages, struct ash_err *err)
     for (size_t i = 0; i < stages->chunk_count; i++) {
         struct ash_stage *stage = &stages->chunks[i];
         int rc = ash_grains_finish(&stage->grains, &stage->grads, err);
+        if (rc == 0) rc = ash_expert_sums_finish(&stage->experts, stage->grads, err);
         if (rc == 0) rc = spread_over_tokens(stages, stage, err);
         if (rc < 0) return rc;
     }

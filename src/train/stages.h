@@ -5,6 +5,7 @@
 #define ASH_TRAIN_STAGES_H
 
 #include "train/data/dataset.h"
+#include "train/expert_sums.h"
 #include "train/feed.h"
 #include "train/grains.h"
 #include "train/job.h"
@@ -25,6 +26,7 @@ struct ash_stage {
     struct ash_stage_slot *slots;
     size_t slot_count;
     struct ash_grains grains;
+    struct ash_expert_sums experts;
     float *leaf;  /* gradients of the grain whose backward is under way */
     float *grads; /* of the whole step, once joined: the shard's */
 };

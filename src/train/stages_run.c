@@ -31,6 +31,20 @@ static struct ash_feed_slice slice_of(const struct walk *walk, size_t micro)
                                    .count = stages->micro_batch};
 }
 
+/* Has this rank a grain in the round of micro? If not, it serves others' tokens with its experts. */
+static bool has_grain(const struct ash_stages *stages, size_t micro)
+{
+    return micro / stages->grain_micros < stages->own.count;
+}
+
+static int read_micro(struct ash_stages *stages, struct ash_stage_slot *slot, size_t micro,
+                      const struct ash_feed_slice *slice, struct ash_err *err)
+{
+    if (has_grain(stages, micro)) return ash_feed_read(&slot->feed, slice, err);
+    slot->feed.batch = (struct ash_batch){0};
+    return 0;
+}
+
 static int go_forward(struct walk *walk, struct ash_stage *stage, size_t micro, struct ash_err *err)
 {
     struct ash_stages *stages = walk->stages;
@@ -38,7 +52,7 @@ static int go_forward(struct walk *walk, struct ash_stage *stage, size_t micro, 
     struct ash_feed_slice slice = slice_of(walk, micro);
     int rc;
 
-    if ((rc = ash_feed_read(&slot->feed, &slice, err)) < 0) return rc;
+    if ((rc = read_micro(stages, slot, micro, &slice, err)) < 0) return rc;
     slot->feed.batch.goes_on = (micro + 1) % stages->grain_micros != 0;
     if ((rc = ash_stages_take_input(stages, slot, err)) < 0) return rc;
     if ((rc = ash_pass_forward(slot->pass, &slot->feed.batch, err)) < 0) return rc;
@@ -49,16 +63,23 @@ static int go_backward(struct walk *walk, struct ash_stage *stage, size_t micro,
 {
     struct ash_stages *stages = walk->stages;
     struct ash_stage_slot *slot = slot_of(stage, micro);
-    size_t grain = stages->own.first + micro / stages->grain_micros, in_grain = micro % stages->grain_micros;
+    size_t round = micro / stages->grain_micros, in_grain = micro % stages->grain_micros;
+    bool own = has_grain(stages, micro), ends = in_grain + 1 == stages->grain_micros;
     int rc;
 
-    if (in_grain == 0) stage->leaf = ash_grains_begin(&stage->grains);
+    if (in_grain == 0) {
+        if (own) stage->leaf = ash_grains_begin(&stage->grains);
+        ash_expert_sums_begin(&stage->experts, round);
+    }
+    if (stage->experts.lane_count > 0 && (rc = ash_pass_set_expert_grads(slot->pass, stage->experts.leaves, err)) < 0)
+        return rc;
     if ((rc = ash_stages_take_gradient(stages, slot, err)) < 0) return rc;
     if ((rc = ash_pass_backward(slot->pass, walk->scale, stage->leaf, slot->feed.losses, err)) < 0) return rc;
     if ((rc = ash_stages_pass_gradient(stages, slot, err)) < 0) return rc;
-    for (size_t s = 0; ash_pass_ends(slot->pass) && s < stages->micro_batch; s++)
-        walk->losses[grain] += ash_feed_loss(&slot->feed, s);
-    if (in_grain + 1 < stages->grain_micros) return 0;
+    for (size_t s = 0; own && ash_pass_ends(slot->pass) && s < stages->micro_batch; s++)
+        walk->losses[stages->own.first + round] += ash_feed_loss(&slot->feed, s);
+    if (ends) ash_expert_sums_end(&stage->experts, round);
+    if (!ends || !own) return 0;
     if ((rc = ash_stages_tie(stages, stage, err)) < 0) return rc;
     ash_model_grad_fold(stage->state.model, stages->exec, stage->leaf);
     ash_grains_end(&stage->grains);
@@ -73,6 +94,12 @@ static int share_losses(const struct ash_stages *stages, double *losses, size_t 
     return ash_group_all_reduce(stages->mesh->world, losses, losses, count, ASH_COLL_F64, ASH_COLL_SUM, err);
 }
 
+static void reset(struct ash_stage *stage)
+{
+    ash_grains_reset(&stage->grains);
+    ash_expert_sums_reset(&stage->experts);
+}
+
 int ash_stages_train(struct ash_stages *stages, const struct ash_dataset *dataset, uint64_t step, float scale,
                      double *losses, struct ash_err *err)
 {
@@ -82,7 +109,7 @@ int ash_stages_train(struct ash_stages *stages, const struct ash_dataset *datase
 
     memset(losses, 0, grains * sizeof(*losses));
     for (size_t i = 0; i < stages->chunk_count; i++)
-        ash_grains_reset(&stages->chunks[i].grains);
+        reset(&stages->chunks[i]);
     for (size_t i = 0; i < ash_pipeline_count(&stages->pipeline); i++) {
         struct ash_pipeline_op op = ash_pipeline_op(&stages->pipeline, i);
         struct ash_stage *stage = &stages->chunks[op.chunk];
@@ -102,11 +129,13 @@ static int eval_some(struct ash_stages *stages, const struct ash_feed_slice *sli
         struct ash_stage_slot *slot = &stages->chunks[i].slots[0];
         int rc;
 
-        if ((rc = ash_feed_read(&slot->feed, slice, err)) < 0) return rc;
+        slot->feed.batch = (struct ash_batch){0};
+        if (slice->count > 0 && (rc = ash_feed_read(&slot->feed, slice, err)) < 0) return rc;
         if ((rc = ash_stages_take_input(stages, slot, err)) < 0) return rc;
         if ((rc = ash_pass_forward(slot->pass, &slot->feed.batch, err)) < 0) return rc;
         if ((rc = ash_stages_pass_output(stages, slot, err)) < 0) return rc;
         if (!ash_pass_ends(slot->pass)) continue;
+        if (slice->count == 0) continue;
         if ((rc = ash_pass_losses(slot->pass, slot->feed.losses, err)) < 0) return rc;
         for (size_t s = 0; s < slice->count; s++)
             losses[s] = ash_feed_loss(&slot->feed, s);
@@ -114,7 +143,8 @@ static int eval_some(struct ash_stages *stages, const struct ash_feed_slice *sli
     return 0;
 }
 
-/* Each data rank takes equally many sequences (the last fewer). */
+/* Each data rank takes equally many sequences (the last fewer, with empty batches in their place: all serve all along
+ * ep). */
 int ash_stages_eval(struct ash_stages *stages, const struct ash_dataset *dataset, size_t count, double *losses,
                     struct ash_err *err)
 {
@@ -124,11 +154,12 @@ int ash_stages_eval(struct ash_stages *stages, const struct ash_dataset *dataset
     struct ash_feed_slice slice = {.dataset = dataset, .slots_per_step = count};
 
     memset(losses, 0, count * sizeof(*losses));
-    for (; first < end; first += slice.count) {
+    for (size_t done = 0; done < share; done += stages->micro_batch, first += slice.count) {
         int rc;
 
         slice.first_slot = first;
         slice.count = end - first < stages->micro_batch ? end - first : stages->micro_batch;
+        if (slice.count == 0 && stages->mesh->size[ASH_MESH_EP] == 1) break;
         if ((rc = eval_some(stages, &slice, losses + first, err)) < 0) return rc;
     }
     return share_losses(stages, losses, count, err);
