@@ -4,6 +4,7 @@
 
 #include "cmd/cmd.h"
 
+extern const struct ash_cmd ash_cmd_plan_audit;
 extern const struct ash_cmd ash_cmd_plan_goodput;
 extern const struct ash_cmd ash_cmd_plan_serve;
 extern const struct ash_cmd ash_cmd_plan_constants;

@@ -1,5 +1,6 @@
 /* X(name, value, meaning, source): the calibrated numbers of the cost model, all doubles. Included several times. */
 #include "plan/consts_infer_list.h"
+#include "plan/consts_dispatch_list.h"
 X(gemm_ampere, 0.79, "share of the bf16 peak that a large matrix product reaches in a step, Ampere",
   "catalog: 0.87 alone; calibrated on mosaic-llm-foundry")
 X(gemm_hopper, 0.70, "the same, Hopper and Ada (board power lowers the clock)",

@@ -1,0 +1,48 @@
+/* dispatch - tokens to their experts and back: bytes that stay inside an NVLink domain, bytes that leave it, seconds.
+ */
+#ifndef ASH_PLAN_DISPATCH_H
+#define ASH_PLAN_DISPATCH_H
+
+#include <stdbool.h>
+#include "infra/catalog.h"
+#include "plan/consts.h"
+
+struct ash_dispatch {
+    double ranks;           /* that share the experts, neighbours in the order of GPUs */
+    double tokens;          /* of one rank */
+    double hidden, choices; /* of the model; choices: experts per token */
+    double element_bytes;   /* there: 2, or 1 and scales; back it is always 2 */
+    bool two_level;         /* a token crosses to a domain once and is copied there */
+    double imbalance;       /* load of the fullest rank over the mean, at least 1 */
+};
+
+/* One way there and one way back, of one layer. */
+struct ash_dispatch_time {
+    double leaving;                  /* share of plain dispatch bytes that leave the domain */
+    double inner_bytes, outer_bytes; /* that one rank sends there */
+    double there_s, back_s;          /* each way, both levels under way at once */
+    double inner_s, outer_s;         /* there and back, of each level */
+    double total_s;                  /* there_s + back_s */
+    double buffer_bytes;             /* that a rank must hold when every token chooses it */
+};
+
+void ash_dispatch_predict(const struct ash_consts *consts, const struct ash_cluster *cluster,
+                          const struct ash_dispatch *dispatch, struct ash_dispatch_time *time_out);
+
+/* A published measurement of expert traffic and what the model says of it, in the unit of its source. */
+struct ash_dispatch_check {
+    const char *machine, *what, *source;
+    double ranks, measured, predicted; /* GB/s, or microseconds where `us` */
+    bool us;
+};
+
+/* Predict the i-th published measurement on the machines of catalog. Returns false behind the last, and where the
+ * catalog lost the machine. */
+bool ash_dispatch_check(const struct ash_consts *consts, const struct ash_catalog *catalog, size_t index,
+                        struct ash_dispatch_check *check_out);
+
+/* The fullest rank's load over the mean when `counts` of tokens chose each of `experts` experts, dealt out to ranks in
+ * order. ranks divides experts. */
+double ash_dispatch_imbalance(const double *counts, size_t experts, size_t ranks);
+
+#endif
