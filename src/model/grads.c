@@ -4,6 +4,10 @@
  * own tokens and passes the sum on. So no cut changes a bit. */
 #include "model/pass_priv.h"
 
+/* Of a matrix's turns; a small one has one. */
+#define TURN_PIECES 4
+#define TURN_MIN ((size_t)1 << 9) /* elements */
+
 static void take_turn(struct ash_pass *pass, const struct ash_axis *axis, float *sum, size_t count)
 {
     if (axis->rank > 0) ash_share_recv(pass, axis, axis->rank - 1, sum, count);
@@ -72,12 +76,6 @@ void ash_grad_end(struct ash_pass *pass, int32_t param, enum ash_grad_rows rows)
     ash_grad_end_both(pass, param, ASH_NO_PARAM, rows);
 }
 
-void ash_grad_skip(struct ash_pass *pass, int32_t param, enum ash_grad_rows rows)
-{
-    ash_grad_begin(pass, param, rows);
-    ash_grad_end(pass, param, rows);
-}
-
 /* ---- between batches --------------------------------------------------------------------------------------------- */
 
 static void hand_over(struct ash_pass *pass, int32_t param)
@@ -128,14 +126,44 @@ void ash_grad_hand_over(struct ash_pass *pass)
 
 /* ---- linear layers ----------------------------------------------------------------------------------------------- */
 
+/* Turns at a matrix, a few rows of it at a time: the next rank begins with them while this one does the others. Without
+ * io there is nothing to add. */
+static void take_turns(struct ash_pass *pass, int32_t param_sum, int32_t weight, const struct ash_linear_io *io)
+{
+    struct sum sum = sum_of(pass, param_sum);
+    const struct ash_param *param = &pass->model->params[weight];
+    size_t pieces = pass->cp.size == 1 || sum.count < TURN_MIN ? 1 : TURN_PIECES, rows = param->dims[0];
+    size_t step = (rows + pieces - 1) / pieces;
+
+    for (size_t first = 0; sum.data != NULL && first < rows; first += step) {
+        struct ash_run part = {first, rows - first < step ? rows - first : step};
+        float *piece = sum.data + first * param->dims[1];
+        take_turn(pass, &pass->cp, piece, part.count * param->dims[1]);
+        if (io != NULL) ash_linear_weight_grad_part(pass->model, pass->exec, weight, io, part, sum.data);
+        end_turn(pass, &pass->cp, piece, part.count * param->dims[1]);
+    }
+}
+
+void ash_pass_linear_skip(struct ash_pass *pass, int32_t weight)
+{
+    take_turns(pass, weight, weight, NULL);
+}
+
+void ash_pass_weight_backward(struct ash_pass *pass, int32_t sum, int32_t weight, const struct ash_linear_io *io)
+{
+    take_turns(pass, sum, weight, io);
+}
+
+/* While the first rank of cp adds to the weight's gradient, the others, who cannot yet, see to dx. */
 void ash_pass_linear_backward(struct ash_pass *pass, int32_t weight, int32_t bias, const struct ash_linear_io *io)
 {
-    float *dweight = ash_grad_begin(pass, weight, ASH_GRAD_ALL), *dbias;
+    bool waits = pass->cp.rank > 0;
+    float *dbias;
 
-    if (dweight != NULL) ash_linear_weight_grad(pass->model, pass->exec, weight, io, dweight);
-    ash_grad_end(pass, weight, ASH_GRAD_ALL);
+    if (io->dx != NULL && waits) ash_linear_input_grad(pass->model, pass->exec, weight, io);
+    take_turns(pass, weight, weight, io);
     dbias = ash_grad_begin(pass, bias, ASH_GRAD_ALL);
     if (dbias != NULL) ash_linear_bias_grad(pass->model, pass->exec, weight, io, dbias);
     ash_grad_end(pass, bias, ASH_GRAD_ALL);
-    if (io->dx != NULL) ash_linear_input_grad(pass->model, pass->exec, weight, io);
+    if (io->dx != NULL && !waits) ash_linear_input_grad(pass->model, pass->exec, weight, io);
 }

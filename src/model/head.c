@@ -120,6 +120,28 @@ static void input_grad(struct ash_pass *pass, int32_t head, size_t first, const 
         ash_linear_input_grad(pass->model, pass->exec, head, io);
 }
 
+/* Has every rank of cp one piece? They must know alike how turns at the head go. */
+static bool one_piece(const struct ash_pass *pass)
+{
+    for (size_t r = 0; r < pass->cp.size; r++)
+        if (ash_pass_rows_of(pass, r).count > pass->head_rows) return false;
+    return true;
+}
+
+/* All pieces are one turn; where there is only one, it is taken in parts of the matrix. */
+static void weight_grad(struct ash_pass *pass, int32_t head, size_t first, const struct ash_linear_io *io)
+{
+    int32_t sum = head_sum(pass->model);
+
+    if (one_piece(pass)) {
+        ash_pass_weight_backward(pass, sum, head, io);
+        return;
+    }
+    if (first == 0) ash_grad_begin(pass, sum, ASH_GRAD_ALL);
+    ash_linear_weight_grad(pass->model, pass->exec, head, io, ash_grad_sum(pass, sum));
+    if (first + io->rows == pass->rows) ash_grad_end(pass, sum, ASH_GRAD_ALL);
+}
+
 /* x: the normed stream, all rows. */
 static void loss_rows(struct ash_pass *pass, const float *x, size_t first, size_t count, float scale)
 {
@@ -144,11 +166,10 @@ static void loss_rows(struct ash_pass *pass, const float *x, size_t first, size_
                                .dx = s->dnorm + first * hidden,
                                .dx_stride = hidden,
                                .seq_rows = count < pass->seq_rows ? count : pass->seq_rows};
-    /* all pieces are one turn */
-    if (first == 0) ash_grad_begin(pass, head_sum(pass->model), ASH_GRAD_ALL);
-    ash_linear_weight_grad(pass->model, pass->exec, head, &io, ash_grad_sum(pass, head_sum(pass->model)));
-    if (first + count == pass->rows) ash_grad_end(pass, head_sum(pass->model), ASH_GRAD_ALL);
-    input_grad(pass, head, first, &io);
+    /* as in ash_pass_linear_backward: who has to wait for a turn does dx first */
+    if (pass->cp.rank > 0) input_grad(pass, head, first, &io);
+    weight_grad(pass, head, first, &io);
+    if (pass->cp.rank == 0) input_grad(pass, head, first, &io);
 }
 
 /* Rows of the piece that starts at row first: as many as fit, of whole groups where sequences are that; else whole

@@ -13,6 +13,7 @@
  * so there pieces are larger. */
 #define HEAD_LOGITS_BYTES ((size_t)16 << 20)
 #define HEAD_LOGITS_BACKWARD_BYTES ((size_t)64 << 20)
+#define HEAD_LOGITS_TURNS_BYTES ((size_t)512 << 20) /* along cp: pieces would wait for all of the rank before */
 
 /* Places things one behind the other. With base NULL it only measures. */
 struct placer {
@@ -315,7 +316,9 @@ static size_t own_rows(const struct ash_pass *pass)
 /* The largest batch in pieces of equal size, rounded up to a multiple of HEAD_ROWS_MIN. */
 static size_t head_rows(const struct ash_pass *pass)
 {
-    size_t bytes = pass->opts.backward ? HEAD_LOGITS_BACKWARD_BYTES : HEAD_LOGITS_BYTES;
+    size_t bytes = !pass->opts.backward ? HEAD_LOGITS_BYTES
+                   : pass->cp.size > 1  ? HEAD_LOGITS_TURNS_BYTES
+                                        : HEAD_LOGITS_BACKWARD_BYTES;
     size_t most = max_size(bytes / (pass->model->config.vocab * sizeof(float)), HEAD_ROWS_MIN);
     size_t all = most_rows(pass), pieces = (all + most - 1) / most, rows = (all + pieces - 1) / pieces;
 

@@ -91,17 +91,18 @@ void ash_linear_forward(const struct ash_model *model, struct ash_exec *exec, in
 
 /* ---- backward ---------------------------------------------------------------------------------------------------- */
 
-/* The gradient over count rows from first on, as one product. */
+/* The gradient of some rows of the stored matrix over count tokens from first on, as one product. */
 static void weight_grad_rows(const struct ash_model *model, struct ash_exec *exec, int32_t weight, const struct ash_linear_io *io,
-                             size_t first, size_t count, float *dweight)
+                             size_t first, size_t count, struct ash_run part, float *dweight)
 {
     struct shape shape = shape_of(model, weight);
     const float *from_dy = io->dy + first * io->dy_stride, *from_x = io->x + first * io->x_stride;
-    struct ash_mat dy_t = {from_dy, ASH_F32, 1, io->dy_stride}, x_t = {from_x, ASH_F32, 1, io->x_stride};
+    struct ash_mat dy_t = {from_dy + part.first, ASH_F32, 1, io->dy_stride}, x_t = {from_x + part.first, ASH_F32, 1, io->x_stride};
     struct ash_mat dy = {from_dy, ASH_F32, io->dy_stride, 1}, x = {from_x, ASH_F32, io->x_stride, 1};
-    struct ash_gemm_args args = {.M = shape.transposed ? shape.in : shape.out, .N = shape.transposed ? shape.out : shape.in,
-                                 .K = count, .a = shape.transposed ? x_t : dy_t, .b = shape.transposed ? dy : x,
-                                 .c = dweight, .c_stride = shape.transposed ? shape.out : shape.in,
+    size_t cols = shape.transposed ? shape.out : shape.in;
+    struct ash_gemm_args args = {.M = part.count, .N = cols, .K = count,
+                                 .a = shape.transposed ? x_t : dy_t, .b = shape.transposed ? dy : x,
+                                 .c = dweight + part.first * cols, .c_stride = cols,
                                  .accumulate = true, .round_bf16 = model->round_bf16, .cut_anywhere = io->seq_rows == 0};
 
     exec->ops->matrix->gemm(exec, &args);
@@ -109,14 +110,20 @@ static void weight_grad_rows(const struct ash_model *model, struct ash_exec *exe
 
 /* Each sequence starts a group of k of its own. One product over all rows is the same thing where sequences are whole
  * groups, and where there are no groups: float32. */
-void ash_linear_weight_grad(const struct ash_model *model, struct ash_exec *exec, int32_t weight, const struct ash_linear_io *io,
-                            float *dweight)
+void ash_linear_weight_grad_part(const struct ash_model *model, struct ash_exec *exec, int32_t weight,
+                                 const struct ash_linear_io *io, struct ash_run part, float *dweight)
 {
     bool one = !model->round_bf16 || io->seq_rows % ASH_K_GROUP == 0;
     size_t step = one ? io->rows : io->seq_rows;
 
     for (size_t first = 0; first < io->rows; first += step)
-        weight_grad_rows(model, exec, weight, io, first, step, dweight);
+        weight_grad_rows(model, exec, weight, io, first, step, part, dweight);
+}
+
+void ash_linear_weight_grad(const struct ash_model *model, struct ash_exec *exec, int32_t weight, const struct ash_linear_io *io,
+                            float *dweight)
+{
+    ash_linear_weight_grad_part(model, exec, weight, io, (struct ash_run){0, model->params[weight].dims[0]}, dweight);
 }
 
 void ash_linear_bias_grad(const struct ash_model *model, struct ash_exec *exec, int32_t weight, const struct ash_linear_io *io,

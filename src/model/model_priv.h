@@ -116,6 +116,9 @@ bool ash_linear_alike(const struct ash_model *model, const struct ash_exec *exec
 /* dweight += the gradient of the weight over io's rows. */
 void ash_linear_weight_grad(const struct ash_model *model, struct ash_exec *exec, int32_t weight,
                             const struct ash_linear_io *io, float *dweight);
+/* Only some rows of the weight as it is stored; dweight is all of it. */
+void ash_linear_weight_grad_part(const struct ash_model *model, struct ash_exec *exec, int32_t weight,
+                                 const struct ash_linear_io *io, struct ash_run part, float *dweight);
 /* dbias += the same of its bias. */
 void ash_linear_bias_grad(const struct ash_model *model, struct ash_exec *exec, int32_t weight,
                           const struct ash_linear_io *io, float *dbias);

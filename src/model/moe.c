@@ -116,9 +116,9 @@ void ash_moe_forward(struct ash_pass *pass, size_t layer, const float *x, float 
 static void skip_turns(struct ash_pass *pass, const struct ash_ffn_params *params)
 {
     if (pass->cp.size == 1 || (pass->serving != NULL && !pass->serving->filled)) return;
-    ash_grad_skip(pass, params->down, ASH_GRAD_ALL);
-    ash_grad_skip(pass, params->gate, ASH_GRAD_ALL);
-    ash_grad_skip(pass, params->up, ASH_GRAD_ALL);
+    ash_pass_linear_skip(pass, params->down);
+    ash_pass_linear_skip(pass, params->gate);
+    ash_pass_linear_skip(pass, params->up);
 }
 
 /* work.dy becomes the gradient of work.x, expert by expert. Each source's batch has sums of its own. */

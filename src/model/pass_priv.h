@@ -208,10 +208,13 @@ void ash_grad_end(struct ash_pass *pass, int32_t param, enum ash_grad_rows rows)
 void ash_grad_end_both(struct ash_pass *pass, int32_t one, int32_t other, enum ash_grad_rows rows);
 /* After a batch: where another of the same sums follows, the first rank of cp goes on with what the last one has. */
 void ash_grad_hand_over(struct ash_pass *pass);
-/* A turn without rows to add. */
-void ash_grad_skip(struct ash_pass *pass, int32_t param, enum ash_grad_rows rows);
-/* dx from dy, and the gradients of weight and bias (or ASH_NO_PARAM) over all rows. */
+/* dx from dy, and the gradients of weight and bias (or ASH_NO_PARAM) over all rows. dx is neither x nor dy. */
 void ash_pass_linear_backward(struct ash_pass *pass, int32_t weight, int32_t bias, const struct ash_linear_io *io);
+
+/* The weight's gradient alone, into sum (the weight itself, or ASH_TIED_HEAD). */
+void ash_pass_weight_backward(struct ash_pass *pass, int32_t sum, int32_t weight, const struct ash_linear_io *io);
+/* The turns at a weight of a rank that has no rows for it. */
+void ash_pass_linear_skip(struct ash_pass *pass, int32_t weight);
 
 /* ---- chain.c: what tensor-parallel ranks have parts of. Between the blocks of a layer each keeps some rows of the
  * stream (own rows); inside of a block each has all rows, of its own heads or columns. ----------------------------- */
