@@ -59,20 +59,32 @@ struct walk {
     size_t owner, piece; /* of the next tile */
 };
 
-/* Tiles that the rows of one of owners ranks are cut into. */
-static size_t tile_count(size_t owners, size_t rows, size_t cols)
-{
-    size_t even = owners < ASH_AXIS_PENDING ? ASH_AXIS_PENDING / owners : 1;
-    size_t most = cols < ASH_AXIS_MESSAGE ? ASH_AXIS_MESSAGE / cols : 1, few = (rows + most - 1) / most;
+/* Rows of a tile: few, so that the next rank can start soon; not so few that products lose their speed. Ranks that have
+ * something else to do are in no hurry. */
+#define TILE_ROWS ((size_t)64)
+#define TILE_ROWS_UNHURRIED ((size_t)256)
 
-    return even > few ? even : few;
+static size_t rows_per_message(size_t cols)
+{
+    return cols < ASH_AXIS_MESSAGE ? ASH_AXIS_MESSAGE / cols : 1;
 }
 
-size_t ash_chain_tile_most(const struct ash_pass *pass, size_t own, size_t cols)
+/* Tiles that the rows of one of owners ranks are cut into. */
+static size_t tile_count(const struct ash_chain *chain, size_t owners, size_t rows)
 {
-    size_t count = tile_count(pass->tp.size, own, cols);
+    size_t most = rows_per_message(chain->cols), needed = (rows + most - 1) / most;
+    size_t wanted = rows / (chain->meanwhile != NULL ? TILE_ROWS_UNHURRIED : TILE_ROWS);
+    size_t room = owners < ASH_AXIS_PENDING ? ASH_AXIS_PENDING / owners : 1;
 
-    return (own + count - 1) / count * cols;
+    if (wanted > room) wanted = room;
+    return needed > wanted ? needed : wanted;
+}
+
+size_t ash_chain_tile_most(size_t own, size_t cols)
+{
+    size_t rows = rows_per_message(cols);
+
+    return (own < rows ? own : rows) * cols;
 }
 
 static struct walk walk_start(const struct ash_pass *pass, const struct ash_chain *chain)
@@ -89,7 +101,7 @@ static bool walk_next(const struct ash_pass *pass, struct walk *walk, struct til
 {
     for (; walk->owner < pass->tp.size; walk->owner++, walk->piece = 0) {
         struct ash_run rows = rows_among(pass, walk->owner, walk->chain->rows);
-        size_t count = tile_count(walk->owners, rows.count, walk->chain->cols);
+        size_t count = tile_count(walk->chain, walk->owners, rows.count);
 
         while (walk->piece < count) {
             size_t first = rows.count * walk->piece / count, end = rows.count * ++walk->piece / count;
@@ -137,14 +149,20 @@ void ash_chain_run(struct ash_pass *pass, const struct ash_chain *chain)
 {
     struct walk walk = walk_start(pass, chain);
     struct tile tiles[ASH_AXIS_PENDING];
+    bool busy = chain->meanwhile != NULL; /* the first rank starts with the sums, the others with what is beside them */
     size_t count;
 
     ash_assert(pass->tp.size > 1);
+    if (busy && pass->tp.rank > 0) chain->meanwhile(pass, chain->ctx);
     do {
         for (count = 0; count < ASH_AXIS_PENDING && walk_next(pass, &walk, &tiles[count]);)
             count++;
-        for (size_t i = 0; i < chain->rounds * count; i++)
-            pass_on(pass, chain, i / count, &tiles[i % count]);
+        for (size_t round = 0; round < chain->rounds; round++) {
+            for (size_t i = 0; i < count; i++)
+                pass_on(pass, chain, round, &tiles[i]);
+            if (busy && pass->tp.rank == 0) chain->meanwhile(pass, chain->ctx);
+            busy = false;
+        }
         take_own(pass, chain, tiles, count);
     } while (count == ASH_AXIS_PENDING);
 }
@@ -154,6 +172,8 @@ void ash_chain_run(struct ash_pass *pass, const struct ash_chain *chain)
 struct products {
     size_t count;
     struct ash_linear_term terms[ASH_PROJECT_OUTS_MAX];
+    const struct ash_columns *columns; /* on the way back */
+    void (*weight_grads)(struct ash_pass *pass, const struct ash_columns *columns);
     const float *bias;  /* added behind the last */
     size_t cols, first; /* of a row of sums; the row of the batch that the terms' x starts at */
 };
@@ -177,9 +197,22 @@ static void product_step(struct ash_pass *pass, void *ctx, size_t round, struct 
     pass->exec->ops->row->copy(pass->exec, &add);
 }
 
+static void product_meanwhile(struct ash_pass *pass, void *ctx)
+{
+    const struct products *products = ctx;
+
+    products->weight_grads(pass, products->columns);
+}
+
 static void run_products(struct ash_pass *pass, struct products *products, struct ash_run rows, float *out)
 {
-    struct ash_chain chain = {rows, products->cols, products->count, product_step, products, out};
+    struct ash_chain chain = {.rows = rows,
+                              .cols = products->cols,
+                              .rounds = products->count,
+                              .step = product_step,
+                              .meanwhile = products->weight_grads != NULL ? product_meanwhile : NULL,
+                              .ctx = products,
+                              .out = out};
 
     ash_chain_run(pass, &chain);
 }
@@ -211,19 +244,23 @@ static void add_terms(const struct ash_pass *pass, const struct ash_column *colu
     }
 }
 
-void ash_columns_input_grad(struct ash_pass *pass, const struct ash_columns *columns, struct ash_run rows)
+/* Who has to wait for a turn at the weights along cp does dx first. */
+void ash_columns_backward_rows(struct ash_pass *pass, const struct ash_columns *columns,
+                               void (*weight_grads)(struct ash_pass *pass, const struct ash_columns *columns))
 {
-    struct products products = {.cols = columns->in, .first = rows.first};
+    bool waits = pass->cp.rank > 0;
+    struct products products = {
+        .columns = columns, .weight_grads = waits ? NULL : weight_grads, .cols = columns->in, .first = columns->first};
 
     for (size_t i = 0; i < columns->count; i++)
         add_terms(pass, &columns->columns[i], &products);
-    run_products(pass, &products, rows, columns->dx);
+    run_products(pass, &products, (struct ash_run){columns->first, columns->rows}, columns->dx);
+    if (waits) weight_grads(pass, columns);
 }
 
-void ash_columns_backward(struct ash_pass *pass, const struct ash_columns *columns)
+/* Everything but dx, or with it. */
+static void columns_grads(struct ash_pass *pass, const struct ash_columns *columns, float *dx)
 {
-    bool shared = pass->tp.size > 1 && pass->model->params[columns->columns[0].weight].cut >= 0;
-
     for (size_t i = 0; i < columns->count; i++)
         ash_pass_linear_backward(pass, columns->columns[i].weight, columns->columns[i].bias,
                                  &(struct ash_linear_io){.rows = columns->rows,
@@ -231,9 +268,23 @@ void ash_columns_backward(struct ash_pass *pass, const struct ash_columns *colum
                                                          .x_stride = columns->in,
                                                          .dy = columns->columns[i].dy,
                                                          .dy_stride = columns->columns[i].dy_stride,
-                                                         .dx = shared ? NULL : columns->dx,
+                                                         .dx = dx,
                                                          .dx_stride = columns->in,
                                                          .dx_add = i > 0,
                                                          .seq_rows = columns->seq_rows});
-    if (shared) ash_columns_input_grad(pass, columns, (struct ash_run){0, pass->rows});
+}
+
+static void columns_weight_grads(struct ash_pass *pass, const struct ash_columns *columns)
+{
+    columns_grads(pass, columns, NULL);
+}
+
+void ash_columns_backward(struct ash_pass *pass, const struct ash_columns *columns)
+{
+    bool shared = pass->tp.size > 1 && pass->model->params[columns->columns[0].weight].cut >= 0;
+
+    if (shared)
+        ash_columns_backward_rows(pass, columns, columns_weight_grads);
+    else
+        columns_grads(pass, columns, columns->dx);
 }

@@ -77,7 +77,8 @@ static void go_round(struct ash_pass *pass, struct piece *piece,
                      size_t cols)
 {
     struct ash_run rows = {piece->first, piece->part.rows};
-    struct ash_chain chain = {rows, cols, 1, step, piece, all + pass->own.first * cols};
+    struct ash_chain chain = {
+        .rows = rows, .cols = cols, .rounds = 1, .step = step, .ctx = piece, .out = all + pass->own.first * cols};
 
     ash_chain_run(pass, &chain);
     ash_rows_gather(pass, rows, all, cols);
@@ -105,21 +106,6 @@ static void shared_loss(struct ash_pass *pass, size_t first, size_t count, float
 
 /* ---- a few rows -------------------------------------------------------------------------------------------------- */
 
-/* dnorm of the rows from first on. */
-static void input_grad(struct ash_pass *pass, int32_t head, size_t first, const struct ash_linear_io *io)
-{
-    struct ash_columns columns = {.rows = io->rows,
-                                  .in = io->dx_stride,
-                                  .dx = pass->scratch.dnorm,
-                                  .count = 1,
-                                  .columns[0] = {head, ASH_NO_PARAM, io->dy, io->dy_stride}};
-
-    if (pass->tp.size > 1)
-        ash_columns_input_grad(pass, &columns, (struct ash_run){first, io->rows});
-    else
-        ash_linear_input_grad(pass->model, pass->exec, head, io);
-}
-
 /* Has every rank of cp one piece? They must know alike how turns at the head go. */
 static bool one_piece(const struct ash_pass *pass)
 {
@@ -128,18 +114,52 @@ static bool one_piece(const struct ash_pass *pass)
     return true;
 }
 
-/* All pieces are one turn; where there is only one, it is taken in parts of the matrix. */
-static void weight_grad(struct ash_pass *pass, int32_t head, size_t first, const struct ash_linear_io *io)
+/* The output matrix's gradient over the rows of a piece. All pieces are one turn; where there is only one, it is taken
+ * in parts of the matrix. */
+static void weight_grads(struct ash_pass *pass, const struct ash_columns *columns)
 {
-    int32_t sum = head_sum(pass->model);
+    int32_t sum = head_sum(pass->model), head = columns->columns[0].weight;
+    struct ash_linear_io io = {.rows = columns->rows,
+                               .x = columns->x,
+                               .x_stride = columns->in,
+                               .dy = columns->columns[0].dy,
+                               .dy_stride = columns->columns[0].dy_stride,
+                               .seq_rows = columns->seq_rows};
 
     if (one_piece(pass)) {
-        ash_pass_weight_backward(pass, sum, head, io);
+        ash_pass_weight_backward(pass, sum, head, &io);
         return;
     }
-    if (first == 0) ash_grad_begin(pass, sum, ASH_GRAD_ALL);
-    ash_linear_weight_grad(pass->model, pass->exec, head, io, ash_grad_sum(pass, sum));
-    if (first + io->rows == pass->rows) ash_grad_end(pass, sum, ASH_GRAD_ALL);
+    if (columns->first == 0) ash_grad_begin(pass, sum, ASH_GRAD_ALL);
+    ash_linear_weight_grad(pass->model, pass->exec, head, &io, ash_grad_sum(pass, sum));
+    if (columns->first + columns->rows == pass->rows) ash_grad_end(pass, sum, ASH_GRAD_ALL);
+}
+
+/* From logits, which are gradients by now, to those of the output matrix and to dnorm. */
+static void backward_rows(struct ash_pass *pass, const float *x, size_t first, size_t count)
+{
+    struct ash_scratch *s = &pass->scratch;
+    int32_t head = head_param(pass->model);
+    size_t hidden = pass->model->config.hidden, vocab = pass->model->vocab.count;
+    struct ash_columns columns = {.first = first,
+                                  .rows = count,
+                                  .in = hidden,
+                                  .seq_rows = count < pass->seq_rows ? count : pass->seq_rows,
+                                  .x = x,
+                                  .dx = s->dnorm,
+                                  .count = 1,
+                                  .columns[0] = {head, ASH_NO_PARAM, s->logits, vocab}};
+    struct ash_linear_io io = {
+        .rows = count, .dy = s->logits, .dy_stride = vocab, .dx = s->dnorm + first * hidden, .dx_stride = hidden};
+
+    if (pass->tp.size > 1) {
+        ash_columns_backward_rows(pass, &columns, weight_grads);
+        return;
+    }
+    /* as in ash_pass_linear_backward: who has to wait for a turn does dx first */
+    if (pass->cp.rank > 0) ash_linear_input_grad(pass->model, pass->exec, head, &io);
+    weight_grads(pass, &columns);
+    if (pass->cp.rank == 0) ash_linear_input_grad(pass->model, pass->exec, head, &io);
 }
 
 /* x: the normed stream, all rows. */
@@ -147,7 +167,6 @@ static void loss_rows(struct ash_pass *pass, const float *x, size_t first, size_
 {
     size_t hidden = pass->model->config.hidden, vocab = pass->model->vocab.count;
     struct ash_scratch *s = &pass->scratch;
-    int32_t head = head_param(pass->model);
     float used_scale = pass->grads != NULL ? scale : 0;
 
     x += first * hidden;
@@ -157,19 +176,7 @@ static void loss_rows(struct ash_pass *pass, const float *x, size_t first, size_
     else
         pass->exec->ops->loss->cross_entropy(pass->exec, s->logits, count, vocab, pass->targets + first, used_scale,
                                              pass->losses + first);
-    if (pass->grads == NULL) return;
-    struct ash_linear_io io = {.rows = count,
-                               .x = x,
-                               .x_stride = hidden,
-                               .dy = s->logits,
-                               .dy_stride = vocab,
-                               .dx = s->dnorm + first * hidden,
-                               .dx_stride = hidden,
-                               .seq_rows = count < pass->seq_rows ? count : pass->seq_rows};
-    /* as in ash_pass_linear_backward: who has to wait for a turn does dx first */
-    if (pass->cp.rank > 0) input_grad(pass, head, first, &io);
-    weight_grad(pass, head, first, &io);
-    if (pass->cp.rank == 0) input_grad(pass, head, first, &io);
+    if (pass->grads != NULL) backward_rows(pass, x, first, count);
 }
 
 /* Rows of the piece that starts at row first: as many as fit, of whole groups where sequences are that; else whole

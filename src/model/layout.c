@@ -254,7 +254,7 @@ static void lay_exchange(struct layout *l)
     size_t cols = max_size(max_size(c->hidden, ASH_LANES), max_size(max_size(c->q_rank, c->kv_rank), c->rope_dim));
     size_t all_heads = (whole->heads + whole->kv_heads) * c->head_dim;
 
-    s->tile = place(p, ash_chain_tile_most(pass, l->own, cols) * sizeof(float));
+    s->tile = place(p, ash_chain_tile_most(l->own, cols) * sizeof(float));
     s->x_all = place(p, l->rows * c->hidden * sizeof(float));
     if (pass->opts.backward || experts) s->dy_all = place(p, l->rows * c->hidden * sizeof(float));
     if (pass->opts.backward && experts) s->dx_all = place(p, l->rows * c->hidden * sizeof(float));
@@ -319,7 +319,8 @@ static size_t head_rows(const struct ash_pass *pass)
     size_t bytes = !pass->opts.backward ? HEAD_LOGITS_BYTES
                    : pass->cp.size > 1  ? HEAD_LOGITS_TURNS_BYTES
                                         : HEAD_LOGITS_BACKWARD_BYTES;
-    size_t most = max_size(bytes / (pass->model->config.vocab * sizeof(float)), HEAD_ROWS_MIN);
+    size_t vocab = (pass->model->whole.vocab + pass->tp.size - 1) / pass->tp.size; /* the same on all ranks */
+    size_t most = max_size(bytes / (vocab * sizeof(float)), HEAD_ROWS_MIN);
     size_t all = most_rows(pass), pieces = (all + most - 1) / most, rows = (all + pieces - 1) / pieces;
 
     if (pass->opts.head_rows != 0) return round_up(pass->opts.head_rows, ASH_K_GROUP);

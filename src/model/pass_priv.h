@@ -233,13 +233,15 @@ struct ash_chain {
     size_t cols, rounds;
     /* Go on with the sums of rows over this rank's terms of the round; start: there are none yet. */
     void (*step)(struct ash_pass *pass, void *ctx, size_t round, struct ash_run rows, bool start, float *sums);
+    /* Work beside the sums: done once by each rank, when it would wait for others; or NULL. */
+    void (*meanwhile)(struct ash_pass *pass, void *ctx);
     void *ctx;
     float *out; /* [own rows, cols]; of rows that are not among the chain's, nothing is written */
 };
 /* Not for a pass alone. */
 void ash_chain_run(struct ash_pass *pass, const struct ash_chain *chain);
 /* Floats of a tile, where a rank keeps up to own rows. */
-size_t ash_chain_tile_most(const struct ash_pass *pass, size_t own, size_t cols);
+size_t ash_chain_tile_most(size_t own, size_t cols);
 
 /* out [own rows, C] = x W^T + bias, W's inputs dealt out. Not for a pass alone. */
 void ash_rows_forward(struct ash_pass *pass, int32_t weight, int32_t bias, const float *x, size_t x_stride, float *out);
@@ -251,6 +253,7 @@ struct ash_column {
     size_t dy_stride;
 };
 struct ash_columns {
+    size_t first;              /* the row of the batch that x and dy start with */
     size_t rows, in, seq_rows; /* as in ash_linear_io */
     const float *x;            /* [rows, in] */
     float *dx;                 /* [own rows, in]; [rows, in] where the outputs are all here */
@@ -259,8 +262,9 @@ struct ash_columns {
 };
 /* Gradients of weights and biases, and dx: a sum over the layers in their order. */
 void ash_columns_backward(struct ash_pass *pass, const struct ash_columns *columns);
-/* dx alone, of rows; dy and x start with the first of them. Not for a pass alone. */
-void ash_columns_input_grad(struct ash_pass *pass, const struct ash_columns *columns, struct ash_run rows);
+/* The same, where weight_grads does the part of weights and biases. Not for a pass alone. */
+void ash_columns_backward_rows(struct ash_pass *pass, const struct ash_columns *columns,
+                               void (*weight_grads)(struct ash_pass *pass, const struct ash_columns *columns));
 
 /* ---- embed.c ----------------------------------------------------------------------------------------------------- */
 

@@ -17,9 +17,9 @@
 #include "unit/model/golden_models.h"
 #include "unit/model/wide_models.h"
 
-#define ROWS 80
+#define ROWS 320
 #define SEQ (ROWS / 2)
-#define SEQ_DOC 18
+#define DOCS 3 /* of a sequence */
 #define SEED 11
 
 struct variant {
@@ -65,7 +65,9 @@ static int open_model(struct member *m)
     return rc;
 }
 
-static struct ash_batch batch_of(const struct member *m, size_t part, struct ash_doc docs[3])
+static const size_t doc_ends[2][DOCS] = {{50, 107, SEQ}, {41, 104, SEQ}}; /* as long as golden models can read */
+
+static struct ash_batch batch_of(const struct member *m, size_t part, struct ash_doc docs[2 * DOCS])
 {
     const struct subject *s = m->subject;
     size_t rows = m->variant.rows, first = part * SEQ;
@@ -74,16 +76,17 @@ static struct ash_batch batch_of(const struct member *m, size_t part, struct ash
         docs[0] = (struct ash_doc){.count = rows};
         return (struct ash_batch){.rows = rows, .ids = s->ids, .targets = s->targets, .docs = docs, .doc_count = 1};
     }
-    docs[0] = (struct ash_doc){.row = 0, .count = SEQ_DOC};
-    docs[1] = (struct ash_doc){.row = SEQ_DOC, .count = SEQ - SEQ_DOC};
-    docs[2] = (struct ash_doc){.row = m->variant.split ? 0 : SEQ, .count = SEQ};
+    for (size_t i = 0; i < (m->variant.split ? DOCS : 2 * DOCS); i++) {
+        const size_t *ends = doc_ends[part + i / DOCS];
+        size_t begin = i % DOCS == 0 ? 0 : ends[i % DOCS - 1];
+
+        docs[i] = (struct ash_doc){.row = i / DOCS * SEQ + begin, .count = ends[i % DOCS] - begin};
+    }
     return (struct ash_batch){.rows = m->variant.split ? SEQ : ROWS,
                               .ids = s->ids + first,
                               .targets = s->targets + first,
-                              .docs = docs + 2 * part,
-                              .doc_count = !m->variant.split ? 3
-                                           : part == 0       ? 2
-                                                             : 1,
+                              .docs = docs,
+                              .doc_count = m->variant.split ? DOCS : 2 * DOCS,
                               .seq_rows = SEQ};
 }
 
@@ -92,7 +95,7 @@ static int train(struct member *m, struct ash_exec *exec)
     struct ash_pass_opts opts = {
         .max_rows = ROWS, .backward = true, .recompute = m->variant.recompute, .head_rows = m->variant.head_rows};
     struct ash_pass *pass = NULL;
-    struct ash_doc docs[3];
+    struct ash_doc docs[2 * DOCS];
     int rc;
 
     if (m->slice.tp_size > 1) opts.tp = party_axis(&m->place);
@@ -113,7 +116,7 @@ static int evaluate(struct member *m, struct ash_exec *exec)
 {
     struct ash_pass_opts opts = {.max_rows = ROWS};
     struct ash_pass *pass = NULL;
-    struct ash_doc docs[3];
+    struct ash_doc docs[2 * DOCS];
     int rc;
 
     m->variant.split = false;
@@ -291,12 +294,22 @@ static void test_few_rows(void **state)
         check_wide(wide_models[2], rows == 2, rows);
 }
 
+/* Rows so wide that a chain has more tiles than messages may be under way. */
+static void test_many_tiles(void **state)
+{
+    (void)state;
+    check_wide("{\"model_type\": \"llama\", \"hidden_size\": 16384, \"num_attention_heads\": 2, \"head_dim\": 32, "
+               "\"num_key_value_heads\": 2, \"intermediate_size\": 64, \"num_hidden_layers\": 1, \"vocab_size\": 64}",
+               true, SEQ - 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_golden),
         cmocka_unit_test(test_wide),
         cmocka_unit_test(test_few_rows),
+        cmocka_unit_test(test_many_tiles),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
