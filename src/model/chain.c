@@ -82,9 +82,9 @@ static size_t tile_count(const struct ash_chain *chain, size_t owners, size_t ro
 
 size_t ash_chain_tile_most(size_t own, size_t cols)
 {
-    size_t rows = rows_per_message(cols);
+    size_t most = cols < ASH_AXIS_MESSAGE ? ASH_AXIS_MESSAGE : cols;
 
-    return (own < rows ? own : rows) * cols;
+    return own * cols < most ? own * cols : most;
 }
 
 static struct walk walk_start(const struct ash_pass *pass, const struct ash_chain *chain)

@@ -240,7 +240,7 @@ struct ash_chain {
 };
 /* Not for a pass alone. */
 void ash_chain_run(struct ash_pass *pass, const struct ash_chain *chain);
-/* Floats of a tile, where a rank keeps up to own rows. */
+/* Floats of a tile at most, where a rank keeps up to own rows and sums have up to cols columns. */
 size_t ash_chain_tile_most(size_t own, size_t cols);
 
 /* out [own rows, C] = x W^T + bias, W's inputs dealt out. Not for a pass alone. */

@@ -16,7 +16,7 @@ static struct ash_pass_opts pass_opts(const struct ash_job *job, struct ash_mesh
     size_t micro = mesh->size[ASH_MESH_CP] > 1 ? 1 : (size_t)job->train.micro_batch;
 
     opts.max_rows = micro * (size_t)job->data.seq_tokens;
-    opts.tp = ash_mesh_axis(mesh, ASH_MESH_TP, (opts.max_rows / mesh->size[ASH_MESH_TP] + 1) * hidden);
+    opts.tp = ash_mesh_axis(mesh, ASH_MESH_TP, ASH_AXIS_MESSAGE); /* chains count their tiles as messages */
     opts.cp = ash_mesh_axis(mesh, ASH_MESH_CP, opts.max_rows * hidden);
     opts.ep = ash_mesh_axis(mesh, ASH_MESH_EP, opts.max_rows * hidden);
     return opts;
