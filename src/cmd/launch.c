@@ -11,7 +11,8 @@
 struct launch_flags {
     int64_t procs, nodes;
     double grace;
-    bool program;
+    const char *link_rate;
+    bool program, netns;
 };
 
 #define FIELD(name) offsetof(struct launch_flags, name)
@@ -19,6 +20,10 @@ static const struct ash_opt launch_opts[] = {
     {"procs", ASH_OPT_INT, FIELD(procs), "2", "processes: the ranks of the job", 1, 4096, NULL},
     {"nodes", ASH_OPT_INT, FIELD(nodes), "1",
      "failure domains that they are spread over, each a process group of its own", 1, 4096, NULL},
+    {"netns", ASH_OPT_BOOL, FIELD(netns), NULL,
+     "each node has a network namespace of its own, joined by veth to a bridge (needs root and iproute2)", 0, 0, NULL},
+    {"link_rate", ASH_OPT_STRING, FIELD(link_rate), NULL,
+     "with --netns: what a node sends is limited to this, as tc reads it (1gbit); default: not limited", 0, 0, NULL},
     {"grace", ASH_OPT_DOUBLE, FIELD(grace), "5", "seconds between the first failure and the end of the others by force",
      0, 3600, NULL},
     {"program", ASH_OPT_BOOL, FIELD(program), NULL, "the words name any program instead of an ashlar command", 0, 0,
@@ -37,6 +42,7 @@ static const struct ash_cmd_usage usage = {
              "exit code is\n"
              "that of the first process that failed. Nothing is left running.",
     .examples = "  ashlar launch --procs 4 train job.yaml mesh.dp=2 mesh.tp=2 --out run\n"
+                "  ashlar launch --procs 4 --nodes 2 --netns --link-rate 1gbit bench collective\n"
                 "  ashlar launch --procs 2 --program python3 train.py",
 };
 
@@ -47,7 +53,7 @@ static int count_flags(int argc, char **argv)
 
     while (at < argc && argv[at][0] == '-') {
         bool alone = strchr(argv[at], '=') != NULL || strcmp(argv[at], "--program") == 0 ||
-                     strcmp(argv[at], "--help") == 0 || strcmp(argv[at], "-h") == 0;
+                     strcmp(argv[at], "--netns") == 0 || strcmp(argv[at], "--help") == 0 || strcmp(argv[at], "-h") == 0;
         at += alone ? 1 : 2;
     }
     return (at < argc ? at : argc) - 1;
@@ -67,8 +73,14 @@ static int run_launch(int argc, char **argv)
     code = ash_cmd_parse(&usage, opts, own + 1, argv, NULL, 0, &count);
     if (code == ASH_CMD_GO && own + 1 >= argc)
         code = ash_cmd_misuse("launch", "it takes the command to run, such as `train job.yaml`");
+    if (code == ASH_CMD_GO && flags.link_rate != NULL && !flags.netns)
+        code = ash_cmd_misuse("launch", "--link-rate limits the links that --netns makes: give both");
     if (code == ASH_CMD_GO) {
-        struct ash_launch launch = {.procs = (size_t)flags.procs, .nodes = (size_t)flags.nodes, .grace_s = flags.grace};
+        struct ash_launch launch = {.procs = (size_t)flags.procs,
+                                    .nodes = (size_t)flags.nodes,
+                                    .netns = flags.netns,
+                                    .link_rate = flags.link_rate,
+                                    .grace_s = flags.grace};
 
         argv[own] = self; /* argv[0] or a flag, which have been read: its place is free for the program's name */
         launch.argv = argv + own + (flags.program ? 1 : 0);

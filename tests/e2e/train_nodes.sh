@@ -21,4 +21,42 @@ nodes_give() {
 }
 nodes_give "2 nodes of 2" --procs 4 --nodes 2 --
 nodes_give "3 nodes of 1, flat" --procs 3 --nodes 3 -- group.algorithm=flat
+
+# The same with a network of its own for each node, where that is permitted.
+try "$ASHLAR" launch --procs 2 --nodes 2 --netns --program sh -c 'echo "$MASTER_ADDR $(ls /sys/class/net 2> /dev/null | wc -l)"'
+if [ "$code" -ne 0 ]; then
+    grep -q 'need root\|iproute2\|networks of their own' "$SCRATCH/err" || fail "--netns: $(cat "$SCRATCH/err")"
+    echo "skipped: $(cat "$SCRATCH/err")"
+    finish
+    exit 77
+fi
+before=$(ip -o link | wc -l)
+nodes_give "2 nodes of 2 with their own networks" --procs 4 --nodes 2 --netns --
+nodes_give "2 nodes of 2 on slow links" --procs 4 --nodes 2 --netns --link-rate 1gbit --
+same "interfaces of this machine" "$before" "$(ip -o link | wc -l)"
+
+# A node whose cable is cut: both sides say who is silent, in bounded time, and nothing is left of the networks.
+"$ASHLAR" launch --procs 2 --nodes 2 --netns train "$SCRATCH/job.yaml" --out "$SCRATCH/cut" train.steps=100000 train.valid_every=0 \
+    group.silent_timeout=1 > "$SCRATCH/out" 2> "$SCRATCH/err" &
+launcher=$!
+wait_for "some steps" grep -qs '"step":20,' "$SCRATCH/cut/log.jsonl"
+victim=$(pgrep -P $launcher | tail -n 1)
+nsenter -t "$victim" -n ip link set eth0 down
+wait $launcher
+[ $? -ne 0 ] || fail "a job whose network was cut says that all is well"
+grep -q 'silent for' "$SCRATCH/err" || fail "nobody names the silent rank: $(cat "$SCRATCH/err")"
+
+# A launcher that is killed takes ranks and networks with it.
+"$ASHLAR" launch --procs 2 --nodes 2 --netns --program sh -c 'touch "$0.$RANK"; exec sleep 100' "$SCRATCH/up" > "$SCRATCH/out" 2> "$SCRATCH/err" &
+launcher=$!
+wait_for "two nodes" test -e "$SCRATCH/up.0" -a -e "$SCRATCH/up.1"
+ranks=$(pgrep -P $launcher)
+kill -9 $launcher
+wait $launcher 2> /dev/null
+for rank in $ranks; do wait_for "the end of a rank" sh -c "! kill -0 $rank 2> /dev/null"; done
+same "interfaces of this machine in the end" "$before" "$(ip -o link | wc -l)"
+try "$ASHLAR" launch --procs 2 --nodes 2 --netns --link-rate 'a b' version
+expect_error 1 "a rate that is none" "link rate"
+try "$ASHLAR" launch --procs 2 --nodes 2 --link-rate 1gbit version
+expect_error 2 "a rate of no link" "--netns"
 finish

@@ -18,6 +18,7 @@
 #include "base/interrupt.h"
 #include "base/log.h"
 #include "base/socket.h"
+#include "orchestrate/local/netns.h"
 
 #define LINE_BYTES 4096
 #define EXIT_INTERRUPTED 130
@@ -40,7 +41,8 @@ struct process {
 struct job {
     const struct ash_launch *launch;
     struct process *processes;
-    pid_t *groups; /* of each node: its first process's id */
+    pid_t *groups;           /* of each node: its first process's id */
+    struct ash_netns *netns; /* NULL: all share the machine's network */
     size_t running;
     int code;          /* of the first failure */
     uint64_t force_ns; /* when to end by force; 0: not yet */
@@ -58,12 +60,12 @@ static void set_number(const char *name, size_t value)
 }
 
 /* In the child: who it is, then the program. */
-static _Noreturn void become(const struct ash_launch *launch, size_t rank, int port, int out_fd, int err_fd,
-                             int report_fd)
+static _Noreturn void become(const struct job *job, size_t rank, int port, int out_fd, int err_fd, int report_fd)
 {
+    const struct ash_launch *launch = job->launch;
     size_t per_node = launch->procs / launch->nodes;
-    char node[32];
-    int cause;
+    char node[32], address[ASH_NETNS_ADDRESS_BYTES] = "127.0.0.1";
+    int cause = 0;
 
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     set_number("RANK", rank);
@@ -72,13 +74,16 @@ static _Noreturn void become(const struct ash_launch *launch, size_t rank, int p
     set_number("LOCAL_WORLD_SIZE", per_node);
     set_number("GROUP_RANK", rank / per_node);
     set_number("MASTER_PORT", (size_t)port);
-    setenv("MASTER_ADDR", "127.0.0.1", 1);
+    setenv("MASTER_ADDR", job->netns != NULL ? ash_netns_address(0, address, sizeof(address)) : address, 1);
     snprintf(node, sizeof(node), "node%zu", rank / per_node);
     if (launch->nodes > 1) setenv("ASHLAR_GROUP_NODE", node, 1);
     if (out_fd >= 0) dup2(out_fd, STDOUT_FILENO);
     if (err_fd >= 0) dup2(err_fd, STDERR_FILENO);
-    execvp(launch->argv[0], launch->argv);
-    cause = errno;
+    if (job->netns != NULL) cause = -ash_netns_enter(job->netns, rank / per_node);
+    if (cause == 0) {
+        execvp(launch->argv[0], launch->argv);
+        cause = errno;
+    }
     if (write(report_fd, &cause, sizeof(cause)) < 0) _exit(126); /* nobody is left to hear it */
     _exit(127);
 }
@@ -115,7 +120,7 @@ static int start_process(struct job *job, struct process *process, int port, str
     }
     if (rc == 0 && process->pid == 0) {
         setpgid(0, job->groups[process->node]);
-        become(job->launch, process->rank, port, out[1], errs[1], report[1]);
+        become(job, process->rank, port, out[1], errs[1], report[1]);
     }
     close(out[1]);
     close(errs[1]);
@@ -308,8 +313,10 @@ int ash_launch_run(const struct ash_launch *launch, struct ash_err *err)
             job.processes[r] = (struct process){
                 .rank = r, .node = r / (launch->procs / launch->nodes), .streams = {{.fd = -1}, {.fd = -1}}};
         ash_interrupt_install();
-        rc = run(&job, polls, err);
+        rc = launch->netns ? ash_netns_open(launch->nodes, launch->link_rate, &job.netns, err) : 0;
+        if (rc == 0) rc = run(&job, polls, err);
     }
+    ash_netns_close(job.netns);
     free(polls);
     free(job.groups);
     free(job.processes);

@@ -10,10 +10,12 @@
 #include "ashlar/err.h"
 
 struct ash_launch {
-    size_t procs;      /* of all nodes together */
-    size_t nodes;      /* procs is a multiple of it */
-    double grace_s;    /* between a failure and the end by force: time for the others to notice and say so */
-    char *const *argv; /* the program (found in PATH) and its arguments, NULL-terminated */
+    size_t procs;          /* of all nodes together */
+    size_t nodes;          /* procs is a multiple of it */
+    bool netns;            /* each node has a network of its own (orchestrate/local/netns.h) */
+    const char *link_rate; /* ... and sends at most so much: "1gbit"; NULL: not limited */
+    double grace_s;        /* between a failure and the end by force: time for the others to notice and say so */
+    char *const *argv;     /* the program (found in PATH) and its arguments, NULL-terminated */
 };
 
 /* Run until all have ended. Returns the exit code of the process that failed first (128 + signal for one that was
