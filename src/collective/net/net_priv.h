@@ -10,7 +10,7 @@
 #define ASH_NET_SLOTS 3 /* rounds of a call that are under way in an arena */
 #define ASH_NET_STAGE_BYTES ((size_t)512 * 1024)
 #define ASH_NET_RESULT_BYTES ((size_t)256 * 1024)
-#define ASH_NET_SMALL ((size_t)4096) /* up to so many bytes a call goes the way with the fewest steps */
+#define ASH_NET_SMALL ((size_t)1024) /* up to so many bytes a call goes the way with the fewest steps */
 
 /* Memory of a rank that its node has mapped: what it brings to a round, and what it has for the others. */
 struct ash_arena {
