@@ -38,6 +38,8 @@ static void test_stopped(void **state)
 
 static int give_up(struct ash_group *group, struct shared *shared, const void *arg)
 {
+    while (atomic_load(&shared->joined) < ash_group_size(group)) /* all have come */
+        usleep(1000);
     if (ash_group_rank(group) == 1) ash_group_abort(group, "rank 1 gives up: its disk is full");
     return call_until_lost(group, shared, arg);
 }
