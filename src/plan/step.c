@@ -29,17 +29,22 @@ static double larger(double a, double b)
 
 /* ---- data-parallel traffic --------------------------------------------------------------------------------------- */
 
-/* Gather (or scatter) of the dense and the expert weights of bytes_each per weight over their own groups. */
-static struct ash_comm sweep(const struct world *w, double dense, double experts, double bytes_each)
+static struct ash_comm sum(struct ash_comm a, struct ash_comm b)
+{
+    return (struct ash_comm){a.nvlink_s + b.nvlink_s, a.network_s + b.network_s, a.total_s + b.total_s};
+}
+
+/* Gather (or scatter) of dense and of expert weights, each over the ranks that hold copies of the same; copies of dense
+ * ones are tp apart, of experts ep * etp. */
+static struct ash_comm sweep(const struct world *w, double copies, double dense, double experts, double bytes_each)
 {
     const struct ash_layout *l = w->layout;
-    double stage_ranks = (double)l->tp * l->cp * l->dp, spread = (double)l->ep * l->etp;
-    struct ash_group_place all = ash_group_place(&w->job->cluster, (double)l->dp * l->cp, l->tp);
-    struct ash_group_place few = ash_group_place(&w->job->cluster, larger(1, stage_ranks / spread), spread);
-    struct ash_comm a = ash_comm_gather(w->consts, &w->job->cluster, all, dense * bytes_each);
-    struct ash_comm b = ash_comm_gather(w->consts, &w->job->cluster, few, experts * bytes_each);
+    double spread = (double)l->ep * l->etp, expert_copies = larger(1, copies * l->tp / spread);
+    struct ash_group_place all = ash_group_place(&w->job->cluster, copies, l->tp);
+    struct ash_group_place few = ash_group_place(&w->job->cluster, expert_copies, spread);
 
-    return (struct ash_comm){a.nvlink_s + b.nvlink_s, a.network_s + b.network_s, a.total_s + b.total_s};
+    return sum(ash_comm_gather(w->consts, &w->job->cluster, all, dense * bytes_each),
+               ash_comm_gather(w->consts, &w->job->cluster, few, experts * bytes_each));
 }
 
 static void charge(struct ash_step_time *time, const struct ash_comm *comm, double seconds)
@@ -55,7 +60,7 @@ static void charge(struct ash_step_time *time, const struct ash_comm *comm, doub
 static void add_data_parallel(const struct world *w, double forward_s, double backward_s, struct ash_step_time *time)
 {
     double dense = w->params.layers + w->params.edge;
-    struct ash_comm comm = sweep(w, dense, w->params.experts, 2);
+    struct ash_comm comm = sweep(w, (double)w->layout->dp * w->layout->cp, dense, w->params.experts, 2);
     double hidden_f = 0, hidden_b = 0, tail = comm.total_s / w->job->shape.layers;
 
     if (w->job->tuning == ASH_TUNING_LORA || comm.total_s <= 0) return;
@@ -72,10 +77,10 @@ static void add_sharded(const struct world *w, const struct ash_parts *pass, dou
 {
     const struct ash_layout *l = w->layout;
     double ranks = l->shard > 0 ? l->shard : (double)l->dp * l->cp;
-    struct ash_group_place place = ash_group_place(&w->job->cluster, ranks, l->tp);
-    struct ash_comm one = ash_comm_gather(w->consts, &w->job->cluster, place, w->params.one_layer * 2);
-    struct ash_comm edge = ash_comm_gather(w->consts, &w->job->cluster, place, w->params.edge * 2);
-    double comm = one.total_s * gathers, work = ash_parts_sum(pass), layers = w->job->shape.layers / l->pp;
+    double layers = w->job->shape.layers / l->pp, held = ceil(layers);
+    struct ash_comm one = sweep(w, ranks, w->params.layers / held, w->params.experts / held, 2);
+    struct ash_comm edge = sweep(w, ranks, w->params.edge, 0, 2);
+    double comm = one.total_s * gathers, work = ash_parts_sum(pass);
     double waits = larger(0, comm - work) + w->consts->interference * fmin(comm, work);
 
     if (!w->stack->overlap_dp) waits = comm;
@@ -115,58 +120,63 @@ static double send_seconds(const struct world *w)
     return ash_comm_send(w->consts, &w->job->cluster, (double)l->tp * l->cp * l->dp, bytes).total_s;
 }
 
-/* Every virtual stage's times; arrays of pp * chunks. */
-static void stage_times(const struct world *w, double *forward, double *backward)
+/* One direction through virtual stage v of count. */
+static double stage_seconds(const struct world *w, int count, int v, bool backward)
 {
-    int count = w->layout->pp * w->layout->chunks;
-    double f = ash_parts_sum(&w->layer.forward), b = ash_parts_sum(&w->layer.backward);
+    double layer = ash_parts_sum(backward ? &w->layer.backward : &w->layer.forward);
+    double head = ash_parts_sum(backward ? &w->head.backward : &w->head.forward);
 
-    for (int v = 0; v < count; v++) {
-        double layers = layers_of(w->job->shape.layers, count, v);
-        forward[v] = layers * f + (v == count - 1 ? ash_parts_sum(&w->head.forward) : 0);
-        backward[v] = layers * b + (v == count - 1 ? ash_parts_sum(&w->head.backward) : 0);
-    }
+    return layers_of(w->job->shape.layers, count, v) * layer + (v == count - 1 ? head : 0);
 }
 
-/* Total time of the pipeline without simulation. */
-static double closed_form(const struct world *w, const double *forward, const double *backward, int micro_batches,
-                          double p2p_s)
+/* Total time of the pipeline without simulation: the busiest rank's work and the mean rank's ramp. */
+static double closed_form(const struct world *w, int micro_batches, double p2p_s)
 {
     const struct ash_layout *l = w->layout;
+    int count = l->pp * l->chunks;
     double busiest = 0, mean = 0;
 
     for (int stage = 0; stage < l->pp; stage++) {
         double one = 0;
-        for (int c = 0; c < l->chunks; c++)
-            one += forward[c * l->pp + stage] + backward[c * l->pp + stage];
+        for (int v = stage; v < count; v += l->pp)
+            one += stage_seconds(w, count, v, false) + stage_seconds(w, count, v, true);
         busiest = larger(busiest, one);
         mean += one / l->pp;
     }
     return busiest * micro_batches + (l->pp - 1) * (mean / l->chunks + 2 * p2p_s);
 }
 
-static double run_pipeline(const struct world *w, int micro_batches, bool simulate, struct ash_step *step)
+/* The same played event by event, or 0 where memory is short. */
+static double played(const struct world *w, int micro_batches, double p2p_s, struct ash_pipeline_event *events_out)
 {
     const struct ash_layout *l = w->layout;
     int count = l->pp * l->chunks;
-    double *times = calloc((size_t)count * 2, sizeof(*times)), total, played;
+    double *times = calloc((size_t)count * 2, sizeof(*times)), total;
     struct ash_pipeline pipeline = {.stages = l->pp, .chunks = l->chunks, .micro_batches = micro_batches};
 
     if (times == NULL) return 0;
-    stage_times(w, times, times + count);
+    for (int v = 0; v < count; v++) {
+        times[v] = stage_seconds(w, count, v, false);
+        times[count + v] = stage_seconds(w, count, v, true);
+    }
     pipeline.forward_s = times;
     pipeline.backward_s = times + count;
-    pipeline.p2p_s = l->pp > 1 ? send_seconds(w) : 0;
-    total = closed_form(w, times, times + count, micro_batches, pipeline.p2p_s);
-    if (simulate && l->pp > 1) {
-        played = ash_pipeline_run(&pipeline, NULL);
-        if (played > 0) total = played;
-    }
-    step->stage_forward = times[count > 1 ? 1 : 0];
-    step->stage_backward = times[count + (count > 1 ? 1 : 0)];
-    step->p2p = pipeline.p2p_s;
+    pipeline.p2p_s = p2p_s;
+    total = ash_pipeline_run(&pipeline, events_out);
     free(times);
-    return total;
+    return larger(0, total);
+}
+
+static double run_pipeline(const struct world *w, int micro_batches, bool simulate, struct ash_step *step)
+{
+    int count = w->layout->pp * w->layout->chunks;
+    double total = 0;
+
+    step->p2p = w->layout->pp > 1 ? send_seconds(w) : 0;
+    step->stage_forward = stage_seconds(w, count, count > 1 ? 1 : 0, false);
+    step->stage_backward = stage_seconds(w, count, count > 1 ? 1 : 0, true);
+    if (simulate && w->layout->pp > 1) total = played(w, micro_batches, step->p2p, NULL);
+    return total > 0 ? total : closed_form(w, micro_batches, step->p2p);
 }
 
 /* ---- the step ---------------------------------------------------------------------------------------------------- */
@@ -255,24 +265,45 @@ static void finish(const struct world *w, struct ash_step *step)
     step->mfu = step->tokens_s * step->model_flops / peak;
 }
 
-void ash_step_predict(const struct ash_consts *consts, const struct ash_job *job, const struct ash_layout *layout,
-                      bool simulate, struct ash_step *step_out)
+static int micro_batches_of(const struct ash_job *job, const struct ash_layout *layout)
+{
+    return (int)larger(1, ceil(job->global_batch / ((double)layout->dp * layout->micro_batch)));
+}
+
+static struct world world_of(const struct ash_consts *consts, const struct ash_job *job,
+                             const struct ash_layout *layout, enum ash_recompute recompute)
 {
     struct world w = {.consts = consts,
                       .job = job,
                       .layout = layout,
                       .stack = job->stack != NULL ? job->stack : ash_stack_find(NULL),
                       .gpu = job->cluster.machine.gpu};
-    struct ash_step step = {0};
+
+    ash_step_params(job, layout, &w.params);
+    ash_layer_predict(consts, job, layout, recompute, &w.layer);
+    ash_head_predict(consts, job, layout, &w.head);
+    return w;
+}
+
+double ash_step_timeline(const struct ash_consts *consts, const struct ash_job *job, const struct ash_layout *layout,
+                         int micro_batches, struct ash_pipeline_event *events_out)
+{
+    struct world w = world_of(consts, job, layout, least_that_fits(consts, job, layout));
+
+    return played(&w, micro_batches, layout->pp > 1 ? send_seconds(&w) : 0, events_out);
+}
+
+void ash_step_predict(const struct ash_consts *consts, const struct ash_job *job, const struct ash_layout *layout,
+                      bool simulate, struct ash_step *step_out)
+{
+    enum ash_recompute recompute = least_that_fits(consts, job, layout);
+    struct world w = world_of(consts, job, layout, recompute);
+    struct ash_step step = {.recompute = recompute};
     double pipeline, busy;
 
-    step.recompute = least_that_fits(consts, job, layout);
     ash_step_memory(consts, job, layout, step.recompute, &step.memory);
     step.fits = step.memory.total <= step.memory.capacity;
-    step.micro_batches = (int)larger(1, ceil(job->global_batch / ((double)layout->dp * layout->micro_batch)));
-    ash_step_params(job, layout, &w.params);
-    ash_layer_predict(consts, job, layout, step.recompute, &w.layer);
-    ash_head_predict(consts, job, layout, &w.head);
+    step.micro_batches = micro_batches_of(job, layout);
     pipeline = run_pipeline(&w, step.micro_batches, simulate, &step);
     add_work(&w, step.micro_batches, &step.time);
     busy = step.time.compute + step.time.memory + step.time.host + step.time.nvlink + step.time.network;

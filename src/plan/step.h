@@ -4,6 +4,7 @@
 
 #include "plan/consts.h"
 #include "plan/layout.h"
+#include "plan/pipeline.h"
 
 /* Bytes on the fullest GPU. */
 struct ash_step_memory {
@@ -44,6 +45,10 @@ struct ash_step {
  * formula serves (searches). Never fails: a layout that does not fit says so in fits. */
 void ash_step_predict(const struct ash_consts *consts, const struct ash_job *job, const struct ash_layout *layout,
                       bool simulate, struct ash_step *step_out);
+/* Play the pipeline of one step with so many micro-batches: its seconds, 0 where memory is short. events_out has room
+ * for 2 * pp * chunks * micro_batches. */
+double ash_step_timeline(const struct ash_consts *consts, const struct ash_job *job, const struct ash_layout *layout,
+                         int micro_batches, struct ash_pipeline_event *events_out);
 /* Only the memory, for recompute as given (not ASH_RECOMPUTE_FIT). */
 void ash_step_memory(const struct ash_consts *consts, const struct ash_job *job, const struct ash_layout *layout,
                      enum ash_recompute recompute, struct ash_step_memory *memory_out);

@@ -1,0 +1,196 @@
+/* The answer of `ashlar plan train`, as a table for people and as JSON for programs. */
+#include <math.h>
+#include <stdio.h>
+
+#include "base/json.h"
+#include "cmd/plan_train_priv.h"
+
+#define DAY_S 86400.0
+
+double plan_train_checkpoint(const struct plan_train *train, const struct ash_step *step)
+{
+    if (train->checkpoint_every_s <= 0) return 0;
+    return train->checkpoint_s * step->time.total / (train->checkpoint_every_s + train->checkpoint_s);
+}
+
+/* Seconds of a step with its share of checkpoints. */
+static double step_seconds(const struct plan_train *train, const struct ash_step *step)
+{
+    return step->time.total + plan_train_checkpoint(train, step);
+}
+
+static double tokens_s(const struct plan_train *train, const struct ash_step *step)
+{
+    return train->job.global_batch * train->job.seq_tokens / step_seconds(train, step);
+}
+
+static double days(const struct plan_train *train, const struct ash_step *step)
+{
+    return train->job.tokens / tokens_s(train, step) / DAY_S;
+}
+
+static double dollars(const struct plan_train *train, const struct ash_step *step)
+{
+    return days(train, step) * 24 * train->usd_hour * train->job.cluster.machines;
+}
+
+/* ---- people ------------------------------------------------------------------------------------------------------ */
+
+static void print_plan(const struct plan_train *train, size_t index)
+{
+    const struct ash_plan *plan = &train->plans[index];
+    const struct ash_step *step = &plan->step;
+    char text[128];
+
+    printf("%2zu  %-46s %-9s %9.0f %8.1f %5.1f%% %9.3f", index + 1, ash_layout_text(&plan->layout, text, sizeof(text)),
+           ash_recompute_name(step->recompute), tokens_s(train, step), tokens_s(train, step) / train->job.cluster.gpus,
+           100 * step->mfu, step_seconds(train, step));
+    printf(" %6.1f%s", step->memory.total / 1e9, step->fits ? " " : "!");
+    if (train->job.tokens > 0) printf(" %8.1f", days(train, step));
+    if (train->job.tokens > 0 && train->usd_hour > 0) printf(" %11.0f", dollars(train, step));
+    printf("\n");
+}
+
+static void print_share(const char *name, double seconds, double total)
+{
+    if (seconds >= 0.0005 * total) printf("    %-26s %10.4f s %6.1f%%\n", name, seconds, 100 * seconds / total);
+}
+
+static void print_time(const struct plan_train *train, const struct ash_step *step)
+{
+    const struct ash_step_time *t = &step->time;
+    double total = step_seconds(train, step);
+
+    printf("  step time %.4f s, %d micro-batches per pipeline\n", total, step->micro_batches);
+    print_share("compute", t->compute, total);
+    print_share("HBM", t->memory, total);
+    print_share("host", t->host, total);
+    print_share("exposed NVLink", t->nvlink, total);
+    print_share("exposed network", t->network, total);
+    print_share("pipeline bubble", t->bubble, total);
+    print_share("optimizer", t->optimizer, total);
+    print_share("data", t->data, total);
+    print_share("slowest machine", t->jitter, total);
+    print_share("checkpoint", plan_train_checkpoint(train, step), total);
+}
+
+static void print_memory(const struct ash_step_memory *m)
+{
+    printf(
+        "  memory per GPU %.1f GB of %.1f GB usable: weights %.1f, gradients %.1f, optimizer %.1f, activations %.1f, "
+        "buffers %.1f\n",
+        m->total / 1e9, m->capacity / 1e9, m->weights / 1e9, m->gradients / 1e9, m->optimizer / 1e9,
+        m->activations / 1e9, m->buffers / 1e9);
+    if (m->host > 0) printf("  host memory per GPU %.1f GB\n", m->host / 1e9);
+    if (m->total > m->capacity)
+        printf("  IT DOES NOT FIT: recompute more, spread state wider (zero=3), raise tp or pp, or lower mbs\n");
+}
+
+static void print_head(const struct plan_train *train)
+{
+    const struct ash_job *job = &train->job;
+    const struct ash_machine *machine = &job->cluster.machine;
+
+    printf("%s: %.2f B parameters (%.2f B active) on %d x %s = %d %s, %.0f sequences of %.0f tokens per step\n",
+           job->shape.name, ash_shape_params(&job->shape) / 1e9, ash_shape_active_params(&job->shape) / 1e9,
+           job->cluster.machines, machine->name, job->cluster.gpus, machine->gpu->name, job->global_batch,
+           job->seq_tokens);
+    if (train->found.tried > 1) printf("%zu layouts, %zu fit\n", train->found.tried, train->found.fitting);
+    printf("\n    %-46s %-9s %9s %8s %6s %9s %7s", "layout", "recompute", "tokens/s", "per GPU", "MFU", "step s", "GB");
+    if (job->tokens > 0) printf(" %8s", "days");
+    if (job->tokens > 0 && train->usd_hour > 0) printf(" %11s", train->reserved_price ? "USD (block)" : "USD");
+    printf("\n");
+}
+
+static void print_what_ifs(const struct plan_train *train)
+{
+    for (size_t i = 0; i < train->what_if_count; i++) {
+        const struct ash_what_if *item = &train->what_ifs[i];
+
+        if (fabs(item->gain) >= 0.005)
+            printf("    %-56s %+6.1f%%%s\n", item->change, 100 * item->gain, item->fits ? "" : "  (does not fit)");
+    }
+}
+
+void plan_train_print(const struct plan_train *train)
+{
+    const struct ash_job *job = &train->job;
+    const struct ash_plan *best = &train->plans[0];
+    double watts = job->cluster.machine.gpu->watts * job->cluster.gpus;
+
+    print_head(train);
+    for (size_t i = 0; i < train->found.count; i++)
+        print_plan(train, i);
+    printf("\n%s\n", train->found.tried > 1 ? "the first" : "it");
+    print_time(train, &best->step);
+    print_memory(&best->step.memory);
+    if (watts > 0) printf("  GPUs draw up to %.0f kW\n", watts / 1e3);
+    if (job->tokens > 0 && train->usd_hour <= 0)
+        printf("  no price is known for %s: --usd-hour gives one\n", job->cluster.machine.name);
+    printf("  bound by %s; what would change that:\n", ash_step_bound(&best->step));
+    print_what_ifs(train);
+}
+
+/* ---- programs ---------------------------------------------------------------------------------------------------- */
+
+static json_t *layout_json(const struct ash_layout *l)
+{
+    return json_pack("{s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:s, s:b}", "dp", l->dp, "tp", l->tp, "pp",
+                     l->pp, "vpp", l->chunks, "cp", l->cp, "ep", l->ep, "etp", l->etp, "zero", l->zero, "shard",
+                     l->shard, "mbs", l->micro_batch, "precision", ash_precision_name(l->precision), "offload",
+                     l->offload);
+}
+
+static json_t *time_json(const struct plan_train *train, const struct ash_step *step)
+{
+    const struct ash_step_time *t = &step->time;
+
+    return json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "compute", t->compute, "hbm", t->memory,
+                     "host", t->host, "nvlink", t->nvlink, "network", t->network, "bubble", t->bubble, "optimizer",
+                     t->optimizer, "data", t->data, "jitter", t->jitter, "checkpoint",
+                     plan_train_checkpoint(train, step), "total", step_seconds(train, step));
+}
+
+static json_t *memory_json(const struct ash_step_memory *m)
+{
+    return json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "weights", m->weights, "gradients", m->gradients,
+                     "optimizer", m->optimizer, "activations", m->activations, "buffers", m->buffers, "total", m->total,
+                     "capacity", m->capacity, "host", m->host);
+}
+
+static json_t *plan_json(const struct plan_train *train, const struct ash_plan *plan)
+{
+    const struct ash_step *step = &plan->step;
+    json_t *json = json_pack(
+        "{s:o, s:s, s:i, s:b, s:o, s:o, s:f, s:f, s:f, s:s}", "layout", layout_json(&plan->layout), "recompute",
+        ash_recompute_name(step->recompute), "micro_batches", step->micro_batches, "fits", step->fits, "memory_bytes",
+        memory_json(&step->memory), "step_s", time_json(train, step), "tokens_s", tokens_s(train, step), "tokens_s_gpu",
+        tokens_s(train, step) / train->job.cluster.gpus, "mfu", step->mfu, "bound_by", ash_step_bound(step));
+
+    if (train->job.tokens > 0) json_object_set_new(json, "days", json_real(days(train, step)));
+    if (train->job.tokens > 0 && train->usd_hour > 0) json_object_set_new(json, "usd", json_real(dollars(train, step)));
+    return json;
+}
+
+void plan_train_json(const struct plan_train *train)
+{
+    const struct ash_job *job = &train->job;
+    json_t *plans = json_array(), *what_ifs = json_array(), *all;
+
+    for (size_t i = 0; i < train->found.count; i++)
+        json_array_append_new(plans, plan_json(train, &train->plans[i]));
+    for (size_t i = 0; i < train->what_if_count; i++)
+        json_array_append_new(what_ifs, json_pack("{s:s, s:f, s:f, s:b}", "change", train->what_ifs[i].change,
+                                                  "tokens_s", train->what_ifs[i].tokens_s, "gain",
+                                                  train->what_ifs[i].gain, "fits", train->what_ifs[i].fits));
+    all =
+        json_pack("{s:s, s:f, s:f, s:s, s:i, s:i, s:f, s:f, s:f, s:I, s:I, s:o, s:o}", "model", job->shape.name,
+                  "params", ash_shape_params(&job->shape), "active_params", ash_shape_active_params(&job->shape),
+                  "machine", job->cluster.machine.name, "machines", job->cluster.machines, "gpus", job->cluster.gpus,
+                  "global_batch", job->global_batch, "seq", job->seq_tokens, "gpu_watts",
+                  job->cluster.machine.gpu->watts * job->cluster.gpus, "layouts_tried", (json_int_t)train->found.tried,
+                  "layouts_fitting", (json_int_t)train->found.fitting, "plans", plans, "what_if", what_ifs);
+    json_dumpf(all, stdout, JSON_INDENT(1) | JSON_REAL_PRECISION(9));
+    putchar('\n');
+    json_decref(all);
+}

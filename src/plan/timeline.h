@@ -1,0 +1,12 @@
+/* timeline - a training step as one self-contained SVG: its time by part, and the pipeline rank by rank. */
+#ifndef ASH_PLAN_TIMELINE_H
+#define ASH_PLAN_TIMELINE_H
+
+#include "plan/search.h"
+
+/* Draw to path, replacing an older file in one step. Of a long pipeline the first and last micro-batches that make its
+ * shape visible are played (at most 64 ranks, 2 * pp + 8 micro-batches). */
+int ash_timeline_write(const struct ash_consts *consts, const struct ash_job *job, const struct ash_plan *plan,
+                       const char *path, struct ash_err *err);
+
+#endif

@@ -1,0 +1,47 @@
+#!/usr/bin/env bash
+# plan train at the command line: searches, given layouts, JSON, drawing, machines of one's own, and mistakes.
+. "$SOURCE/tests/e2e/lib.bash" || exit 1
+
+leak_free "$ASHLAR" plan train --model llama-3.1-70b --cluster 64xp5.48xlarge --tokens 2e12 --svg "$SCRATCH/step.svg"
+expect 0 "plan train"
+for word in 'tokens/s' 'memory per GPU' 'pipeline bubble\|exposed' 'days' 'USD' 'bound by' 'kW' 'twice the arithmetic rate'; do
+    grep -q "$word" "$SCRATCH/out" || fail "plan train does not say '$word'"
+done
+head -c 4 "$SCRATCH/step.svg" | grep -q '<svg' || fail "no drawing"
+try "$ASHLAR" plan train --model deepseek-v3 --cluster 32xp6-b200.48xlarge --seq 4096 --layout pp=16,ep=8,mbs=1,precision=fp8 --svg "$SCRATCH/pipe.svg" --json
+expect 0 "a given layout"
+for key in '"tokens_s"' '"memory_bytes"' '"nvlink"' '"network"' '"checkpoint"' '"bound_by"' '"what_if"' '"pp": 16' '"fits"'; do
+    grep -q -- "$key" "$SCRATCH/out" || fail "the JSON lacks $key"
+done
+[ "$(grep -c 'backward of micro-batch' "$SCRATCH/pipe.svg")" -gt 100 ] || fail "the pipeline is not drawn"
+if command -v xmllint > /dev/null; then xmllint --noout "$SCRATCH/pipe.svg" || fail "the drawing is not XML"; fi
+try "$ASHLAR" plan train --model "$SOURCE/tests/golden/qwen3_moe-mixed" --cluster p4d.24xlarge --seq 512 --global-batch 64 --top 2
+expect 0 "a model folder"
+cat > "$SCRATCH/mine.yaml" << 'YAML'
+machines:
+  - {name: rack, gpu: H200, gpus: 16, nvlink_domain: 16, network_gbps: 1600, usd_hour: 20}
+YAML
+try "$ASHLAR" plan train --model llama-3-8b --cluster 4xrack --catalog "$SCRATCH/mine.yaml" --tokens 1e12
+expect 0 "machines of one's own"
+try "$ASHLAR" plan train --model llama-3-70b --cluster 8xp5.48xlarge --tuning lora --stack eager --zero 3 --recompute full --precision bf16
+expect 0 "everything fixed"
+
+try "$ASHLAR" plan train --model lama-9 --cluster 8xp5.48xlarge
+expect_error 1 "an unknown model" lama-9 'well-known name'
+try "$ASHLAR" plan train --model llama-3-8b --cluster 8xp9
+expect_error 1 "an unknown machine" p9 known
+try "$ASHLAR" plan train --model llama-3-8b --cluster 0xp5.48xlarge
+expect_error 1 "no machines" COUNTxNAME
+try "$ASHLAR" plan train --model llama-3.1-405b --cluster 2xp5.48xlarge --no-offload
+expect_error 1 "too little memory" 'does not fit' 'would do'
+try "$ASHLAR" plan train --model llama-3-8b --cluster p5.48xlarge --layout tp=16
+expect_error 1 "a layout for more GPUs" 'does not divide 8 GPUs'
+try "$ASHLAR" plan train --model llama-3-8b --cluster p5.48xlarge --layout ep=2
+expect_error 1 "experts of a dense model" 'no experts'
+try "$ASHLAR" plan train --model llama-3-8b --cluster p4d.24xlarge --precision fp8
+expect_error 1 "fp8 on Ampere" 'no fp8'
+try "$ASHLAR" plan train --model llama-3-8b
+expect 2 "no cluster"
+try "$ASHLAR" plan train --model llama-3-8b --cluster p5.48xlarge --svg "$SCRATCH/none/x.svg"
+expect 1 "a drawing that cannot be written"
+finish

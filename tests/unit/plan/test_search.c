@@ -1,0 +1,157 @@
+/* The search: finds what published presets use, is fast, says what would be possible where nothing is. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <errno.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "base/clock.h"
+#include "plan/search.h"
+
+#define PLANS 16
+
+static struct ash_catalog *catalog;
+static struct ash_consts consts;
+
+static struct ash_job job_of(const char *model, const char *cluster, double batch, double seq)
+{
+    struct ash_job job = {.global_batch = batch, .seq_tokens = seq, .dedup_dispatch = true};
+
+    assert_int_equal(ash_shape_find(model, &job.shape, NULL), 0);
+    assert_int_equal(ash_cluster_parse(catalog, cluster, &job.cluster, NULL), 0);
+    return job;
+}
+
+static size_t search(const struct ash_job *job, int precision, struct ash_plan *plans)
+{
+    struct ash_search wanted = {.precision = precision, .recompute = ASH_RECOMPUTE_FIT, .zero = -1};
+    struct ash_search_result result;
+    struct ash_err err = {0};
+
+    if (ash_search(&consts, job, &wanted, plans, PLANS, &result, &err) < 0) fail_msg("%s", err.text);
+    return result.count;
+}
+
+static void plans_fit_and_descend(void **state)
+{
+    struct ash_job job = job_of("llama-3-70b", "8xp5.48xlarge", 128, 8192);
+    struct ash_plan plans[PLANS];
+    size_t count = search(&job, -1, plans);
+
+    (void)state;
+    assert_true(count > 4);
+    for (size_t i = 0; i < count; i++) {
+        struct ash_layout layout = plans[i].layout;
+        assert_true(plans[i].step.fits);
+        assert_int_equal(ash_layout_check(&job, &layout, NULL), 0);
+        if (i > 0) assert_true(plans[i].step.tokens_s <= plans[i - 1].step.tokens_s);
+    }
+}
+
+/* Megatron-Bridge's presets: DeepSeek-V3 on 256 B200 is tp1 pp16 ep8, Llama-3.1-405B on 1,024 H100 tp8 pp8x8 cp2. */
+static void presets_are_among_the_best(void **state)
+{
+    struct ash_job sparse = job_of("deepseek-v3", "256xB200", 4096, 4096);
+    struct ash_job dense = job_of("llama-3.1-405b", "1024xH100", 512, 8192);
+    struct ash_plan plans[PLANS];
+    size_t count = search(&sparse, ASH_PRECISION_FP8, plans);
+    bool found = false;
+
+    (void)state;
+    for (size_t i = 0; i < count; i++)
+        found |= plans[i].layout.pp == 16 && plans[i].layout.ep == 8 && plans[i].layout.tp == 1;
+    assert_true(found);
+    count = search(&dense, ASH_PRECISION_BF16, plans);
+    found = false;
+    for (size_t i = 0; i < count; i++)
+        found |= plans[i].layout.tp == 8 && plans[i].layout.pp == 8 && plans[i].layout.cp == 2;
+    assert_true(found);
+}
+
+/* The limit of a second on one core leaves room for sanitizers. */
+static void a_trillion_on_4096_is_fast(void **state)
+{
+    struct ash_job job = job_of("kimi-k2", "512xp5.48xlarge", 8192, 4096);
+    struct ash_plan plans[PLANS];
+    uint64_t start = ash_clock_ns();
+
+    (void)state;
+    assert_true(search(&job, -1, plans) > 0);
+    assert_true(ash_clock_ns() - start < 1000000000u);
+}
+
+static void too_little_says_how_much(void **state)
+{
+    struct ash_search wanted = {.precision = -1, .recompute = ASH_RECOMPUTE_FIT, .zero = -1};
+    struct ash_job job = job_of("llama-3.1-405b", "2xp5.48xlarge", 64, 8192);
+    struct ash_search_result result;
+    struct ash_plan plans[PLANS];
+    struct ash_err err = {0};
+
+    (void)state;
+    assert_int_equal(ash_search(&consts, &job, &wanted, plans, PLANS, &result, &err), -ENOSPC);
+    assert_non_null(strstr(err.text, "GPUs of this kind would do"));
+    job = job_of("llama-3-8b", "3xp5.48xlarge", 7, 8191);
+    job.shape.heads = job.shape.kv_heads = 7;
+    assert_true(ash_search(&consts, &job, &wanted, plans, PLANS, &result, &err) < 0);
+}
+
+/* State that does not fit goes to the host, unless that is forbidden. */
+static void offload_is_the_last_resort(void **state)
+{
+    struct ash_search wanted = {.precision = -1, .recompute = ASH_RECOMPUTE_FIT, .zero = -1};
+    struct ash_job job = job_of("llama-3-70b", "p5.48xlarge", 64, 8192);
+    struct ash_search_result result;
+    struct ash_plan plans[PLANS];
+
+    (void)state;
+    assert_int_equal(ash_search(&consts, &job, &wanted, plans, PLANS, &result, NULL), 0);
+    assert_true(plans[0].layout.offload && plans[0].step.memory.host > 0);
+    wanted.no_offload = true;
+    assert_int_equal(ash_search(&consts, &job, &wanted, plans, PLANS, &result, NULL), -ENOSPC);
+}
+
+static void what_ifs_are_ordered_and_true(void **state)
+{
+    struct ash_job job = job_of("deepseek-v3", "32xp6-b200.48xlarge", 4096, 4096);
+    struct ash_what_if items[ASH_WHAT_IFS_MAX];
+    struct ash_plan plans[PLANS];
+    size_t count;
+
+    (void)state;
+    search(&job, ASH_PRECISION_BF16, plans);
+    count = ash_what_if(&consts, &job, &plans[0], items);
+    assert_true(count > 5);
+    for (size_t i = 1; i < count; i++)
+        assert_true(items[i].gain <= items[i - 1].gain);
+    for (size_t i = 0; i < count; i++)
+        if (strncmp(items[i].change, "twice the arithmetic", 20) == 0) assert_true(items[i].gain > 0.05);
+    assert_true(ash_step_bound(&plans[0].step)[0] != '\0');
+}
+
+static int set_up(void **state)
+{
+    (void)state;
+    consts = ash_consts_default();
+    return ash_catalog_open(NULL, 0, &catalog, NULL);
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    ash_catalog_close(catalog);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(plans_fit_and_descend),      cmocka_unit_test(presets_are_among_the_best),
+        cmocka_unit_test(a_trillion_on_4096_is_fast), cmocka_unit_test(too_little_says_how_much),
+        cmocka_unit_test(offload_is_the_last_resort), cmocka_unit_test(what_ifs_are_ordered_and_true),
+    };
+
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
