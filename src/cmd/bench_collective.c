@@ -10,6 +10,7 @@
 
 #include "base/assert.h"
 #include "base/clock.h"
+#include "base/cores.h"
 #include "collective/group.h"
 #include "collective/host/window.h"
 #include "orchestrate/local/launch.h"
@@ -20,13 +21,14 @@
 
 static const char *const ops[] = {"all_reduce", "reduce_scatter", "all_gather", "all_to_all",
                                   "broadcast",  "barrier",        NULL};
+static const char copy_name[] = "copy";
 enum op { OP_ALL_REDUCE, OP_REDUCE_SCATTER, OP_ALL_GATHER, OP_ALL_TO_ALL, OP_BROADCAST, OP_BARRIER };
 static const char *const dtypes[] = {"f32", "bf16", "f64", "i32", "i64", "u8", NULL};
 
 struct flags {
     int op, dtype;
     int64_t procs, nodes, min_bytes, max_bytes, factor, rounds;
-    bool json, window;
+    bool json, window, bound;
 };
 
 #define FIELD(name) offsetof(struct flags, name)
@@ -42,13 +44,16 @@ static const struct ash_opt bench_opts[] = {
     {"rounds", ASH_OPT_INT, FIELD(rounds), "5", "measurements of each size; the median counts", 1, ROUNDS_MAX, NULL},
     {"window", ASH_OPT_BOOL, FIELD(window), NULL, "all_reduce in memory that all ranks have mapped, as training does",
      0, 0, NULL},
+    {"bound", ASH_OPT_BOOL, FIELD(bound), NULL,
+     "instead, every rank copies as many bytes with non-temporal stores: what bounds an all_reduce in shared memory", 0,
+     0, NULL},
     {"json", ASH_OPT_BOOL, FIELD(json), NULL, "print one JSON object per size", 0, 0, NULL},
 };
 static const struct ash_opt_table bench_table = {
     .section = "", .help = "flags", .opts = bench_opts, .count = ASH_COUNT(bench_opts)};
 
 static const struct ash_cmd_usage usage = {
-    .synopsis = "ashlar bench collective [--op NAME] [--procs P] [--min BYTES] [--max BYTES] [flags]",
+    .synopsis = "ashlar bench collective [--op NAME | --bound] [--procs P] [--min BYTES] [--max BYTES] [flags]",
     .about =
         "Starts P processes and measures a collective between them. algbw is size / time; busbw multiplies it by what "
         "the\n"
@@ -89,6 +94,10 @@ static int run_once(struct bench *bench, struct ash_err *err)
     enum ash_coll_dtype dtype = (enum ash_coll_dtype)bench->flags->dtype;
     size_t width = ash_coll_dtype_bytes(dtype);
 
+    if (bench->flags->bound) {
+        ash_bench_copy(bench->out, bench->in, bench->bytes);
+        return 0;
+    }
     if (bench->window != NULL)
         return ash_group_window_all_reduce(bench->group, &bench->window, &bench->shares, bench->bytes / width, dtype,
                                            ASH_COLL_SUM, err);
@@ -141,7 +150,7 @@ static uint64_t count_wrong(const struct bench *bench)
     size_t count = bench->bytes / sizeof(float), size = ash_group_size(bench->group), ranks = 0;
     uint64_t wrong = 0;
 
-    if (bench->flags->op != OP_ALL_REDUCE || bench->flags->dtype != ASH_COLL_F32) return 0;
+    if (bench->flags->bound || bench->flags->op != OP_ALL_REDUCE || bench->flags->dtype != ASH_COLL_F32) return 0;
     for (size_t r = 0; r < size; r++)
         ranks += r % 8;
     for (size_t i = 0; i < count; i++)
@@ -194,8 +203,14 @@ static double bus_factor(const struct bench *bench)
 {
     double size = (double)ash_group_size(bench->group);
 
+    if (bench->flags->bound) return 1;
     if (bench->flags->op == OP_ALL_REDUCE) return 2 * (size - 1) / size;
     return bench->flags->op == OP_BROADCAST || bench->flags->op == OP_BARRIER ? 1 : (size - 1) / size;
+}
+
+static const char *name_of(const struct flags *flags)
+{
+    return flags->bound ? copy_name : ops[flags->op];
 }
 
 static void print_row(const struct bench *bench, double seconds, uint64_t wrong)
@@ -208,11 +223,11 @@ static void print_row(const struct bench *bench, double seconds, uint64_t wrong)
         printf("{\"op\":\"%s\",\"ranks\":%zu,\"nodes\":%zu,\"bytes\":%zu,\"dtype\":\"%s\",\"us\":%.3f,\"algbw\":%.4f,"
                "\"busbw\":%.4f,"
                "\"wrong\":%" PRIu64 "}\n",
-               ops[flags->op], ash_group_size(bench->group), ash_group_nodes(bench->group), bench->bytes,
+               name_of(flags), ash_group_size(bench->group), ash_group_nodes(bench->group), bench->bytes,
                dtypes[flags->dtype], seconds * 1e6, algorithm, bus, wrong);
     else
         printf("%12zu %12zu %6s %6s %12.2f %10.3f %10.3f %8" PRIu64 "\n", bench->bytes, count, dtypes[flags->dtype],
-               flags->op <= OP_REDUCE_SCATTER ? "sum" : "none", seconds * 1e6, algorithm, bus, wrong);
+               flags->op <= OP_REDUCE_SCATTER && !flags->bound ? "sum" : "none", seconds * 1e6, algorithm, bus, wrong);
     fflush(stdout);
 }
 
@@ -242,7 +257,7 @@ static int open_memory(struct bench *bench, size_t bytes, struct ash_err *err)
 
     bench->in = aligned_alloc(4096, whole);
     if (bench->in == NULL) return ash_err_set(err, -ENOMEM, "out of memory for %zu bytes", whole);
-    if (bench->flags->window && bench->flags->op == OP_ALL_REDUCE) {
+    if (bench->flags->window && !bench->flags->bound && bench->flags->op == OP_ALL_REDUCE) {
         ash_tree_of(&bench->shares.tree, size);
         for (size_t r = 0; r <= size; r++)
             bench->shares.first[r] = (uint32_t)r;
@@ -254,14 +269,25 @@ static int open_memory(struct bench *bench, size_t bytes, struct ash_err *err)
     return bench->out != NULL ? 0 : ash_err_set(err, -ENOMEM, "out of memory for %zu bytes", whole);
 }
 
+/* A core for each rank where there are enough, as MPI's launchers do: on one core, two ranks would take turns until the
+ * system moves one. */
+static void pin(const struct ash_group *group)
+{
+    int cores[ASH_SHARES_RANKS_MAX], count = ash_cores_list(cores, ASH_SHARES_RANKS_MAX);
+
+    if (ash_group_nodes(group) == 1 && ash_group_size(group) <= (size_t)count)
+        ash_cores_pin(pthread_self(), cores[ash_group_rank(group)]); /* a wish */
+}
+
 static int run_ranks(const struct flags *flags, struct ash_group *group, struct ash_err *err)
 {
     struct bench bench = {.flags = flags, .group = group};
     int rc;
 
+    pin(group);
     rc = open_memory(&bench, (size_t)flags->max_bytes + 64, err);
     if (rc == 0 && ash_group_rank(group) == 0 && !flags->json)
-        printf("# %s, %zu ranks on %zu node%s\n#%11s %12s %6s %6s %12s %10s %10s %8s\n", ops[flags->op],
+        printf("# %s, %zu ranks on %zu node%s\n#%11s %12s %6s %6s %12s %10s %10s %8s\n", name_of(flags),
                ash_group_size(group), ash_group_nodes(group), ash_group_nodes(group) == 1 ? "" : "s", "size (B)",
                "count", "type", "redop", "time (us)", "algbw GB/s", "busbw GB/s", "wrong");
     for (bench.bytes = (size_t)flags->min_bytes; rc == 0 && bench.bytes <= (size_t)flags->max_bytes;

@@ -55,11 +55,11 @@ size_t ash_shares_most(const struct ash_shares *shares, size_t size);
  * lost. */
 void ash_coll_reduce(enum ash_coll_dtype dtype, enum ash_coll_op op, const struct ash_tree *tree,
                      const void *const *parts, size_t count, void *out);
-/* bf16 parts, and their join as float32: a part of a larger tree, to be rounded at its root. */
-void ash_coll_reduce_wide(enum ash_coll_op op, const struct ash_tree *tree, const void *const *parts, size_t count,
-                          float *out);
 /* The same to several places at once, each of which may be one of the parts. */
 void ash_coll_reduce_to(enum ash_coll_dtype dtype, enum ash_coll_op op, const struct ash_tree *tree,
                         const void *const *parts, size_t count, void *const *outs, size_t out_count);
+/* bf16 parts, and their join as float32: a part of a larger tree, to be rounded at its root. */
+void ash_coll_reduce_wide(enum ash_coll_op op, const struct ash_tree *tree, const void *const *parts, size_t count,
+                          float *out);
 
 #endif
