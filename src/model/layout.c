@@ -251,10 +251,13 @@ static void lay_exchange(struct layout *l)
     struct ash_scratch *s = &pass->scratch;
     struct placer *p = &l->kept;
     bool experts = c->expert.experts > 0;
-    size_t cols = max_size(max_size(c->hidden, ASH_LANES), max_size(max_size(c->q_rank, c->kv_rank), c->rope_dim));
+    const size_t cols[] = {c->hidden, c->q_rank, c->kv_rank, c->rope_dim, ASH_LANES}; /* of sums that go round */
+    size_t tile = 0;
     size_t all_heads = (whole->heads + whole->kv_heads) * c->head_dim;
 
-    s->tile = place(p, ash_chain_tile_most(l->own, cols) * sizeof(float));
+    for (size_t i = 0; i < sizeof(cols) / sizeof(cols[0]); i++)
+        if (cols[i] > 0) tile = max_size(tile, ash_chain_tile_most(l->own, cols[i]));
+    s->tile = place(p, tile * sizeof(float));
     s->x_all = place(p, l->rows * c->hidden * sizeof(float));
     if (pass->opts.backward || experts) s->dy_all = place(p, l->rows * c->hidden * sizeof(float));
     if (pass->opts.backward && experts) s->dx_all = place(p, l->rows * c->hidden * sizeof(float));
@@ -299,7 +302,7 @@ static void lay_all(struct layout *l)
 }
 
 /* Of a batch, on one rank: what ash_slice_deal gives at most. */
-static size_t most_rows(const struct ash_pass *pass)
+size_t ash_pass_most_rows(const struct ash_pass *pass)
 {
     size_t groups = pass->opts.max_rows / ASH_K_GROUP;
     size_t rows = (groups + pass->cp.size - 1) / pass->cp.size * ASH_K_GROUP + ASH_K_GROUP;
@@ -310,7 +313,7 @@ static size_t most_rows(const struct ash_pass *pass)
 /* Of the stream, on one rank of tp. */
 static size_t own_rows(const struct ash_pass *pass)
 {
-    return (most_rows(pass) + pass->tp.size - 1) / pass->tp.size;
+    return (ash_pass_most_rows(pass) + pass->tp.size - 1) / pass->tp.size;
 }
 
 /* The largest batch in pieces of equal size, rounded up to a multiple of HEAD_ROWS_MIN. */
@@ -321,7 +324,7 @@ static size_t head_rows(const struct ash_pass *pass)
                                         : HEAD_LOGITS_BACKWARD_BYTES;
     size_t vocab = (pass->model->whole.vocab + pass->tp.size - 1) / pass->tp.size; /* the same on all ranks */
     size_t most = max_size(bytes / (vocab * sizeof(float)), HEAD_ROWS_MIN);
-    size_t all = most_rows(pass), pieces = (all + most - 1) / most, rows = (all + pieces - 1) / pieces;
+    size_t all = ash_pass_most_rows(pass), pieces = (all + most - 1) / most, rows = (all + pieces - 1) / pieces;
 
     if (pass->opts.head_rows != 0) return round_up(pass->opts.head_rows, ASH_K_GROUP);
     return round_up(rows, HEAD_ROWS_MIN);
@@ -344,7 +347,7 @@ static void set_strides(struct ash_pass *pass)
 
 static struct layout measure(struct ash_pass *pass)
 {
-    struct layout layout = {.pass = pass, .rows = most_rows(pass), .own = own_rows(pass)};
+    struct layout layout = {.pass = pass, .rows = ash_pass_most_rows(pass), .own = own_rows(pass)};
 
     set_strides(pass);
     lay_all(&layout);
@@ -366,7 +369,7 @@ int ash_pass_layout(struct ash_pass *pass, struct ash_err *err)
 
     if (rc < 0) return rc;
     struct layout real = {.pass = pass,
-                          .rows = most_rows(pass),
+                          .rows = ash_pass_most_rows(pass),
                           .own = own_rows(pass),
                           .kept.base = pass->memory.data,
                           .shared.base = (char *)pass->memory.data + measured.kept.used_bytes};

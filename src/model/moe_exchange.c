@@ -93,7 +93,7 @@ static struct ash_inbox *inbox_of(struct ash_pass *pass, size_t layer)
 size_t ash_moe_inbox_bytes(const struct ash_pass *pass)
 {
     const struct ash_model_config *c = &pass->model->config;
-    size_t pairs = pass->opts.max_rows * c->expert.choices, inboxes = 0;
+    size_t pairs = ash_pass_most_rows(pass) * c->expert.choices, inboxes = 0;
 
     if (!exchanges(pass)) return 0;
     for (size_t i = pass->first; i < pass->end; i++)
@@ -133,7 +133,7 @@ static int open_exchange(struct ash_pass *pass, struct ash_err *err)
     if (exchange->parts == NULL || exchange->served == NULL || exchange->send == NULL || exchange->recv == NULL ||
         exchange->told == NULL || exchange->heard == NULL)
         return ash_err_set(err, -ENOMEM, "out of memory for the exchange of experts' tokens");
-    return exchanges(pass) ? reserve_rest(pass, pass->opts.max_rows * c->expert.choices, err) : 0;
+    return exchanges(pass) ? reserve_rest(pass, ash_pass_most_rows(pass) * c->expert.choices, err) : 0;
 }
 
 static int open_layer(struct ash_pass *pass, size_t layer, struct ash_err *err)
@@ -146,7 +146,7 @@ static int open_layer(struct ash_pass *pass, size_t layer, struct ash_err *err)
     if (moe->offsets == NULL || moe->starts == NULL)
         return ash_err_set(err, -ENOMEM, "out of memory for expert offsets");
     if (!exchanges(pass)) return 0;
-    return reserve_inbox(pass, inbox_of(pass, layer), pass->opts.max_rows * x->choices, err);
+    return reserve_inbox(pass, inbox_of(pass, layer), ash_pass_most_rows(pass) * x->choices, err);
 }
 
 int ash_moe_open(struct ash_pass *pass, struct ash_err *err)

@@ -174,6 +174,8 @@ struct ash_pass {
 
 /* Does an activation of this kind live until the backward pass? */
 bool ash_pass_keeps(const struct ash_pass *pass, enum ash_keep keep);
+/* Rows that this rank computes, at most. */
+size_t ash_pass_most_rows(const struct ash_pass *pass);
 /* Bytes that the activations of a pass take of which only model, opts and layers are set. */
 size_t ash_pass_layout_bytes(struct ash_pass *pass);
 /* Size and place every activation in pass->memory. */

@@ -3,6 +3,7 @@
 #ifndef ASH_TESTS_AXIS_THREADS_H
 #define ASH_TESTS_AXIS_THREADS_H
 
+#include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,6 +28,8 @@ enum party_lane { PARTY_CALLS, PARTY_MESSAGES, PARTY_LANES };
 
 struct party {
     size_t size;
+    size_t fuse; /* not 0: with so many more messages a rank is lost */
+    bool lost;   /* whoever waits is told so */
     pthread_mutex_t lock;
     pthread_cond_t changed;
     struct party_queue queues[PARTY_LANES][PARTY_MAX][PARTY_MAX]; /* [lane][from][to] */
@@ -45,109 +48,126 @@ static void party_open(struct party *party, size_t size)
     pthread_cond_init(&party->changed, NULL);
 }
 
-/* Every message must have been taken. */
+/* Every message must have been taken, unless a rank was lost. */
 static void party_close(struct party *party)
 {
-    for (size_t i = 0; i < PARTY_LANES * PARTY_MAX * PARTY_MAX; i++)
-        ash_assert((&party->queues[0][0][0])[i].first == NULL);
+    for (size_t i = 0; i < PARTY_LANES * PARTY_MAX * PARTY_MAX; i++) {
+        struct party_message *message = (&party->queues[0][0][0])[i].first, *next;
+
+        ash_assert(message == NULL || party->lost);
+        for (; message != NULL; message = next) {
+            next = message->next;
+            free(message);
+        }
+    }
     pthread_cond_destroy(&party->changed);
     pthread_mutex_destroy(&party->lock);
 }
 
-static void party_put(struct party_member *me, enum party_lane lane, size_t to, const float *data, size_t count)
+static int party_put(struct party_member *me, enum party_lane lane, size_t to, const float *data, size_t count,
+                     struct ash_err *err)
 {
     struct party *party = me->party;
     struct party_queue *queue = &party->queues[lane][me->rank][to];
     struct party_message *message = malloc(sizeof(*message) + count * sizeof(float));
+    bool lost;
 
     ash_assert(message != NULL && to < party->size);
     message->next = NULL;
     message->count = count;
     if (count > 0) memcpy(message->data, data, count * sizeof(float));
     pthread_mutex_lock(&party->lock);
-    while (lane == PARTY_MESSAGES && queue->count == ASH_AXIS_PENDING)
+    if (party->fuse > 0 && --party->fuse == 0) party->lost = true;
+    while (lane == PARTY_MESSAGES && queue->count == ASH_AXIS_PENDING && !party->lost)
         pthread_cond_wait(&party->changed, &party->lock);
-    if (queue->last != NULL)
-        queue->last->next = message;
-    else
-        queue->first = message;
-    queue->last = message;
-    queue->count++;
+    lost = party->lost;
+    if (!lost) {
+        if (queue->last != NULL)
+            queue->last->next = message;
+        else
+            queue->first = message;
+        queue->last = message;
+        queue->count++;
+    }
     pthread_cond_broadcast(&party->changed);
     pthread_mutex_unlock(&party->lock);
+    if (!lost) return 0;
+    free(message);
+    return ash_err_set(err, -ECONNRESET, "a rank is lost");
 }
 
-static void party_take(struct party_member *me, enum party_lane lane, size_t from, float *data, size_t count)
+static int party_take(struct party_member *me, enum party_lane lane, size_t from, float *data, size_t count,
+                      struct ash_err *err)
 {
     struct party *party = me->party;
     struct party_queue *queue = &party->queues[lane][from][me->rank];
     struct party_message *message;
 
     pthread_mutex_lock(&party->lock);
-    while ((message = queue->first) == NULL)
+    while ((message = queue->first) == NULL && !party->lost)
         pthread_cond_wait(&party->changed, &party->lock);
-    queue->first = message->next;
-    if (message->next == NULL) queue->last = NULL;
-    queue->count--;
-    pthread_cond_broadcast(&party->changed);
+    if (message != NULL) {
+        queue->first = message->next;
+        if (message->next == NULL) queue->last = NULL;
+        queue->count--;
+        pthread_cond_broadcast(&party->changed);
+    }
     pthread_mutex_unlock(&party->lock);
+    if (message == NULL) return ash_err_set(err, -ECONNRESET, "a rank is lost");
     ash_assert(message->count == count);
     if (count > 0) memcpy(data, message->data, count * sizeof(float));
     free(message);
+    return 0;
 }
 
 static int party_send(void *ctx, size_t to, const float *data, size_t count, struct ash_err *err)
 {
-    (void)err;
     ash_assert(count <= ASH_AXIS_MESSAGE);
-    party_put(ctx, PARTY_MESSAGES, to, data, count);
-    return 0;
+    return party_put(ctx, PARTY_MESSAGES, to, data, count, err);
 }
 
 static int party_recv(void *ctx, size_t from, float *data, size_t count, struct ash_err *err)
 {
-    (void)err;
-    party_take(ctx, PARTY_MESSAGES, from, data, count);
-    return 0;
+    return party_take(ctx, PARTY_MESSAGES, from, data, count, err);
 }
 
 static int party_exchange(void *ctx, const float *in, const size_t *send, float *out, const size_t *recv,
                           struct ash_err *err)
 {
     struct party_member *me = ctx;
+    int rc = 0;
 
-    (void)err;
-    for (size_t r = 0; r < me->party->size; in += send[r++])
-        party_put(me, PARTY_CALLS, r, in, send[r]);
-    for (size_t r = 0; r < me->party->size; out += recv[r++])
-        party_take(me, PARTY_CALLS, r, out, recv[r]);
-    return 0;
+    for (size_t r = 0; rc == 0 && r < me->party->size; in += send[r++])
+        rc = party_put(me, PARTY_CALLS, r, in, send[r], err);
+    for (size_t r = 0; rc == 0 && r < me->party->size; out += recv[r++])
+        rc = party_take(me, PARTY_CALLS, r, out, recv[r], err);
+    return rc;
 }
 
 static int party_gather(void *ctx, float *data, const size_t *counts, struct ash_err *err)
 {
     struct party_member *me = ctx;
     float *own = data;
+    int rc = 0;
 
-    (void)err;
     for (size_t r = 0; r < me->rank; r++)
         own += counts[r];
-    for (size_t r = 0; r < me->party->size; r++)
-        if (r != me->rank) party_put(me, PARTY_CALLS, r, own, counts[me->rank]);
-    for (size_t r = 0; r < me->party->size; data += counts[r++])
-        if (r != me->rank) party_take(me, PARTY_CALLS, r, data, counts[r]);
-    return 0;
+    for (size_t r = 0; rc == 0 && r < me->party->size; r++)
+        if (r != me->rank) rc = party_put(me, PARTY_CALLS, r, own, counts[me->rank], err);
+    for (size_t r = 0; rc == 0 && r < me->party->size; data += counts[r++])
+        if (r != me->rank) rc = party_take(me, PARTY_CALLS, r, data, counts[r], err);
+    return rc;
 }
 
 static int party_broadcast(void *ctx, size_t root, float *data, size_t count, struct ash_err *err)
 {
     struct party_member *me = ctx;
+    int rc = 0;
 
-    (void)err;
-    if (me->rank != root) party_take(me, PARTY_CALLS, root, data, count);
-    for (size_t r = 0; me->rank == root && r < me->party->size; r++)
-        if (r != root) party_put(me, PARTY_CALLS, r, data, count);
-    return 0;
+    if (me->rank != root) return party_take(me, PARTY_CALLS, root, data, count, err);
+    for (size_t r = 0; rc == 0 && r < me->party->size; r++)
+        if (r != root) rc = party_put(me, PARTY_CALLS, r, data, count, err);
+    return rc;
 }
 
 static const struct ash_axis_ops party_ops = {party_gather, party_exchange, party_broadcast, party_send, party_recv};

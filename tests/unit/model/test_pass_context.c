@@ -92,6 +92,7 @@ struct settings {
     bool bf16;
     enum ash_recompute recompute;
     size_t tp, cp, ep;
+    size_t fuse; /* not 0: of the messages along cp */
 };
 
 struct member {
@@ -183,6 +184,7 @@ static void crew_run(struct crew *crew, const struct settings *s)
     for (size_t i = 0; i < crew->size; i++) {
         party_open(&crew->tp[i], s->tp);
         party_open(&crew->cp[i], s->cp);
+        crew->cp[i].fuse = s->fuse;
         party_open(&crew->ep[i], s->ep);
     }
     for (size_t i = 0; i < crew->size; i++) {
@@ -380,6 +382,34 @@ static void test_with_matrices(void **state)
     assert_int_equal(wide, 10);
 }
 
+/* A rank that is lost ends the pass on all others with that error, wherever they are, and nothing else. */
+static bool ends_well(struct settings s)
+{
+    static struct crew crew;
+    size_t failed = 0;
+
+    crew_run(&crew, &s);
+    for (size_t i = 0; i < crew.size; i++) {
+        if (crew.members[i].rc < 0) assert_int_equal(crew.members[i].rc, -ECONNRESET);
+        failed += crew.members[i].rc < 0;
+    }
+    assert_true((failed > 0) == crew.cp[0].lost);
+    crew_close(&crew);
+    return failed == 0;
+}
+
+static void test_lost_rank(void **state)
+{
+    static const char *const lost_models[] = {"deepseek_v3-groups", "gpt2-default", "qwen3-tied-sharded"};
+
+    (void)state;
+    for (size_t i = 0; i < 3; i++) {
+        struct settings s = {.model = lost_models[i], .recompute = (enum ash_recompute)i, .tp = 1, .cp = 2, .ep = 1};
+        for (s.fuse = 1; !ends_well(s); s.fuse += 1 + s.fuse / 4)
+            assert_true(s.fuse < 100000);
+    }
+}
+
 /* What cannot be dealt out is answered, on every rank and without a word to the others. */
 static void test_refusals(void **state)
 {
@@ -425,10 +455,8 @@ static void test_refusals(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_gradients),
-        cmocka_unit_test(test_with_experts),
-        cmocka_unit_test(test_with_matrices),
-        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_gradients), cmocka_unit_test(test_with_experts), cmocka_unit_test(test_with_matrices),
+        cmocka_unit_test(test_lost_rank), cmocka_unit_test(test_refusals),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

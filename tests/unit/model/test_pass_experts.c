@@ -80,6 +80,7 @@ struct settings {
     bool bf16, eval, own_apart; /* own_apart: the own batch's experts have a buffer too */
     enum ash_recompute recompute;
     size_t size;
+    size_t fuse; /* not 0: of the messages */
 };
 
 struct member {
@@ -165,13 +166,14 @@ static void *member_thread(void *ctx)
 static void crew_run(struct party *party, struct member *members, const struct settings *settings)
 {
     party_open(party, settings->size);
+    party->fuse = settings->fuse;
     for (size_t i = 0; i < settings->size; i++) {
         members[i] = (struct member){.settings = settings, .party = {party, i}};
         assert_int_equal(pthread_create(&members[i].thread, NULL, member_thread, &members[i]), 0);
     }
     for (size_t i = 0; i < settings->size; i++)
         pthread_join(members[i].thread, NULL);
-    for (size_t i = 0; i < settings->size; i++)
+    for (size_t i = 0; settings->fuse == 0 && i < settings->size; i++)
         if (members[i].rc < 0) fail_msg("%s, rank %zu: %s", settings->model, i, members[i].err.text);
 }
 
@@ -308,6 +310,31 @@ static void test_conservation(void **state)
         }
 }
 
+/* A rank that is lost ends the pass on all others with that error. */
+static void test_lost_rank(void **state)
+{
+    (void)state;
+    for (int mode = 0; mode < 3; mode++) {
+        struct settings s = {.model = "qwen3_moe-mixed", .recompute = (enum ash_recompute)mode, .size = 3};
+        bool lost = true;
+
+        for (s.fuse = 1; lost; s.fuse += 1 + s.fuse / 8) {
+            struct party party;
+            struct member members[4];
+            size_t failed = 0;
+
+            crew_run(&party, members, &s);
+            for (size_t i = 0; i < s.size; i++) {
+                if (members[i].rc < 0) assert_int_equal(members[i].rc, -ECONNRESET);
+                failed += members[i].rc < 0;
+            }
+            lost = party.lost;
+            assert_true((failed > 0) == lost);
+            crew_close(&party, members);
+        }
+    }
+}
+
 /* Axes that do not fit the slice, and gradients with no place to go, are answered. */
 static void test_refusals(void **state)
 {
@@ -338,6 +365,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_gradients),
         cmocka_unit_test(test_conservation),
+        cmocka_unit_test(test_lost_rank),
         cmocka_unit_test(test_refusals),
     };
 
