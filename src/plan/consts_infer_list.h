@@ -23,6 +23,7 @@ X(infer_reduce, 0.65, "share of the link's bandwidth that collectives reach", "i
 X(infer_reserve, 0.90, "share of the memory beside the weights that becomes cache", "default of the engines in the inference set")
 X(infer_workspace_gb, 4, "GB of a GPU for buffers and graphs", "inference set")
 X(infer_workspace_sparse_gb, 12, "the same for models with experts", "inference set")
+X(infer_cache_min, 0.3, "share of the memory beside the weights that is left for caches however tight it is", "engines shrink their buffers; assumption")
 X(infer_logit_passes, 3, "times that logits go through memory as float32", "softmax, sampling")
 X(infer_batch, 2048, "sequences that one engine decodes together at most", "default of the engines in the inference set")
 X(infer_chunk, 8192, "prompt tokens of one pass", "default of the engines in the inference set")

@@ -73,28 +73,44 @@ static void predict_steady(const struct ash_consts *consts, const struct ash_inf
     rate->tpot_s = step + each * (batch - 1) / load->out_tokens;
 }
 
+/* Seconds that a prompt costs a busy replica, which reads as many together as a pass takes. */
+static double shared_prompt_s(const struct ash_consts *consts, const struct ash_infer *infer, double tokens)
+{
+    double together = fmax(1, floor(consts->infer_chunk / tokens)) * fmax(1, infer->attn_dp);
+
+    return prefill_s(consts, infer, together, tokens) / together;
+}
+
+/* Tokens/s from the first arrival until the last answer is there: requests that come to an end leave a tail. */
+static double until_answered(const struct ash_infer_load *load, double tpot_s)
+{
+    double wanted = load->arrivals_s * load->out_tokens;
+
+    if (load->requests <= 0) return wanted;
+    return load->requests * load->out_tokens / (load->requests / load->arrivals_s + tpot_s * load->out_tokens);
+}
+
 /* Requests arrive by themselves: how many are under way follows from how long they take (Little's law). */
 static void predict_arrivals(const struct ash_consts *consts, const struct ash_infer *infer,
                              const struct ash_infer_load *load, double batch_max, struct ash_infer_rate *rate)
 {
-    double prompt = prefill_s(consts, infer, 1, load->in_tokens), batch = 1, tpot = 0, most;
-    double busy = fmin(0.95, load->arrivals_s * prompt); /* of the time goes into prompts */
+    double batch = 1, tpot = 0, busy = load->arrivals_s * shared_prompt_s(consts, infer, load->in_tokens);
+    double wanted = load->arrivals_s * load->out_tokens;
 
+    predict_offline(consts, infer, load, batch_max, rate); /* the most there can be */
+    rate->saturated = wanted >= rate->out_tokens_s || busy > 0.9;
+    if (rate->saturated) {
+        rate->out_tokens_s = fmin(rate->out_tokens_s, until_answered(load, rate->tpot_s));
+        return;
+    }
     for (int i = 0; i < LITTLE_ROUNDS; i++) {
         tpot = decode_s(consts, infer, load, fmax(1, batch)) / (1 - busy);
-        batch = (batch + fmin(batch_max, load->arrivals_s * load->out_tokens * tpot)) / 2;
+        batch = (batch + fmin(batch_max, wanted * tpot)) / 2;
     }
-    predict_offline(consts, infer, load, batch_max, rate);
-    most = rate->out_tokens_s;
     rate->tpot_s = tpot;
-    rate->ttft_s = prompt / (1 - busy);
+    rate->ttft_s = prefill_s(consts, infer, 1, load->in_tokens) / (1 - busy);
     rate->concurrency = fmax(1, batch);
-    rate->out_tokens_s = load->arrivals_s * load->out_tokens;
-    if (load->requests > 0) /* the last request is answered after the last has come */
-        rate->out_tokens_s =
-            load->requests * load->out_tokens / (load->requests / load->arrivals_s + tpot * load->out_tokens);
-    rate->saturated = rate->out_tokens_s > most;
-    if (rate->saturated) rate->out_tokens_s = most;
+    rate->out_tokens_s = fmin(until_answered(load, tpot), rate->out_tokens_s);
 }
 
 void ash_infer_predict(const struct ash_consts *consts, const struct ash_infer *infer,

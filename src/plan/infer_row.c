@@ -53,14 +53,14 @@ static int read_replica(const struct ash_catalog *catalog, const struct reader *
                         struct ash_err *err)
 {
     char name[128];
-    double gpus = number(reader, "n_gpus", 1);
-    int rc;
+    double gpus;
+    int rc = ash_row_shape(reader->csv, reader->row, &infer->shape, err);
 
-    if (text(reader, "gpu")[0] == '\0' || !(gpus >= 1 && gpus <= ASH_CLUSTER_GPUS_MAX))
-        return ash_err_set(err, -EINVAL, "no GPU, or an impossible number of them");
-    rc = ash_row_shape(reader->csv, reader->row, &infer->shape, err);
     if (rc < 0) return rc;
     read_degrees(reader, infer);
+    gpus = fmax(number(reader, "n_gpus", 1), ash_infer_gpus(infer));
+    if (text(reader, "gpu")[0] == '\0' || !(gpus >= 1 && gpus <= ASH_CLUSTER_GPUS_MAX))
+        return ash_err_set(err, -EINVAL, "no GPU, or an impossible number of them");
     snprintf(name, sizeof(name), "%dx%s", (int)gpus, text(reader, "gpu"));
     rc = ash_cluster_parse(catalog, name, &infer->cluster, err);
     if (rc < 0) return -EINVAL;
@@ -74,7 +74,8 @@ static int read_replica(const struct ash_catalog *catalog, const struct reader *
 
 /* ---- load and measurement ---------------------------------------------------------------------------------------- */
 
-static void read_load(const struct reader *reader, struct ash_infer_load *load)
+/* The load of one of so many replicas. */
+static void read_load(const struct reader *reader, double replicas, struct ash_infer_load *load)
 {
     bool online = says(reader, "scenario", "online") || says(reader, "scenario", "latency");
 
@@ -84,29 +85,43 @@ static void read_load(const struct reader *reader, struct ash_infer_load *load)
     load->continuous = !says(reader, "scenario", "static");
     load->arrivals_s = number(reader, "qps_offered", 0); /* "inf" is no number */
     if (!online || load->concurrency <= 0) load->requests = number(reader, "num_requests", 0);
+    load->concurrency /= replicas;
+    load->arrivals_s /= replicas;
+    load->requests /= replicas;
 }
 
-/* Tokens/s where the row has them and stands by them, else the latencies. Sources print what they measured of all
- * replicas. */
-static int read_measured(const struct reader *reader, struct ash_infer_row *row, struct ash_err *err)
+/* Output tokens/s of all replicas, however the row says it. */
+static double total_rate(const struct reader *reader, const struct ash_infer_row *row)
 {
-    double replicas = fmax(1, floor(number(reader, "n_gpus", 1) / ash_infer_gpus(&row->infer)));
+    double out = row->load.out_tokens, rate = number(reader, "out_tok_s_total", 0);
 
-    row->metric = ASH_INFER_TOKENS_S;
-    if (!says(reader, "trust", "use ITL only")) {
-        row->measured = number(reader, "out_tok_s_total", 0) / replicas;
-        if (row->measured <= 0) row->measured = number(reader, "out_tok_s_gpu", 0) * ash_infer_gpus(&row->infer);
-        if (row->measured <= 0) {
-            row->metric = ASH_INFER_TTFT_S;
-            row->measured = number(reader, "ttft_ms_mean", 0) * 1e-3;
-        }
-    }
-    if (row->measured <= 0) {
+    if (rate <= 0) rate = number(reader, "out_tok_s_gpu", 0) * number(reader, "n_gpus", 1);
+    if (rate <= 0) rate = number(reader, "total_tok_s", 0) * out / (row->load.in_tokens + out);
+    return rate > 0 ? rate : number(reader, "req_s", 0) * out;
+}
+
+/* Tokens/s where the row has them and stands by them, else the latencies. Where prompts had machines of their own,
+ * tokens/s of the whole say little of one replica: time between tokens. */
+static int read_measured(const struct reader *reader, double replicas, struct ash_infer_row *row, struct ash_err *err)
+{
+    double tokens_s = total_rate(reader, row) / replicas, ttft_s = number(reader, "ttft_ms_mean", 0) * 1e-3;
+    double tpot_s = number(reader, "tpot_ms_mean", 0) * 1e-3;
+    bool latency = says(reader, "trust", "use ITL only") || says(reader, "scenario", "disaggregated");
+
+    if (latency && tpot_s > 0) {
         row->metric = ASH_INFER_TPOT_S;
-        row->measured = number(reader, "tpot_ms_mean", 0) * 1e-3;
+        row->measured = tpot_s;
+    } else if (tokens_s > 0) {
+        row->metric = ASH_INFER_TOKENS_S;
+        row->measured = tokens_s;
+    } else {
+        row->metric = ttft_s > 0 ? ASH_INFER_TTFT_S : ASH_INFER_TPOT_S;
+        row->measured = ttft_s > 0 ? ttft_s : tpot_s;
     }
     if (row->measured > 0) return 0;
-    return ash_err_set(err, -EINVAL, "no measurement (out_tok_s_total, out_tok_s_gpu, ttft_ms_mean, tpot_ms_mean)");
+    return ash_err_set(
+        err, -EINVAL,
+        "no measurement (out_tok_s_total, out_tok_s_gpu, total_tok_s, req_s, ttft_ms_mean, tpot_ms_mean)");
 }
 
 int ash_infer_row_read(const struct ash_catalog *catalog, const struct ash_csv *csv, size_t row,
@@ -114,13 +129,15 @@ int ash_infer_row_read(const struct ash_catalog *catalog, const struct ash_csv *
 {
     const struct reader reader = {csv, row};
     struct ash_infer_row result = {0};
+    double replicas;
     int rc = read_replica(catalog, &reader, &result.infer, err);
 
     if (rc < 0) return rc;
-    read_load(&reader, &result.load);
+    replicas = fmax(1, floor(number(&reader, "n_gpus", 1) / ash_infer_gpus(&result.infer)));
+    read_load(&reader, replicas, &result.load);
     if (!(result.load.in_tokens >= 1 && result.load.out_tokens >= 1))
         return ash_err_set(err, -EINVAL, "no lengths of prompt and answer (isl, osl)");
-    rc = read_measured(&reader, &result, err);
+    rc = read_measured(&reader, replicas, &result, err);
     if (rc < 0) return rc;
     *row_out = result;
     return 0;

@@ -81,7 +81,8 @@ static double cache_bytes(const struct ash_infer *infer)
 double ash_infer_requests(const struct ash_consts *consts, const struct ash_infer *infer, double context_tokens)
 {
     double workspace = infer->shape.sparse_layers > 0 ? consts->infer_workspace_sparse_gb : consts->infer_workspace_gb;
-    double free_bytes = infer->cluster.machine.gpu->memory_bytes - workspace * 1e9 - ash_infer_weight_bytes(infer);
+    double beside = infer->cluster.machine.gpu->memory_bytes - ash_infer_weight_bytes(infer);
+    double free_bytes = fmax(beside - workspace * 1e9, beside * consts->infer_cache_min);
 
     if (free_bytes <= 0) return 0;
     return consts->infer_reserve * free_bytes / cache_bytes(infer) / context_tokens * cut_of(infer).groups;
