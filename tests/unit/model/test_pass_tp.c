@@ -303,13 +303,163 @@ static void test_many_tiles(void **state)
                true, SEQ - 1);
 }
 
+/* ---- what goes wrong --------------------------------------------------------------------------------------------- */
+
+/* An axis whose other rank says nothing and is lost after some calls. */
+static int lost_after(void *ctx, struct ash_err *err)
+{
+    size_t *left = ctx;
+
+    if (*left == 0) return ash_err_set(err, -ECONNRESET, "rank 1 is lost");
+    --*left;
+    return 0;
+}
+
+static int lost_gather(void *ctx, float *data, const size_t *counts, struct ash_err *err)
+{
+    (void)data;
+    (void)counts;
+    return lost_after(ctx, err);
+}
+
+static int lost_exchange(void *ctx, const float *in, const size_t *send, float *out, const size_t *recv,
+                         struct ash_err *err)
+{
+    (void)in;
+    (void)send;
+    (void)out;
+    (void)recv;
+    return lost_after(ctx, err);
+}
+
+static int lost_broadcast(void *ctx, size_t root, float *data, size_t count, struct ash_err *err)
+{
+    (void)root;
+    (void)data;
+    (void)count;
+    return lost_after(ctx, err);
+}
+
+static int lost_send(void *ctx, size_t to, const float *data, size_t count, struct ash_err *err)
+{
+    (void)to;
+    (void)data;
+    (void)count;
+    return lost_after(ctx, err);
+}
+
+static int lost_recv(void *ctx, size_t from, float *data, size_t count, struct ash_err *err)
+{
+    (void)from;
+    memset(data, 0, count * sizeof(float));
+    return lost_after(ctx, err);
+}
+
+static const struct ash_axis_ops lost_ops = {lost_gather, lost_exchange, lost_broadcast, lost_send, lost_recv};
+
+static void open_half(const char *text, struct ash_model **model_out)
+{
+    struct ash_model_config config;
+    struct ash_err err = {0};
+    json_t *json = json_loads(text, 0, NULL);
+    struct ash_slice slice;
+
+    assert_non_null(json);
+    if (ash_model_config_parse(json, &config, &err) < 0) fail_msg("%s", err.text);
+    json_decref(json);
+    slice = ash_slice_whole(&config);
+    slice.tp_size = 2;
+    if (ash_model_create_slice(&config, &slice, SEED, model_out, &err) < 0) fail_msg("%s", err.text);
+}
+
+/* Wherever the other rank is lost, the pass comes to its end and says so. */
+static void test_lost_rank(void **state)
+{
+    static const size_t calls[] = {0, 1, 2, 7, 20, 41};
+    struct subject subject = {0};
+    struct ash_doc doc = {.count = 50};
+    float losses[ROWS];
+
+    (void)state;
+    draw_tokens(&subject, 140);
+    for (size_t i = 0; i < WIDE_MODEL_COUNT * sizeof(calls) / sizeof(calls[0]); i++) {
+        size_t left = calls[i / WIDE_MODEL_COUNT];
+        struct ash_pass_opts opts = {.max_rows = ROWS, .backward = true, .tp = {0, 2, &lost_ops, &left}};
+        struct ash_batch batch = {
+            .rows = 50, .ids = subject.ids, .targets = subject.targets, .docs = &doc, .doc_count = 1};
+        struct ash_model *model = NULL;
+        struct ash_pass *pass = NULL;
+        struct ash_err err = {0};
+        struct ash_exec exec;
+
+        open_half(wide_models[i % WIDE_MODEL_COUNT], &model);
+        assert_int_equal(ash_exec_init(&exec, NULL, 1, &err), 0);
+        float *grads = calloc(ash_model_grad_size(model), sizeof(float));
+        if (ash_pass_open(model, &exec, &opts, &pass, &err) < 0) fail_msg("%s", err.text);
+        assert_int_equal(ash_pass_train(pass, &batch, 0.02f, grads, losses, &err), -ECONNRESET);
+        assert_string_equal(err.text, "rank 1 is lost");
+        ash_pass_close(pass);
+        free(grads);
+        ash_exec_fini(&exec);
+        ash_model_close(model);
+    }
+}
+
+/* A slice is for a pass with its ranks, and for one without a cache; what cannot be cut is refused with a reason. */
+static void test_refusals(void **state)
+{
+    struct ash_pass_opts opts = {.max_rows = 8, .tp = {0, 2, &lost_ops, NULL}};
+    struct ash_pass_opts alone = {.max_rows = 8}, other = {.max_rows = 8, .tp = {1, 2, &lost_ops, NULL}};
+    struct ash_doc doc = {.count = 1};
+    struct ash_batch batch = {.rows = 1, .ids = (int32_t[]){1}, .docs = &doc, .doc_count = 1};
+    struct ash_model *model = NULL;
+    struct ash_pass *pass = NULL;
+    struct ash_slice slice;
+    struct ash_err err = {0};
+    struct ash_exec exec;
+    size_t row = 0;
+    float logits[256];
+
+    (void)state;
+    open_half(wide_models[0], &model);
+    assert_int_equal(ash_exec_init(&exec, NULL, 1, &err), 0);
+    assert_int_equal(ash_pass_open(model, &exec, &alone, &pass, &err), -EINVAL);
+    assert_non_null(strstr(err.text, "rank 0 of mesh.tp=2"));
+    assert_int_equal(ash_pass_open(model, &exec, &other, &pass, &err), -EINVAL);
+    assert_int_equal(ash_pass_open(model, &exec, &opts, &pass, &err), 0);
+    assert_int_equal(ash_pass_infer(pass, &batch, NULL, &row, 1, logits, &err), -EINVAL);
+    slice = *ash_model_slice(model);
+    slice.tp_size = 5; /* of 4 key-value heads */
+    assert_int_equal(ash_slice_check(ash_model_config(model), &slice, false, &err), -EINVAL);
+    assert_non_null(strstr(err.text, "key-value heads (4)"));
+    ash_pass_close(pass);
+    ash_exec_fini(&exec);
+    ash_model_close(model);
+}
+
+/* k, v and latent heads are cut on the way back: in bf16 their sums count too. */
+static void test_cuts(void **state)
+{
+    struct ash_model_config config;
+    struct ash_err err = {0};
+    struct ash_slice slice;
+
+    (void)state;
+    if (ash_model_config_load(TEST_DATA "/golden/stories260K", &config, &err) < 0) fail_msg("%s", err.text);
+    slice = ash_slice_whole(&config);
+    slice.tp_size = 2;
+    assert_int_equal(ash_slice_check(&config, &slice, false, &err), 0);
+    assert_int_equal(ash_slice_check(&config, &slice, true, &err), -EINVAL);
+    assert_non_null(strstr(err.text, "8 values a key-value head"));
+    ash_model_config_fini(&config);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_golden),
-        cmocka_unit_test(test_wide),
-        cmocka_unit_test(test_few_rows),
-        cmocka_unit_test(test_many_tiles),
+        cmocka_unit_test(test_golden),     cmocka_unit_test(test_wide),      cmocka_unit_test(test_few_rows),
+        cmocka_unit_test(test_many_tiles), cmocka_unit_test(test_lost_rank), cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_cuts),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
