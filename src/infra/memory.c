@@ -73,6 +73,21 @@ const struct ash_memory_ops ash_memory_host = {
     .zero = host_zero,
 };
 
+void ash_buffer_drop(const struct ash_buffer *buffer, size_t first_byte, size_t size_bytes)
+{
+    char *begin = (char *)buffer->data + first_byte, *end = begin + size_bytes;
+    uintptr_t page = SMALL_PAGE_BYTES;
+    char *first = (char *)(((uintptr_t)begin + page - 1) / page * page), *last = (char *)((uintptr_t)end / page * page);
+
+    if (buffer->memory != &ash_memory_host || buffer->size_bytes < HUGE_PAGE_BYTES || first >= last ||
+        madvise(first, (size_t)(last - first), MADV_DONTNEED) != 0) {
+        buffer->memory->zero(begin, size_bytes);
+        return;
+    }
+    memset(begin, 0, (size_t)(first - begin));
+    memset(last, 0, (size_t)(end - last));
+}
+
 static void count_up(size_t size_bytes)
 {
     size_t now = atomic_fetch_add_explicit(&used_bytes, size_bytes, memory_order_relaxed) + size_bytes;

@@ -34,6 +34,8 @@ int ash_buffer_init(struct ash_buffer *buffer, const struct ash_memory_ops *memo
                     struct ash_err *err);
 /* Free; a zeroed struct is a no-op. */
 void ash_buffer_fini(struct ash_buffer *buffer);
+/* Zero size_bytes of a buffer from first_byte on; whole pages go back to the system and are taken anew when touched. */
+void ash_buffer_drop(const struct ash_buffer *buffer, size_t first_byte, size_t size_bytes);
 /* Bytes allocated through buffers now and at most, over all memories: for reports and tests. */
 size_t ash_memory_used_bytes(void);
 size_t ash_memory_peak_bytes(void);

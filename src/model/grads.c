@@ -88,21 +88,6 @@ static void hand_over(struct ash_pass *pass, int32_t param)
         ash_share_send(pass, &pass->cp, 0, sum.data, sum.count);
 }
 
-/* Does this pass add to the parameter's gradient? A stage does to that of its own layers. */
-static bool adds_to(const struct ash_pass *pass, int32_t param)
-{
-    const struct ash_param *p = &pass->model->params[param];
-    const struct ash_layer *top = &pass->model->top;
-
-    if (!p->trained) return false;
-    if (p->layer >= 0) return (size_t)p->layer >= pass->first && (size_t)p->layer < pass->end;
-    if (param == top->param[ASH_ROLE_FINAL_NORM] || param == top->param[ASH_ROLE_FINAL_NORM_BIAS] ||
-        param == top->param[ASH_ROLE_HEAD])
-        return ash_pass_ends(pass);
-    if (param == top->param[ASH_ROLE_EMBED] && !pass->model->slice.embed) return ash_pass_ends(pass);
-    return ash_pass_embeds(pass);
-}
-
 /* All sums at once and at the end: a rank that sent each as soon as it was done would wait for room while the other
  * waits for it in the next batch's attention. */
 void ash_grad_hand_over(struct ash_pass *pass)
@@ -112,14 +97,14 @@ void ash_grad_hand_over(struct ash_pass *pass)
 
     if (pass->cp.size == 1) return;
     for (int32_t i = 0; own && i < (int32_t)model->param_count; i++)
-        if (adds_to(pass, i) && !(apart && model->params[i].expert)) hand_over(pass, i);
+        if (model->params[i].trained && !(apart && model->params[i].expert)) hand_over(pass, i);
     if (own && model->config.tied && model->slice.embed && ash_pass_ends(pass)) hand_over(pass, ASH_TIED_HEAD);
     for (size_t r = 0; r < pass->ep.size; r++) {
         const struct ash_served *served = &pass->exchange.served[r];
         if (!served->filled || !served->goes_on || served->sums == NULL) continue;
         pass->serving = served;
         for (int32_t i = 0; i < (int32_t)model->param_count; i++)
-            if (model->params[i].expert && adds_to(pass, i)) hand_over(pass, i);
+            if (model->params[i].expert) hand_over(pass, i);
     }
     pass->serving = NULL;
 }

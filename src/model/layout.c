@@ -289,10 +289,10 @@ static void lay_all(struct layout *l)
     if (ash_pass_ends(pass))
         pass->scratch.logits = place(p, pass->head_rows * pass->model->vocab.count * sizeof(float));
     if (pass->tp.size > 1) lay_exchange(l);
-    for (size_t i = pass->first; i < pass->end; i++)
+    for (size_t i = 0; i < c->layers; i++)
         lay_layer(l, i);
     /* without a backward pass the stream is one buffer that every layer updates in place */
-    pass->final_in = pass->opts.backward ? place(p, l->own * c->hidden * sizeof(float)) : pass->layers[pass->first].in;
+    pass->final_in = pass->opts.backward ? place(p, l->own * c->hidden * sizeof(float)) : pass->layers[0].in;
     if (ash_pass_ends(pass)) {
         pass->final_norm.out = place(p, l->own * c->hidden * sizeof(float));
         pass->final_norm.rstd = place(p, l->own * sizeof(float));

@@ -16,18 +16,26 @@
 
 /* ---- views ------------------------------------------------------------------------------------------------------- */
 
+static void refresh_vector(struct ash_model *model, size_t index)
+{
+    const struct ash_param *param = &model->params[index];
+    float *copy = (float *)model->vectors.data + model->vector_offset[index];
+
+    ash_weights_to_f32(param->data, param->dtype, 0, param->count, copy);
+    for (size_t j = 0; model->round_bf16 && j < param->count; j++)
+        copy[j] = ash_bf16_round(copy[j]);
+}
+
 void ash_model_refresh(struct ash_model *model)
 {
-    float *copies = model->vectors.data;
+    for (size_t i = 0; i < model->param_count; i++)
+        if (!model->params[i].matrix) refresh_vector(model, i);
+}
 
-    for (size_t i = 0; i < model->param_count; i++) {
-        const struct ash_param *param = &model->params[i];
-        if (param->matrix) continue;
-        float *copy = copies + model->vector_offset[i];
-        ash_weights_to_f32(param->data, param->dtype, 0, param->count, copy);
-        for (size_t j = 0; model->round_bf16 && j < param->count; j++)
-            copy[j] = ash_bf16_round(copy[j]);
-    }
+void ash_model_bind(struct ash_model *model, size_t index, const void *data)
+{
+    model->params[index].data = data;
+    if (!model->params[index].matrix) refresh_vector(model, index);
 }
 
 const float *ash_model_vector(const struct ash_model *model, int32_t param)
@@ -88,6 +96,9 @@ static int model_alloc(const struct ash_model_config *config, const struct ash_s
     model->experts = ash_slice_experts(config, &model->slice);
     ash_slice_config(config, &model->slice, &model->config, model->layer_ids);
     if ((rc = ash_model_list_params(model, err)) < 0) goto fail;
+    rc = ash_shards_init(&model->shards, model, model->slice.shard_rank,
+                         model->slice.shard_size > 1 ? model->slice.shard_size : 1, err);
+    if (rc < 0) goto fail;
     if ((rc = open_vectors(model, err)) < 0) goto fail;
     *model_out = model;
     return 0;
@@ -192,6 +203,21 @@ static bool role_is_residual_output(const struct ash_model *model, int32_t index
            (size_t)(index - first) / 3 < model->experts.count;
 }
 
+/* Of a piece, what is held here: the rest of the buffer is never touched, so it takes no memory. */
+static struct ash_piece held_piece(const struct ash_model *model, const struct ash_param *param, size_t index)
+{
+    struct ash_piece piece = ash_param_piece(param, index);
+    struct ash_shard_part part;
+    size_t begin, end;
+
+    if (!model->slice.shard_weights) return piece;
+    part = ash_shards_part(&model->shards, param);
+    begin = piece.local > part.first ? piece.local : part.first;
+    end = piece.local + piece.count < part.first + part.count ? piece.local + piece.count : part.first + part.count;
+    if (begin >= end) return (struct ash_piece){0};
+    return (struct ash_piece){begin, piece.full + (begin - piece.local), end - begin};
+}
+
 /* Norms start at 1, biases at 0, matrices normal; what feeds the residual stream is scaled down by its depth. */
 static void init_param(struct ash_model *model, int32_t index, uint64_t seed)
 {
@@ -203,7 +229,7 @@ static void init_param(struct ash_model *model, int32_t index, uint64_t seed)
 
     if (role_is_residual_output(model, index)) std /= sqrt(2.0 * (double)model->whole.layers);
     for (size_t p = 0; p < ash_param_piece_count(param); p++) {
-        struct ash_piece piece = ash_param_piece(param, p);
+        struct ash_piece piece = held_piece(model, param, p);
         for (size_t i = 0; i < piece.count; i++)
             values[piece.local + i] = param->matrix ? (float)(std * ash_rng_normal(seed, stream, piece.full + i))
                                       : is_bias     ? 0
@@ -254,7 +280,7 @@ int ash_model_own(struct ash_model *model, struct ash_err *err)
         const struct ash_param *param = &model->params[i];
         float *values = (float *)model->values.data + param->offset;
         for (size_t p = 0; p < ash_param_piece_count(param); p++) {
-            struct ash_piece piece = ash_param_piece(param, p);
+            struct ash_piece piece = held_piece(model, param, p);
             ash_weights_to_f32(param->data, param->dtype, piece.full, piece.count, values + piece.local);
         }
     }
@@ -302,6 +328,7 @@ void ash_model_close(struct ash_model *model)
     ash_safetensors_close(model->files);
     ash_gguf_close(model->gguf);
     json_decref(model->generation);
+    ash_shards_fini(&model->shards);
     ash_model_config_fini(&model->config);
     free(model->vector_offset);
     free(model->layers);
@@ -324,6 +351,11 @@ const struct ash_model_config *ash_model_config(const struct ash_model *model)
 const struct ash_slice *ash_model_slice(const struct ash_model *model)
 {
     return &model->slice;
+}
+
+const struct ash_shards *ash_model_shards(const struct ash_model *model)
+{
+    return &model->shards;
 }
 
 size_t ash_model_param_count(const struct ash_model *model)

@@ -20,13 +20,14 @@ struct ash_param {
     char name[96];
     int dim_count;
     size_t dims[2];
-    size_t count;     /* elements */
-    size_t offset;    /* of its first element in the flat buffers of an owned model, in elements */
-    int layer;        /* -1: embedding, final norm, head */
-    bool matrix;      /* 2-D: gets weight decay by default; norms and biases do not */
-    bool expert;      /* of one expert of a layer; see ash_pass_set_expert_grads */
-    bool trained;     /* false: a constant that travels with the weights (a router's choice bias) */
-    const void *data; /* the values the forward pass reads */
+    size_t count;       /* elements */
+    size_t offset;      /* of its first element in the flat buffers of an owned model, in elements */
+    int layer;          /* -1: embedding, final norm, head */
+    bool before_layers; /* embedding and positions, where the slice starts with them */
+    bool matrix;        /* 2-D: gets weight decay by default; norms and biases do not */
+    bool expert;        /* of one expert of a layer; see ash_pass_set_expert_grads */
+    bool trained;       /* false: a constant that travels with the weights (a router's choice bias) */
+    const void *data;   /* the values the forward pass reads */
     enum ash_dtype dtype;
     const void *packed; /* the same for products of inference, laid out by ash_model_pack; or NULL */
     /* where the process holds a slice: */
@@ -93,6 +94,10 @@ void ash_model_refresh(struct ash_model *model);
 /* Of the whole model, and what of it is here. */
 const struct ash_model_config *ash_model_config(const struct ash_model *model);
 const struct ash_slice *ash_model_slice(const struct ash_model *model);
+struct ash_shards;
+const struct ash_shards *ash_model_shards(const struct ash_model *model);
+/* Have the forward pass read parameter index at data, of the dtype that it reads now; a vector is copied at once. */
+void ash_model_bind(struct ash_model *model, size_t index, const void *data);
 size_t ash_model_param_count(const struct ash_model *model); /* tensors */
 const struct ash_param *ash_model_param(const struct ash_model *model, size_t index);
 const struct ash_param *ash_model_find(const struct ash_model *model, const char *name);
@@ -149,17 +154,27 @@ enum ash_recompute { ASH_RECOMPUTE_NONE, ASH_RECOMPUTE_SELECTIVE, ASH_RECOMPUTE_
 
 struct ash_pass; /* the activations of one pass, sized for max_rows; one owner thread */
 
+/* Whoever keeps weights elsewhere is told when a pass needs some of them: a layer, what stands before the layers or
+ * behind them. need comes before the first use, done behind the last one of the direction; behind done of the way back
+ * the gradients of the batch at hand are complete. A failure ends the pass. Ranks without rows call them like all
+ * others. */
+#define ASH_UNIT_EMBED (-1)
+#define ASH_UNIT_HEAD ASH_MODEL_LAYERS_MAX
+struct ash_pass_hooks {
+    int (*need)(void *ctx, int unit, bool backward, struct ash_err *err);
+    int (*done)(void *ctx, int unit, bool backward, struct ash_err *err);
+    void *ctx;
+};
+
 struct ash_pass_opts {
     size_t max_rows; /* of a batch */
     bool backward;   /* will ash_pass_train be called? */
     enum ash_recompute recompute;
     size_t head_rows; /* rows whose logits exist at once, at most (rounded up to a multiple of 32); 0: as seems best */
-    struct ash_axis tp, cp, ep;      /* who shares the pass; all zero: nobody. Their contexts are borrowed until close.
-                                        The ranks of ep have batches of their own and share the experts alone: expert rank
-                                        (see slice.h) ep.rank * tp.size + tp.rank of ep.size * tp.size. */
-    size_t first_layer, layer_count; /* a stage: only these of the model's layers, the embedding if they start with the
-                                        whole model's first and the slice has it, the head if they end with its last and
-                                        the slice has that; layer_count 0: all */
+    struct ash_axis tp, cp, ep;  /* who shares the pass; all zero: nobody. Their contexts are borrowed until close.
+                                    The ranks of ep have batches of their own and share the experts alone: expert rank
+                                    (see slice.h) ep.rank * tp.size + tp.rank of ep.size * tp.size. */
+    struct ash_pass_hooks hooks; /* NULLs: nobody is told */
 };
 
 /* Borrows model and exec until close. */

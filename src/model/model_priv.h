@@ -5,6 +5,7 @@
 #include "base/fetch.h"
 #include "model/family.h"
 #include "model/model.h"
+#include "model/shards.h"
 #include "storage/gguf.h"
 #include "storage/safetensors.h"
 
@@ -20,6 +21,7 @@ struct ash_model {
     struct ash_model_config config; /* of the slice: what passes compute with */
     struct ash_model_config whole;  /* shares config's json */
     struct ash_slice slice;
+    struct ash_shards shards;
     uint32_t layer_ids[ASH_MODEL_LAYERS_MAX]; /* of the slice's layers, in the whole model */
     struct ash_run vocab, experts;            /* rows of the output matrix, experts of each sparse layer */
     struct ash_param *params;

@@ -96,7 +96,7 @@ size_t ash_moe_inbox_bytes(const struct ash_pass *pass)
     size_t pairs = ash_pass_most_rows(pass) * c->expert.choices, inboxes = 0;
 
     if (!exchanges(pass)) return 0;
-    for (size_t i = pass->first; i < pass->end; i++)
+    for (size_t i = 0; i < c->layers; i++)
         inboxes += c->sparse[i];
     if (!ash_pass_keeps(pass, ASH_KEEP_COSTLY)) inboxes = 1;
     return (inboxes * inbox_width(pass) + rest_width(pass)) * pairs * sizeof(float);
@@ -156,7 +156,7 @@ int ash_moe_open(struct ash_pass *pass, struct ash_err *err)
 
     if ((rc = check_slice(pass, err)) < 0) return rc;
     if ((rc = open_exchange(pass, err)) < 0) return rc;
-    for (size_t i = pass->first; i < pass->end; i++)
+    for (size_t i = 0; i < c->layers; i++)
         if (c->sparse[i] && (rc = open_layer(pass, i, err)) < 0) return rc;
     return 0;
 }

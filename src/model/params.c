@@ -99,6 +99,7 @@ static int add_cut(struct ash_model *model, enum ash_role role, int layer, size_
     format_name(model->config.family, role, role_is_top(role) ? -1 : (int)model->layer_ids[layer], expert, param->name,
                 sizeof(param->name));
     set_shape(param, rows, cols, dim, &cut);
+    param->before_layers = (role == ASH_ROLE_EMBED && model->slice.embed) || role == ASH_ROLE_POSITION;
     param->counts = param->cut >= 0 || is_expert || model->slice.tp_rank == 0;
     param->offset = model->dense_size;
     if (!is_expert || expert == model->experts.first) owner->param[role] = (int32_t)model->param_count;

@@ -9,12 +9,6 @@
 
 /* ---- life -------------------------------------------------------------------------------------------------------- */
 
-static void set_stage(struct ash_pass *pass)
-{
-    pass->first = pass->opts.first_layer;
-    pass->end = pass->opts.layer_count > 0 ? pass->first + pass->opts.layer_count : pass->model->config.layers;
-}
-
 static struct ash_axis axis_or_alone(const struct ash_axis *axis)
 {
     return axis->size > 1 ? *axis : (struct ash_axis){.size = 1};
@@ -69,9 +63,6 @@ int ash_pass_open(struct ash_model *model, struct ash_exec *exec, const struct a
     int rc;
 
     if (opts->max_rows == 0) return ash_err_set(err, -EINVAL, "a pass needs at least one row");
-    if (opts->first_layer + (opts->layer_count > 0 ? opts->layer_count : 1) > model->config.layers)
-        return ash_err_set(err, -EINVAL, "a stage of layers %zu to %zu is not in a model of %zu", opts->first_layer,
-                           opts->first_layer + opts->layer_count, model->config.layers);
     if (opts->backward && model->gguf != NULL)
         return ash_err_set(err, -ENOTSUP, "a model from a GGUF file cannot be trained: use its Hugging Face folder");
     if ((rc = check_axes(model, opts, err)) < 0) return rc;
@@ -81,7 +72,6 @@ int ash_pass_open(struct ash_model *model, struct ash_exec *exec, const struct a
     pass->model = model;
     pass->exec = exec;
     pass->opts = *opts;
-    set_stage(pass);
     set_axes(pass);
     pass->layers = calloc(model->config.layers, sizeof(*pass->layers));
     pass->seqs = calloc(opts->max_rows, sizeof(*pass->seqs));
@@ -132,7 +122,6 @@ int ash_pass_measure(const struct ash_model *model, const struct ash_pass_opts *
 
     pass.layers = calloc(model->config.layers, sizeof(*pass.layers));
     if (pass.layers == NULL) return ash_err_set(err, -ENOMEM, "out of memory to measure a pass");
-    set_stage(&pass);
     set_axes(&pass);
     *bytes_out = ash_pass_layout_bytes(&pass);
     free(pass.layers);
@@ -212,7 +201,7 @@ static int begin(struct ash_pass *pass, const struct ash_batch *batch, struct as
     pass->rows = pass->seq_rows = 0;
     pass->own = (struct ash_run){0};
     pass->cache = NULL;
-    if (batch->rows == 0 && pass->ep.size > 1) return 0;
+    if (batch->rows == 0 && (pass->ep.size > 1 || pass->opts.hooks.need != NULL)) return 0;
     if ((rc = check_batch(pass, batch, cache != NULL, &positions, err)) < 0) return rc;
     if ((rc = check_share(pass, batch, err)) < 0) return rc;
     if (cache != NULL && (rc = ash_cache_begin(cache, pass, batch, err)) < 0) return rc;
@@ -239,7 +228,7 @@ static int begin(struct ash_pass *pass, const struct ash_batch *batch, struct as
 /* The stream behind a layer is the stream before the next. */
 static float *layer_output(struct ash_pass *pass, size_t layer)
 {
-    return layer + 1 < pass->end ? pass->layers[layer + 1].in : pass->final_in;
+    return layer + 1 < pass->model->config.layers ? pass->layers[layer + 1].in : pass->final_in;
 }
 
 static void layer_forward(struct ash_pass *pass, size_t layer, float *out)
@@ -254,11 +243,34 @@ static void layer_forward(struct ash_pass *pass, size_t layer, float *out)
     ash_ffn_block_forward(pass, layer, acts->mid, out);
 }
 
+static void need(struct ash_pass *pass, int unit, bool backward)
+{
+    const struct ash_pass_hooks *hooks = &pass->opts.hooks;
+
+    if (hooks->need != NULL && pass->failed == 0)
+        pass->failed = hooks->need(hooks->ctx, unit, backward, &pass->failure);
+}
+
+static void done(struct ash_pass *pass, int unit, bool backward)
+{
+    const struct ash_pass_hooks *hooks = &pass->opts.hooks;
+
+    if (hooks->done != NULL && pass->failed == 0)
+        pass->failed = hooks->done(hooks->ctx, unit, backward, &pass->failure);
+}
+
 static void forward(struct ash_pass *pass)
 {
-    if (pass->rows > 0 && ash_pass_embeds(pass)) ash_embed_forward(pass, pass->layers[pass->first].in);
-    for (size_t i = pass->first; i < pass->end; i++)
+    if (ash_pass_embeds(pass)) {
+        need(pass, ASH_UNIT_EMBED, false);
+        if (pass->rows > 0) ash_embed_forward(pass, pass->layers[0].in);
+        done(pass, ASH_UNIT_EMBED, false);
+    }
+    for (size_t i = 0; i < pass->model->config.layers; i++) {
+        need(pass, (int)i, false);
         layer_forward(pass, i, layer_output(pass, i));
+        done(pass, (int)i, false);
+    }
 }
 
 static void final_norm(struct ash_pass *pass, const float *x)
@@ -295,10 +307,15 @@ static void loss_backward(struct ash_pass *pass)
 
 static void backward(struct ash_pass *pass)
 {
-    if (pass->rows > 0 && ash_pass_ends(pass)) loss_backward(pass);
-    for (size_t i = pass->end; i-- > pass->first;)
+    for (size_t i = pass->model->config.layers; i-- > 0;) {
+        need(pass, (int)i, true);
         layer_backward(pass, i);
-    if (pass->rows > 0 && ash_pass_embeds(pass)) ash_embed_backward(pass);
+        done(pass, (int)i, true);
+    }
+    if (ash_pass_embeds(pass)) {
+        if (pass->rows > 0) ash_embed_backward(pass);
+        done(pass, ASH_UNIT_EMBED, true);
+    }
     ash_grad_hand_over(pass);
 }
 
@@ -306,12 +323,13 @@ static void backward(struct ash_pass *pass)
 
 bool ash_pass_embeds(const struct ash_pass *pass)
 {
-    return pass->model->slice.embed && pass->model->layer_ids[pass->first] == 0;
+    return pass->model->slice.embed && pass->model->layer_ids[0] == 0;
 }
 
 bool ash_pass_ends(const struct ash_pass *pass)
 {
-    return pass->model->slice.head && pass->model->layer_ids[pass->end - 1] + 1 == pass->model->whole.layers;
+    return pass->model->slice.head &&
+           pass->model->layer_ids[pass->model->config.layers - 1] + 1 == pass->model->whole.layers;
 }
 
 size_t ash_pass_stream_count(const struct ash_pass *pass, size_t rows)
@@ -324,7 +342,7 @@ size_t ash_pass_stream_count(const struct ash_pass *pass, size_t rows)
 
 float *ash_pass_input(struct ash_pass *pass)
 {
-    return pass->layers[pass->first].in;
+    return pass->layers[0].in;
 }
 
 const float *ash_pass_output(const struct ash_pass *pass)
@@ -344,6 +362,19 @@ int ash_pass_forward(struct ash_pass *pass, const struct ash_batch *batch, struc
     if (rc < 0) return rc;
     forward(pass);
     return ash_share_result(pass, err);
+}
+
+/* A tied output matrix is the embedding. */
+static void need_head(struct ash_pass *pass, bool backward)
+{
+    need(pass, ASH_UNIT_HEAD, backward);
+    if (pass->model->config.tied && ash_pass_embeds(pass)) need(pass, ASH_UNIT_EMBED, backward);
+}
+
+static void done_head(struct ash_pass *pass, bool backward)
+{
+    if (pass->model->config.tied && ash_pass_embeds(pass)) done(pass, ASH_UNIT_EMBED, false); /* its gradients go on */
+    done(pass, ASH_UNIT_HEAD, backward);
 }
 
 /* Losses of the whole batch, and where gradients are wanted those of the head. */
@@ -371,7 +402,9 @@ int ash_pass_losses(struct ash_pass *pass, float *losses, struct ash_err *err)
     int rc;
 
     pass->grads = NULL;
+    need_head(pass, false);
     end_with_losses(pass, 0);
+    done_head(pass, false);
     if ((rc = ash_share_result(pass, err)) < 0) return rc;
     return copy_losses(pass, losses, err);
 }
@@ -383,7 +416,12 @@ int ash_pass_backward(struct ash_pass *pass, float scale, float *grads, float *l
     ash_assert(pass->opts.backward);
     if ((rc = ash_moe_check_sums(pass, err)) < 0) return rc;
     pass->grads = pass->rows > 0 ? grads : NULL;
-    if (ash_pass_ends(pass)) end_with_losses(pass, scale);
+    if (ash_pass_ends(pass)) {
+        need_head(pass, true);
+        end_with_losses(pass, scale);
+        if (pass->rows > 0) loss_backward(pass);
+        done_head(pass, true);
+    }
     backward(pass);
     if ((rc = ash_share_result(pass, err)) < 0) return rc;
     return ash_pass_ends(pass) ? copy_losses(pass, losses, err) : 0;

@@ -142,8 +142,7 @@ struct ash_pass {
     int failed;                 /* 0, or the error of the first exchange that failed */
     struct ash_err failure;
     struct ash_buffer memory;
-    size_t first, end;             /* the layers of this stage */
-    struct ash_layer_acts *layers; /* [config.layers]; only the stage's are laid out */
+    struct ash_layer_acts *layers; /* [config.layers] */
     float *final_in;               /* [own rows, C]: the stream behind the last layer */
     struct ash_norm_acts final_norm;
     struct ash_scratch scratch;

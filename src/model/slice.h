@@ -20,6 +20,8 @@ struct ash_slice {
     size_t expert_rank, expert_size;      /* experts */
     bool embed, head;                     /* the embedding; the final norm and the output matrix */
     uint8_t layers[ASH_MODEL_LAYERS_MAX]; /* 1: has this layer */
+    size_t shard_rank, shard_size;        /* of those who hold this slice together (model/shards.h); size 0: alone */
+    bool shard_weights;                   /* do they deal out the weights too, or only what is trained with them? */
 };
 
 /* All of it. */

@@ -327,7 +327,7 @@ static int read_moments(const struct ash_safetensors *set, struct ash_state *sta
 {
     for (size_t i = 0; i < ash_model_param_count(state->model); i++) {
         const struct ash_param *param = ash_model_param(state->model, i);
-        struct ash_shard_part part = ash_shards_part(&state->shards, param);
+        struct ash_shard_part part = ash_shards_part(state->shards, param);
         int rc;
 
         if (!param->trained || part.count == 0) continue;

@@ -83,7 +83,7 @@ static void put_parts(struct ash_collect *collect, const struct ash_state *state
     const float *own;
 
     if (param == NULL || !param->counts || !state->stands || !(param->expert || state->stands_dense)) return;
-    part = ash_shards_part(&state->shards, param);
+    part = ash_shards_part(state->shards, param);
     own = own_values(state, param, &part, kind);
     for (size_t p = 0; p < ash_param_piece_count(param); p++) {
         struct ash_piece piece = ash_param_piece(param, p);
@@ -126,7 +126,7 @@ int ash_collect_tensor(struct ash_collect *collect, enum ash_collect_kind kind, 
     }
     const struct ash_state *state = &collect->stages->chunks[0].state;
     const struct ash_param *param = ash_model_param(state->model, index);
-    struct ash_shard_part part = ash_shards_part(&state->shards, param);
+    struct ash_shard_part part = ash_shards_part(state->shards, param);
     *values_out = own_values(state, param, &part, kind);
     return 0;
 }

@@ -6,10 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The grains of the rank that lane stands for, where the owner is at place dp of the mesh. */
-static struct ash_span lane_span(const struct ash_expert_sums *sums, size_t dp, size_t lane)
+/* The grains of the rank that lane stands for, of owner number `owner` of the same experts. */
+static struct ash_span lane_span(const struct ash_expert_sums *sums, size_t owner, size_t lane)
 {
-    size_t data_rank = dp * sums->lane_count + lane;
+    size_t data_rank = owner * sums->lane_count + lane;
 
     return ash_grains_dealt(sums->grain_count, data_rank, ash_mesh_data_size(sums->mesh));
 }
@@ -17,20 +17,20 @@ static struct ash_span lane_span(const struct ash_expert_sums *sums, size_t dp, 
 static int plan_shares(struct ash_expert_sums *sums, struct ash_err *err)
 {
     struct ash_span spans[ASH_TREE_PARTS_MAX];
-    size_t owners = sums->mesh->size[ASH_MESH_DP], count = 0;
+    size_t owners = sums->mesh->size[ASH_MESH_DP] * sums->mesh->size[ASH_MESH_FSDP], count = 0;
 
-    for (size_t dp = 0; dp < owners; dp++) {
+    for (size_t owner = 0; owner < owners; owner++) {
         for (size_t lane = 0; lane < sums->lane_count; lane++) {
             struct ash_span cover[ASH_TREE_COVER_MAX];
-            size_t parts = ash_tree_cover(sums->grain_count, lane_span(sums, dp, lane), cover);
+            size_t parts = ash_tree_cover(sums->grain_count, lane_span(sums, owner, lane), cover);
 
-            if (dp >= ASH_SHARES_RANKS_MAX || count + parts > ASH_TREE_PARTS_MAX)
+            if (owner >= ASH_SHARES_RANKS_MAX || count + parts > ASH_TREE_PARTS_MAX)
                 return ash_err_set(err, -EINVAL, "%zu grains over %zu ranks make too many partial sums",
                                    sums->grain_count, ash_mesh_data_size(sums->mesh));
             memcpy(spans + count, cover, parts * sizeof(*cover));
             count += parts;
         }
-        sums->shares.first[dp + 1] = (uint32_t)count;
+        sums->shares.first[owner + 1] = (uint32_t)count;
     }
     return ash_tree_of_spans(&sums->shares.tree, spans, count, sums->grain_count);
 }
@@ -54,7 +54,8 @@ int ash_expert_sums_init(struct ash_expert_sums *sums, const struct ash_mesh *me
     if ((rc = ash_buffer_init(&sums->sum, exec->memory, size * sizeof(float), "experts' gradients", err)) < 0)
         goto fail;
     for (size_t lane = 0; lane < sums->lane_count; lane++) {
-        struct ash_span own = lane_span(sums, mesh->at[ASH_MESH_DP], lane);
+        struct ash_span own =
+            lane_span(sums, mesh->at[ASH_MESH_DP] * mesh->size[ASH_MESH_FSDP] + mesh->at[ASH_MESH_FSDP], lane);
         if ((rc = ash_grains_init_part(&sums->lanes[lane], exec, own, size, grain_count, err)) < 0) goto fail;
     }
     return 0;

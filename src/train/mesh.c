@@ -83,6 +83,7 @@ int ash_mesh_open(struct ash_mesh *mesh, const struct ash_job_mesh *job, struct 
     memset(mesh, 0, sizeof(*mesh));
     mesh->world = world;
     sizes_of(job, mesh->size);
+    mesh->zero = job->fsdp > 1 ? (int)job->zero : 0;
     for (size_t a = 0; a < ASH_MESH_AXES; a++) {
         mesh->at[a] = rank % mesh->size[a];
         rank /= mesh->size[a];
@@ -147,7 +148,10 @@ struct ash_slice ash_mesh_slice(const struct ash_mesh *mesh, const struct ash_mo
                               .expert_rank = mesh->at[ASH_MESH_EP] * mesh->size[ASH_MESH_TP] + mesh->at[ASH_MESH_TP],
                               .expert_size = mesh->size[ASH_MESH_EP] * mesh->size[ASH_MESH_TP],
                               .embed = stage == 0,
-                              .head = stage + 1 == stages};
+                              .head = stage + 1 == stages,
+                              .shard_rank = mesh->at[ASH_MESH_FSDP],
+                              .shard_size = mesh->size[ASH_MESH_FSDP],
+                              .shard_weights = mesh->zero == 3};
 
     memset(slice.layers + layers.first, 1, layers.count);
     return slice;
@@ -193,6 +197,12 @@ int ash_mesh_check(const struct ash_mesh *mesh, const struct ash_model_config *c
     if (mesh->size[ASH_MESH_EP] > 1 && config->expert.experts == 0)
         return ash_err_set(err, -EINVAL, "mesh.ep=%zu deals out experts, and this model has none: use mesh.dp",
                            mesh->size[ASH_MESH_EP]);
+    if (mesh->zero > 1 && mesh->size[ASH_MESH_EP] > 1)
+        return ash_err_set(
+            err, -EINVAL,
+            "mesh.zero=%d deals gradients out, which experts that serve other ranks (mesh.ep) do not allow: set "
+            "mesh.zero=1",
+            mesh->zero);
     if ((rc = check_tokens(mesh, config, job, err)) < 0) return rc;
     return ash_slice_check(config, &slice, job->train.precision == ASH_PRECISION_BF16, err);
 }

@@ -28,6 +28,7 @@ struct ash_mesh_link {
 struct ash_mesh {
     struct ash_group *world; /* borrowed; NULL: alone */
     size_t size[ASH_MESH_AXES], at[ASH_MESH_AXES];
+    int zero;                                /* what fsdp deals out: 0 nothing (its size is 1), else as mesh.zero */
     struct ash_group *groups[ASH_MESH_AXES]; /* who differs along one axis only; NULL where its size is 1 */
     struct ash_group *data;    /* who holds the same slice (experts apart) for other sequences; NULL: nobody */
     struct ash_group *experts; /* who holds the same experts; NULL: nobody */

@@ -24,7 +24,7 @@ static uint32_t largest(const struct ash_state *state, const float *grads)
 
     for (size_t i = 0; i < ash_model_param_count(state->model); i++) {
         const struct ash_param *param = ash_model_param(state->model, i);
-        struct ash_shard_part own = ash_shards_part(&state->shards, param);
+        struct ash_shard_part own = ash_shards_part(state->shards, param);
         uint32_t bits = 0;
 
         if (stands_for(state, param)) bits = state->exec->ops->optim->max_abs(state->exec, grads + own.at, own.count);
@@ -37,7 +37,7 @@ static void add_squares(const struct ash_state *state, const float *grads, int e
 {
     for (size_t i = 0; i < ash_model_param_count(state->model); i++) {
         const struct ash_param *param = ash_model_param(state->model, i);
-        struct ash_shard_part own = ash_shards_part(&state->shards, param);
+        struct ash_shard_part own = ash_shards_part(state->shards, param);
 
         if (stands_for(state, param))
             state->exec->ops->optim->sum_squares(state->exec, grads + own.at, own.count, exponent, sum);
@@ -110,7 +110,7 @@ void ash_optimizer_update(struct ash_optimizer *optimizer, const float *grads, d
     args.correction2 = (float)(1.0 - power(opts->beta2, state->updates));
     for (size_t i = 0; i < ash_model_param_count(state->model); i++) {
         const struct ash_param *param = ash_model_param(state->model, i);
-        struct ash_shard_part own = ash_shards_part(&state->shards, param);
+        struct ash_shard_part own = ash_shards_part(state->shards, param);
         size_t at = param->offset + own.first;
 
         if (!param->trained || param->follows || own.count == 0) continue;

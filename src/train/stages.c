@@ -28,6 +28,7 @@ static int open_slots(struct ash_stages *stages, struct ash_stage *stage, struct
     struct ash_pass_opts opts = pass_opts(stages->job, stages->mesh, hidden);
     int rc;
 
+    opts.hooks = ash_fsdp_hooks(&stage->fsdp);
     stage->slots = calloc(stage->slot_count, sizeof(*stage->slots));
     if (stage->slots == NULL) return ash_err_set(err, -ENOMEM, "out of memory for micro-batches");
     for (size_t i = 0; i < stage->slot_count; i++) {
@@ -52,11 +53,10 @@ static int open_model(const struct ash_stages *stages, const struct ash_stages_s
 static int open_chunk(struct ash_stages *stages, const struct ash_stages_source *source, size_t chunk,
                       struct ash_err *err)
 {
-    const struct ash_mesh *mesh = stages->mesh;
+    struct ash_mesh *mesh = stages->mesh;
     struct ash_stage *stage = &stages->chunks[chunk];
-    struct ash_state_part part = {.rank = mesh->at[ASH_MESH_FSDP],
-                                  .size = mesh->size[ASH_MESH_FSDP],
-                                  .stands = ash_mesh_is_whole(mesh) || /* then nobody sums over ranks */
+    size_t grains = (size_t)stages->job->train.grains;
+    struct ash_state_part part = {.stands = ash_mesh_is_whole(mesh) || /* then nobody sums over ranks */
                                             (mesh->at[ASH_MESH_DP] == 0 && mesh->at[ASH_MESH_CP] == 0),
                                   .stands_dense = mesh->at[ASH_MESH_EP] == 0};
     struct ash_model *model = NULL;
@@ -70,13 +70,15 @@ static int open_chunk(struct ash_stages *stages, const struct ash_stages_source 
         return rc;
     }
     ash_optimizer_init(&stage->optimizer, &stages->job->optimizer, &stage->state);
+    rc = ash_fsdp_init(&stage->fsdp, &stage->state, mesh, grains, stages->grain_micros, err);
+    if (rc < 0) return rc;
     stage->slot_count = ash_pipeline_depth(&stages->pipeline, chunk);
     if ((rc = open_slots(stages, stage, err)) < 0) return rc;
-    rc = ash_expert_sums_init(&stage->experts, mesh, model, stages->exec, (size_t)stages->job->train.grains, err);
-    if (rc < 0) return rc;
+    rc = ash_expert_sums_init(&stage->experts, mesh, model, stages->exec, grains, err);
+    if (rc < 0 || mesh->zero > 1) return rc;
     return ash_grains_init(&stage->grains, stages->exec, mesh->data, ash_model_grad_size(model),
-                           stage->experts.lane_count > 0 ? ash_model_dense_size(model) : ash_model_size(model),
-                           (size_t)stages->job->train.grains, err);
+                           stage->experts.lane_count > 0 ? ash_model_dense_size(model) : ash_model_size(model), grains,
+                           err);
 }
 
 /* Grains that this rank goes through in a step: its own, and along ep as many as the rank with the most, since all
@@ -86,6 +88,7 @@ static size_t rounds_of(const struct ash_stages *stages)
     const struct ash_mesh *mesh = stages->mesh;
     size_t rank = ash_mesh_data_rank(mesh), first = rank - mesh->at[ASH_MESH_EP], most = 0;
 
+    if (mesh->zero > 1) return ash_fsdp_rounds(mesh, (size_t)stages->job->train.grains);
     for (size_t r = first; r < first + mesh->size[ASH_MESH_EP]; r++) {
         size_t count = ash_grains_dealt((size_t)stages->job->train.grains, r, ash_mesh_data_size(mesh)).count;
         if (count > most) most = count;
@@ -144,6 +147,7 @@ static void close_chunk(struct ash_stage *stage)
         ash_feed_fini(&stage->slots[i].feed);
     }
     free(stage->slots);
+    ash_fsdp_fini(&stage->fsdp);
     ash_state_fini(&stage->state);
 }
 
@@ -161,21 +165,32 @@ void ash_stages_close(struct ash_stages *stages)
  */
 
 /* The last rank of cp holds the sums over all tokens. */
-static int spread_over_tokens(struct ash_stages *stages, struct ash_stage *stage, struct ash_err *err)
+static int spread_over_tokens(struct ash_stages *stages, struct ash_stage *stage, size_t count, struct ash_err *err)
 {
     struct ash_group *cp = stages->mesh->groups[ASH_MESH_CP];
-    size_t bytes = ash_model_size(stage->state.model) * sizeof(float);
 
-    return cp == NULL ? 0 : ash_group_broadcast(cp, stage->grads, bytes, ash_group_size(cp) - 1, err);
+    return cp == NULL ? 0 : ash_group_broadcast(cp, stage->grads, count * sizeof(float), ash_group_size(cp) - 1, err);
+}
+
+static int join_chunk(struct ash_stages *stages, struct ash_stage *stage, struct ash_err *err)
+{
+    int rc;
+
+    if (stages->mesh->zero > 1) {
+        rc = ash_fsdp_finish(&stage->fsdp, &stage->grads, err);
+        return rc < 0 ? rc : spread_over_tokens(stages, stage, stage->state.shards->total, err);
+    }
+    if ((rc = ash_grains_finish(&stage->grains, &stage->grads, err)) < 0) return rc;
+    if ((rc = ash_expert_sums_finish(&stage->experts, stage->grads, err)) < 0) return rc;
+    if ((rc = spread_over_tokens(stages, stage, ash_model_size(stage->state.model), err)) < 0) return rc;
+    if (stages->mesh->zero == 1) stage->grads = ash_fsdp_shard(&stage->fsdp, stage->grads);
+    return 0;
 }
 
 int ash_stages_join(struct ash_stages *stages, struct ash_err *err)
 {
     for (size_t i = 0; i < stages->chunk_count; i++) {
-        struct ash_stage *stage = &stages->chunks[i];
-        int rc = ash_grains_finish(&stage->grains, &stage->grads, err);
-        if (rc == 0) rc = ash_expert_sums_finish(&stage->experts, stage->grads, err);
-        if (rc == 0) rc = spread_over_tokens(stages, stage, err);
+        int rc = join_chunk(stages, &stages->chunks[i], err);
         if (rc < 0) return rc;
     }
     return 0;
@@ -196,8 +211,12 @@ int ash_stages_norm(struct ash_stages *stages, double *norm_out, struct ash_err 
 
 int ash_stages_update(struct ash_stages *stages, double norm, double lr, struct ash_err *err)
 {
-    for (size_t i = 0; i < stages->chunk_count; i++)
+    for (size_t i = 0; i < stages->chunk_count; i++) {
+        int rc;
+
         ash_optimizer_update(&stages->chunks[i].optimizer, stages->chunks[i].grads, norm, lr);
+        if ((rc = ash_fsdp_spread(&stages->chunks[i].fsdp, err)) < 0) return rc;
+    }
     return ash_stages_follow(stages, err);
 }
 

@@ -7,6 +7,7 @@
 #include "train/data/dataset.h"
 #include "train/expert_sums.h"
 #include "train/feed.h"
+#include "train/fsdp.h"
 #include "train/grains.h"
 #include "train/job.h"
 #include "train/mesh.h"
@@ -25,7 +26,8 @@ struct ash_stage {
     struct ash_optimizer optimizer;
     struct ash_stage_slot *slots;
     size_t slot_count;
-    struct ash_grains grains;
+    struct ash_fsdp fsdp;
+    struct ash_grains grains; /* where gradients are whole */
     struct ash_expert_sums experts;
     float *leaf;  /* gradients of the grain whose backward is under way */
     float *grads; /* of the whole step, once joined: the shard's */

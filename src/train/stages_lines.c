@@ -35,18 +35,25 @@ static int open_ring(struct ash_stages *stages, size_t bytes, struct ash_err *er
 
 #define TIE_BYTES ((size_t)1 << 20) /* the embedding travels in pieces */
 
+/* The embedding of the first stage, or its copy on the last. */
+static const struct ash_param *tied_of(const struct ash_stage *stage)
+{
+    const struct ash_model *model = stage->state.model;
+
+    return ash_model_param(model, ash_model_slice(model)->embed ? 0 : ash_model_param_count(model) - 1);
+}
+
 static int open_tie(struct ash_stages *stages, struct ash_err *err)
 {
     size_t rank = stages->pipeline.rank, last = stages->pipeline.ranks - 1, other = rank == 0 ? last : 0;
     struct ash_stage_lines *lines = &stages->lines;
+    const struct ash_param *embed;
     int rc;
 
     if (rank != 0 && rank != last) return 0;
-    if (rank == 0) {
-        const struct ash_param *embed = ash_model_param(stages->chunks[0].state.model, 0);
-        rc = ash_buffer_init(&stages->tie, stages->exec->memory, embed->count * sizeof(float), "a tied gradient", err);
-        if (rc < 0) return rc;
-    }
+    embed = tied_of(&stages->chunks[rank == 0 ? 0 : stages->chunk_count - 1]);
+    rc = ash_buffer_init(&stages->tie, stages->exec->memory, embed->count * sizeof(float), "a tied embedding", err);
+    if (rc < 0) return rc;
     if ((rc = open_line(stages, rank, other, TIE_BYTES, &lines->tie_to, err)) < 0) return rc;
     return open_line(stages, other, rank, TIE_BYTES, &lines->tie_from, err);
 }
@@ -113,7 +120,7 @@ static const struct ash_param *tied_param(const struct ash_stages *stages, const
     const struct ash_slice *slice = ash_model_slice(stage->state.model);
 
     if (stages->lines.tie_to == NULL || !(slice->embed || slice->head)) return NULL;
-    return ash_model_param(stage->state.model, slice->embed ? 0 : ash_model_param_count(stage->state.model) - 1);
+    return tied_of(stage);
 }
 
 int ash_stages_tie(struct ash_stages *stages, struct ash_stage *stage, struct ash_err *err)
@@ -134,18 +141,20 @@ int ash_stages_tie(struct ash_stages *stages, struct ash_stage *stage, struct as
 int ash_stages_follow(struct ash_stages *stages, struct ash_err *err)
 {
     for (size_t i = 0; i < stages->chunk_count; i++) {
-        struct ash_state *state = &stages->chunks[i].state;
-        const struct ash_param *param = tied_param(stages, &stages->chunks[i]);
-        float *values;
+        struct ash_stage *stage = &stages->chunks[i];
+        const struct ash_param *param = tied_param(stages, stage);
+        const void *data;
+        size_t bytes;
         int rc;
 
         if (param == NULL) continue;
-        values = ash_model_values(state->model) + param->offset;
+        bytes = param->count * ash_fsdp_width(&stage->fsdp);
         if (!param->follows) {
-            rc = ash_channel_send(stages->lines.tie_to, values, param->count * sizeof(float), err);
+            rc = ash_fsdp_whole(&stage->fsdp, param, &data, err);
+            if (rc == 0) rc = ash_channel_send(stages->lines.tie_to, data, bytes, err);
         } else {
-            rc = ash_channel_recv(stages->lines.tie_from, values, param->count * sizeof(float), err);
-            if (rc == 0) ash_state_refresh(state);
+            rc = ash_channel_recv(stages->lines.tie_from, stages->tie.data, bytes, err);
+            if (rc == 0) ash_fsdp_keep(&stage->fsdp, param, stages->tie.data);
         }
         if (rc < 0) return rc;
     }

@@ -1,6 +1,7 @@
 /* stages: micro-batches on their way through this rank's chunks, in the order of the pipeline. */
 #include "train/stages_priv.h"
 
+#include <stdint.h>
 #include <string.h>
 
 /* A step on its way. */
@@ -17,73 +18,85 @@ static struct ash_stage_slot *slot_of(struct ash_stage *stage, size_t micro)
     return &stage->slots[micro % stage->slot_count];
 }
 
+/* The grain that this rank works on in a round; SIZE_MAX: none. Then it serves the others, with its experts or its part
+ * of the weights. */
+static size_t grain_of(const struct ash_stages *stages, size_t round)
+{
+    if (stages->mesh->zero > 1) return ash_fsdp_grain(stages->mesh, (size_t)stages->job->train.grains, round);
+    return round < stages->own.count ? stages->own.first + round : SIZE_MAX;
+}
+
 /* The sequences of a micro-batch of the step. */
-static struct ash_feed_slice slice_of(const struct walk *walk, size_t micro)
+static int read_micro(const struct walk *walk, struct ash_stage_slot *slot, size_t micro, struct ash_err *err)
 {
     const struct ash_stages *stages = walk->stages;
     const struct ash_job_train *train = &stages->job->train;
     uint64_t grain_slots = (uint64_t)(train->global_batch / train->grains);
-
-    return (struct ash_feed_slice){.dataset = walk->dataset,
+    size_t grain = grain_of(stages, micro / stages->grain_micros), in_grain = micro % stages->grain_micros;
+    struct ash_feed_slice slice = {.dataset = walk->dataset,
                                    .step = walk->step,
                                    .slots_per_step = (uint64_t)train->global_batch,
-                                   .first_slot = stages->own.first * grain_slots + micro * stages->micro_batch,
+                                   .first_slot = grain * grain_slots + in_grain * stages->micro_batch,
                                    .count = stages->micro_batch};
-}
 
-/* Has this rank a grain in the round of micro? If not, it serves others' tokens with its experts. */
-static bool has_grain(const struct ash_stages *stages, size_t micro)
-{
-    return micro / stages->grain_micros < stages->own.count;
-}
-
-static int read_micro(struct ash_stages *stages, struct ash_stage_slot *slot, size_t micro,
-                      const struct ash_feed_slice *slice, struct ash_err *err)
-{
-    if (has_grain(stages, micro)) return ash_feed_read(&slot->feed, slice, err);
     slot->feed.batch = (struct ash_batch){0};
-    return 0;
+    return grain == SIZE_MAX ? 0 : ash_feed_read(&slot->feed, &slice, err);
 }
 
 static int go_forward(struct walk *walk, struct ash_stage *stage, size_t micro, struct ash_err *err)
 {
     struct ash_stages *stages = walk->stages;
     struct ash_stage_slot *slot = slot_of(stage, micro);
-    struct ash_feed_slice slice = slice_of(walk, micro);
     int rc;
 
-    if ((rc = read_micro(stages, slot, micro, &slice, err)) < 0) return rc;
+    if ((rc = read_micro(walk, slot, micro, err)) < 0) return rc;
     slot->feed.batch.goes_on = (micro + 1) % stages->grain_micros != 0;
     if ((rc = ash_stages_take_input(stages, slot, err)) < 0) return rc;
     if ((rc = ash_pass_forward(slot->pass, &slot->feed.batch, err)) < 0) return rc;
     return ash_stages_pass_output(stages, slot, err);
 }
 
+/* Room for the gradients of a grain. */
+static void begin_grain(struct ash_stages *stages, struct ash_stage *stage, size_t round)
+{
+    if (stages->mesh->zero > 1)
+        stage->leaf = ash_fsdp_begin(&stage->fsdp);
+    else if (grain_of(stages, round) != SIZE_MAX)
+        stage->leaf = ash_grains_begin(&stage->grains);
+    ash_expert_sums_begin(&stage->experts, round);
+}
+
+/* A grain's gradients are complete. */
+static int end_grain(struct ash_stages *stages, struct ash_stage *stage, size_t round, struct ash_err *err)
+{
+    int rc;
+
+    ash_expert_sums_end(&stage->experts, round);
+    if (grain_of(stages, round) != SIZE_MAX) {
+        if ((rc = ash_stages_tie(stages, stage, err)) < 0) return rc;
+        ash_model_grad_fold(stage->state.model, stages->exec, stage->leaf);
+        if (stages->mesh->zero < 2) ash_grains_end(&stage->grains);
+    }
+    return stages->mesh->zero > 1 ? ash_fsdp_end(&stage->fsdp, err) : 0;
+}
+
 static int go_backward(struct walk *walk, struct ash_stage *stage, size_t micro, struct ash_err *err)
 {
     struct ash_stages *stages = walk->stages;
     struct ash_stage_slot *slot = slot_of(stage, micro);
-    size_t round = micro / stages->grain_micros, in_grain = micro % stages->grain_micros;
-    bool own = has_grain(stages, micro), ends = in_grain + 1 == stages->grain_micros;
+    size_t round = micro / stages->grain_micros, in_grain = micro % stages->grain_micros,
+           grain = grain_of(stages, round);
     int rc;
 
-    if (in_grain == 0) {
-        if (own) stage->leaf = ash_grains_begin(&stage->grains);
-        ash_expert_sums_begin(&stage->experts, round);
-    }
+    if (in_grain == 0) begin_grain(stages, stage, round);
     if (stage->experts.lane_count > 0 && (rc = ash_pass_set_expert_grads(slot->pass, stage->experts.leaves, err)) < 0)
         return rc;
     if ((rc = ash_stages_take_gradient(stages, slot, err)) < 0) return rc;
     if ((rc = ash_pass_backward(slot->pass, walk->scale, stage->leaf, slot->feed.losses, err)) < 0) return rc;
     if ((rc = ash_stages_pass_gradient(stages, slot, err)) < 0) return rc;
-    for (size_t s = 0; own && ash_pass_ends(slot->pass) && s < stages->micro_batch; s++)
-        walk->losses[stages->own.first + round] += ash_feed_loss(&slot->feed, s);
-    if (ends) ash_expert_sums_end(&stage->experts, round);
-    if (!ends || !own) return 0;
-    if ((rc = ash_stages_tie(stages, stage, err)) < 0) return rc;
-    ash_model_grad_fold(stage->state.model, stages->exec, stage->leaf);
-    ash_grains_end(&stage->grains);
-    return 0;
+    for (size_t s = 0; grain != SIZE_MAX && ash_pass_ends(slot->pass) && s < stages->micro_batch; s++)
+        walk->losses[grain] += ash_feed_loss(&slot->feed, s);
+    return in_grain + 1 < stages->grain_micros ? 0 : end_grain(stages, stage, round, err);
 }
 
 /* Every loss was filled in by one rank that speaks for it; the others have zeros. */
@@ -98,6 +111,7 @@ static void reset(struct ash_stage *stage)
 {
     ash_grains_reset(&stage->grains);
     ash_expert_sums_reset(&stage->experts);
+    ash_fsdp_reset(&stage->fsdp);
 }
 
 int ash_stages_train(struct ash_stages *stages, const struct ash_dataset *dataset, uint64_t step, float scale,
@@ -135,7 +149,6 @@ static int eval_some(struct ash_stages *stages, const struct ash_feed_slice *sli
         if ((rc = ash_pass_forward(slot->pass, &slot->feed.batch, err)) < 0) return rc;
         if ((rc = ash_stages_pass_output(stages, slot, err)) < 0) return rc;
         if (!ash_pass_ends(slot->pass)) continue;
-        if (slice->count == 0) continue;
         if ((rc = ash_pass_losses(slot->pass, slot->feed.losses, err)) < 0) return rc;
         for (size_t s = 0; s < slice->count; s++)
             losses[s] = ash_feed_loss(&slot->feed, s);
@@ -159,7 +172,7 @@ int ash_stages_eval(struct ash_stages *stages, const struct ash_dataset *dataset
 
         slice.first_slot = first;
         slice.count = end - first < stages->micro_batch ? end - first : stages->micro_batch;
-        if (slice.count == 0 && stages->mesh->size[ASH_MESH_EP] == 1) break;
+        if (slice.count == 0 && stages->mesh->size[ASH_MESH_EP] == 1 && stages->mesh->zero < 3) break;
         if ((rc = eval_some(stages, &slice, losses + first, err)) < 0) return rc;
     }
     return share_losses(stages, losses, count, err);

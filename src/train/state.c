@@ -22,9 +22,8 @@ int ash_state_init(struct ash_state *state, struct ash_exec *exec, struct ash_mo
         fresh.stands = part->stands;
         fresh.stands_dense = part->stands_dense;
     }
-    rc = ash_shards_init(&fresh.shards, model, part != NULL ? part->rank : 0, part != NULL ? part->size : 1, err);
-    if (rc < 0) return rc;
-    moment_bytes = fresh.shards.total * sizeof(float);
+    fresh.shards = ash_model_shards(model);
+    moment_bytes = fresh.shards->total * sizeof(float);
     if ((rc = ash_buffer_init(&fresh.m, exec->memory, moment_bytes, "first moments", err)) < 0 ||
         (rc = ash_buffer_init(&fresh.v, exec->memory, moment_bytes, "second moments", err)) < 0 ||
         (bf16 && (rc = ash_buffer_init(&fresh.bf16, exec->memory, ash_model_size(model) * sizeof(uint16_t),
@@ -44,7 +43,6 @@ void ash_state_fini(struct ash_state *state)
     ash_buffer_fini(&state->m);
     ash_buffer_fini(&state->v);
     ash_buffer_fini(&state->bf16);
-    ash_shards_fini(&state->shards);
     memset(state, 0, sizeof(*state));
 }
 
@@ -64,11 +62,22 @@ static void convert_range(void *ctx, size_t begin, size_t end, int worker)
         convert->to[i] = ash_f32_to_bf16(convert->from[i]);
 }
 
+static void round_run(struct ash_state *state, struct ash_run run)
+{
+    struct convert_ctx ctx = {ash_model_values(state->model) + run.first, (uint16_t *)state->bf16.data + run.first,
+                              run.count};
+
+    ash_workers_run(state->exec->workers, (ctx.count + CHUNK_WORDS - 1) / CHUNK_WORDS, 1, convert_range, &ctx);
+}
+
 void ash_state_refresh(struct ash_state *state)
 {
     if (state->bf16.data != NULL) {
-        struct convert_ctx ctx = {ash_model_values(state->model), state->bf16.data, ash_model_size(state->model)};
-        ash_workers_run(state->exec->workers, (ctx.count + CHUNK_WORDS - 1) / CHUNK_WORDS, 1, convert_range, &ctx);
+        if (ash_model_slice(state->model)->shard_weights)
+            for (size_t i = 0; i < state->shards->unit_count; i++)
+                round_run(state, state->shards->units[i].own);
+        else
+            round_run(state, (struct ash_run){0, ash_model_size(state->model)});
         ash_model_use_bf16(state->model, state->bf16.data);
     }
     ash_model_refresh(state->model);
@@ -130,7 +139,7 @@ static uint64_t hash_own(const struct ash_state *state)
 
     for (size_t i = 0; state->stands && i < ash_model_param_count(state->model); i++) {
         const struct ash_param *param = ash_model_param(state->model, i);
-        struct ash_shard_part part = ash_shards_part(&state->shards, param);
+        struct ash_shard_part part = ash_shards_part(state->shards, param);
 
         if (!param->counts || !(param->expert || state->stands_dense) || part.count == 0) continue;
         sum += hash_tensor(state->exec, "weights", param, &part, values + param->offset + part.first);

@@ -12,14 +12,14 @@
 #include "compute/ops.h"
 #include "model/model.h"
 #include "train/guard.h"
-#include "train/shards.h"
+#include "model/shards.h"
 
 /* Caller's storage. The model may be a slice. m and v are moments of the shard; bf16 is the working copy of the
  * weights, empty in float32 runs. */
 struct ash_state {
     struct ash_model *model;
     struct ash_exec *exec;
-    struct ash_shards shards; /* all of it, unless several ranks share this slice */
+    const struct ash_shards *shards; /* the model's: all of it, unless several ranks share this slice */
     bool stands;              /* of those who have copies of this slice, does this one count in sums over the job? */
     bool stands_dense;        /* and for what is not an expert's? */
     struct ash_buffer m, v, bf16;
@@ -30,7 +30,6 @@ struct ash_state {
 
 /* Which part of a job's state a process keeps. NULL stands for all of it. */
 struct ash_state_part {
-    size_t rank, size; /* of those who deal out this slice's state */
     bool stands, stands_dense;
 };
 /* Step 0 around an owned model, which state takes over on success. Borrows exec until fini. bf16: the forward pass

@@ -1,8 +1,8 @@
 /* shards - how ranks that hold the same slice of a model deal out its state (fsdp): each layer's run of the flat
  * buffers, and what stands before and behind the layers, is cut into equal parts, one per rank, so that a layer can be
  * put together from all of them. A rank's own parts lie one behind the other in buffers of their own: the shard. */
-#ifndef ASH_TRAIN_SHARDS_H
-#define ASH_TRAIN_SHARDS_H
+#ifndef ASH_MODEL_SHARDS_H
+#define ASH_MODEL_SHARDS_H
 
 #include <stddef.h>
 #include "ashlar/err.h"
@@ -10,6 +10,7 @@
 
 /* One layer, or what is before or behind all of them. Elements. */
 struct ash_shard_unit {
+    int unit;             /* as in struct ash_pass_hooks; experts of a layer are one more of the same */
     struct ash_run whole; /* of the flat buffers */
     size_t part;          /* of each rank; the last ranks' may reach beyond the run, where nothing is */
     struct ash_run own;   /* of the flat buffers */

@@ -1,5 +1,5 @@
 /* shards: units of a model's flat buffers, and this rank's part of each. */
-#include "train/shards.h"
+#include "model/shards.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -9,7 +9,7 @@
 #define PART_ALIGN 16 /* elements: parts start on cache lines, and bf16 ones on half of one */
 
 /* Close the unit that started at first: it ends at end. */
-static void add_unit(struct ash_shards *shards, size_t first, size_t end)
+static void add_unit(struct ash_shards *shards, int id, size_t first, size_t end)
 {
     size_t count = end - first, part = (count + shards->size - 1) / shards->size;
     struct ash_shard_unit *unit = &shards->units[shards->unit_count];
@@ -20,30 +20,42 @@ static void add_unit(struct ash_shards *shards, size_t first, size_t end)
     own = part * shards->rank < count ? part * shards->rank : count;
     own_end = own + part < count ? own + part : count;
     *unit = (struct ash_shard_unit){
-        .whole = {first, count}, .part = part, .own = {first + own, own_end - own}, .at = shards->total};
+        .unit = id, .whole = {first, count}, .part = part, .own = {first + own, own_end - own}, .at = shards->total};
     shards->total += own_end - own;
     shards->unit_count++;
+}
+
+/* What stands before the layers starts the buffers. */
+static int unit_of(const struct ash_param *param)
+{
+    return param->layer >= 0 ? param->layer : param->before_layers ? ASH_UNIT_EMBED : ASH_UNIT_HEAD;
 }
 
 int ash_shards_init(struct ash_shards *shards, const struct ash_model *model, size_t rank, size_t size,
                     struct ash_err *err)
 {
     size_t count = ash_model_param_count(model), first = 0;
+    int unit = INT_MIN;
 
     *shards = (struct ash_shards){.rank = rank, .size = size};
     shards->units = calloc(2 * count + 1, sizeof(*shards->units));
     if (shards->units == NULL) return ash_err_set(err, -ENOMEM, "out of memory for a shard's parts");
     for (int expert = 0; size > 1 && expert < 2; expert++) { /* experts lie behind the others */
-        int layer = INT_MIN;
         for (size_t i = 0; i < count; i++) {
             const struct ash_param *param = ash_model_param(model, i);
-            if (param->expert != (expert == 1) || param->layer == layer) continue;
-            add_unit(shards, first, param->offset);
+            int next = unit_of(param);
+            if (param->expert != (expert == 1) || (next == unit && param->offset > 0)) continue;
+            add_unit(shards, unit, first, param->offset);
             first = param->offset;
-            layer = param->layer;
+            unit = next;
+        }
+        if (expert == 0) {
+            add_unit(shards, unit, first, ash_model_dense_size(model));
+            first = ash_model_dense_size(model);
+            unit = INT_MIN;
         }
     }
-    add_unit(shards, first, ash_model_size(model));
+    add_unit(shards, unit, first, ash_model_size(model));
     return 0;
 }
 
