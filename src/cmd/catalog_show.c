@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 #include "base/assert.h"
 
@@ -29,19 +28,6 @@ static const struct ash_cmd_usage usage = {
 
 /* ---- gathering --------------------------------------------------------------------------------------------------- */
 
-static bool is_named(const json_t *thing, const char *name)
-{
-    const char *own = json_string_value(json_object_get(thing, "name"));
-    const json_t *aliases = json_object_get(thing, "aliases");
-
-    if (own != NULL && strcasecmp(own, name) == 0) return true;
-    for (size_t i = 0; i < json_array_size(aliases); i++) {
-        const char *alias = json_string_value(json_array_get(aliases, i));
-        if (alias != NULL && strcasecmp(alias, name) == 0) return true;
-    }
-    return false;
-}
-
 static json_t *find(const json_t *all, const char *name, const char **list_out)
 {
     static const char *const named[] = {"machines", "gpus", "storage"};
@@ -49,7 +35,7 @@ static json_t *find(const json_t *all, const char *name, const char **list_out)
     for (size_t l = 0; l < ASH_COUNT(named); l++) {
         const json_t *things = json_object_get(all, named[l]);
         for (size_t i = 0; i < json_array_size(things); i++) {
-            if (!is_named(json_array_get(things, i), name)) continue;
+            if (!ash_catalog_is_named(json_array_get(things, i), name)) continue;
             *list_out = named[l];
             return json_array_get(things, i);
         }

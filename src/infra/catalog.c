@@ -2,6 +2,7 @@
  * that sources and disagreements can be shown; catalog_read.c turns it into numbers. */
 #include "infra/catalog_priv.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -15,15 +16,29 @@ extern const char ash_embed_catalog_yaml[];
 
 static const char *const lists[] = {"gpus", "machines", "storage", "collectives", "contradictions"};
 
+/* Letters and digits in order, whatever the case: "H100 SXM5-80GB" and "h100-sxm5-80gb" are one name. */
+static bool same_name(const char *a, const char *b)
+{
+    if (strncasecmp(b, "NVIDIA ", 7) == 0) b += 7;
+    while (true) {
+        while (*a != '\0' && !isalnum((unsigned char)*a))
+            a++;
+        while (*b != '\0' && !isalnum((unsigned char)*b))
+            b++;
+        if (*a == '\0' || *b == '\0') return *a == *b;
+        if (tolower((unsigned char)*a++) != tolower((unsigned char)*b++)) return false;
+    }
+}
+
 int ash_catalog_is_named(const json_t *thing, const char *name)
 {
     const char *own = json_string_value(json_object_get(thing, "name"));
     const json_t *aliases = json_object_get(thing, "aliases");
 
-    if (own != NULL && strcasecmp(own, name) == 0) return 1;
+    if (own != NULL && same_name(own, name)) return 1;
     for (size_t i = 0; i < json_array_size(aliases); i++) {
         const char *alias = json_string_value(json_array_get(aliases, i));
-        if (alias != NULL && strcasecmp(alias, name) == 0) return 1;
+        if (alias != NULL && same_name(alias, name)) return 1;
     }
     return 0;
 }

@@ -48,7 +48,7 @@ int ash_catalog_parse(const char *text, size_t size_bytes, const char *name, str
                       struct ash_err *err);
 void ash_catalog_close(struct ash_catalog *catalog);
 
-/* By name or alias, whatever the case. -ENOENT lists what there is. */
+/* By name or alias, whatever the case, spaces and dashes, with or without "NVIDIA". -ENOENT lists what there is. */
 int ash_catalog_gpu(const struct ash_catalog *catalog, const char *name, const struct ash_gpu **gpu_out,
                     struct ash_err *err);
 int ash_catalog_machine(const struct ash_catalog *catalog, const char *name, const struct ash_machine **machine_out,
@@ -61,6 +61,8 @@ const struct ash_machine *ash_catalog_machine_at(const struct ash_catalog *catal
  * Borrowed. */
 const json_t *ash_catalog_json(const struct ash_catalog *catalog);
 
+/* Does thing (an object with "name" and perhaps "aliases") go by this name? */
+int ash_catalog_is_named(const json_t *thing, const char *name);
 /* A fact is a plain value or {"value", "source", ...}: the value either way; NULL where it is absent or unknown. */
 const json_t *ash_fact_value(const json_t *fact);
 /* The number in field of thing (a GPU, a machine, a storage tier), or fallback. */

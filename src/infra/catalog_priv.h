@@ -14,7 +14,5 @@ struct ash_catalog {
 
 /* Check and read every GPU and machine of catalog->json into the arrays. */
 int ash_catalog_read(struct ash_catalog *catalog, struct ash_err *err);
-/* Does thing (with "name" and perhaps "aliases") go by this name? */
-int ash_catalog_is_named(const json_t *thing, const char *name);
 
 #endif

@@ -7,13 +7,14 @@
 
 #define SMS_UNKNOWN 128
 
-enum generation { AMPERE, HOPPER, BLACKWELL, ULTRA };
+enum generation { AMPERE, HOPPER, BLACKWELL, ULTRA, OTHER };
 
 static enum generation generation(const struct ash_gpu *gpu)
 {
-    if (strncasecmp(gpu->arch, "Ampere", 6) == 0) return AMPERE;
+    if (strncasecmp(gpu->arch, "Ampere", 6) == 0 || strcasecmp(gpu->arch, "Volta") == 0) return AMPERE;
     if (strcasecmp(gpu->arch, "Blackwell Ultra") == 0) return ULTRA;
-    return strncasecmp(gpu->arch, "Blackwell", 9) == 0 ? BLACKWELL : HOPPER;
+    if (strncasecmp(gpu->arch, "Blackwell", 9) == 0) return BLACKWELL;
+    return strcasecmp(gpu->arch, "Hopper") == 0 || strcasecmp(gpu->arch, "Ada") == 0 ? HOPPER : OTHER;
 }
 
 double ash_precision_bytes(enum ash_precision precision)
@@ -25,9 +26,12 @@ double ash_precision_bytes(enum ash_precision precision)
 
 double ash_kernel_gemm_rate(const struct ash_consts *consts, const struct ash_gpu *gpu, enum ash_precision precision)
 {
-    const double shares[] = {consts->gemm_ampere, consts->gemm_hopper, consts->gemm_blackwell, consts->gemm_ultra};
+    const double shares[] = {consts->gemm_ampere, consts->gemm_hopper, consts->gemm_blackwell, consts->gemm_ultra,
+                             consts->gemm_hopper};
     double share = shares[generation(gpu)];
 
+    if (generation(gpu) == OTHER && gpu->gemm_flops[precision] > 0)
+        return gpu->gemm_flops[precision] * consts->gemm_measured;
     if (precision == ASH_PRECISION_FP8 && gpu->flops[precision] > 0)
         return gpu->flops[precision] * share * consts->gemm_fp8;
     if (precision == ASH_PRECISION_FP4 && gpu->flops[precision] > 0)
@@ -60,8 +64,9 @@ double ash_kernel_attention(const struct ash_consts *consts, const struct ash_gp
 {
     double share = new_attention ? consts->attn_ampere : consts->attn_ampere_old;
 
-    if (generation(gpu) == HOPPER) share = new_attention ? consts->attn_hopper : consts->attn_hopper_old;
-    if (generation(gpu) >= BLACKWELL) share = consts->attn_blackwell;
+    if (generation(gpu) == HOPPER || generation(gpu) == OTHER)
+        share = new_attention ? consts->attn_hopper : consts->attn_hopper_old;
+    if (generation(gpu) == BLACKWELL || generation(gpu) == ULTRA) share = consts->attn_blackwell;
     if (head_dim < 128) share *= 0.75 + 0.25 * head_dim / 128; /* narrow heads leave the softmax exposed */
     share *= seq_tokens / (seq_tokens + 256);                  /* blocks on the diagonal are half empty */
     return flops / (gpu->flops[ASH_PRECISION_BF16] * share);

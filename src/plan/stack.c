@@ -7,7 +7,9 @@
 static const char *const captured_names[] = {"captured", "Megatron-Bridge 26.04", "Megatron-Bridge 26.06",
                                              "Megatron-Bridge 26.08", NULL};
 static const char *const fused_names[] = {"fused", "NeMo", "Megatron-Bridge", "Megatron-Core", "HAI-LLM", NULL};
-static const char *const eager_names[] = {"eager", "Composer", "FSDP", "torchtitan", "Meta internal", NULL};
+static const char *const eager_names[] = {
+    "eager",        "Composer", "FSDP", "torchtitan", "Meta internal", "DeepSpeed", "Accelerate",
+    "Transformers", "nanotron", "OLMo", "Lightning",  "Colossal",      NULL};
 static const char *const compiled_names[] = {"compiled", "MaxText", "Pax", "JAX", NULL};
 static const char *const early_names[] = {"early", "Megatron-LM v2", "Megatron-DeepSpeed", "metaseq", "GPT-NeoX", NULL};
 
