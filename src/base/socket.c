@@ -15,9 +15,13 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/hash.h"
 
 #define BACKLOG 1024
 #define RETRY_NS 10000000 /* between two tries to connect */
+#define FREE_FIRST 12000  /* below the range that the system takes ports for connections from */
+#define FREE_END 32000
+#define FREE_TRIES 100
 
 uint64_t ash_deadline_in(double seconds)
 {
@@ -90,6 +94,21 @@ int ash_socket_listen(const char *host, int port, struct ash_err *err)
         fd = listen_at(at);
     freeaddrinfo(found);
     return fd >= 0 ? fd : ash_err_set(err, fd, "cannot listen on port %d: %s", port, strerror(-fd));
+}
+
+int ash_socket_free_port(struct ash_err *err)
+{
+    uint64_t seed = ash_hash_mix(ash_clock_ns() ^ (uint64_t)getpid() << 32);
+
+    for (uint64_t i = 0; i < FREE_TRIES; i++) {
+        int port = FREE_FIRST + (int)((seed + i * 7919) % (FREE_END - FREE_FIRST)),
+            fd = ash_socket_listen(NULL, port, err);
+
+        if (fd < 0) continue;
+        close(fd);
+        return port;
+    }
+    return ash_err_set(err, -EADDRINUSE, "no free port was found");
 }
 
 int ash_socket_port(int fd)

@@ -48,9 +48,6 @@ static int check_ends(const struct ash_group *group, size_t from, size_t to, siz
     if (slot_bytes == 0 || slot_bytes > SLOT_BYTES_MAX || slots == 0 || slots > SLOTS_MAX)
         return ash_err_set(err, -EINVAL, "a channel of %zu slots of %zu bytes: 1 to %d slots of up to 2^40 bytes",
                            slots, slot_bytes, SLOTS_MAX);
-    if (group->node_index[from] != group->node_index[to])
-        return ash_err_set(err, -ENOTSUP,
-                           "a channel from rank %zu to rank %zu: messages between nodes have no means here", from, to);
     return 0;
 }
 
@@ -63,7 +60,8 @@ int ash_channel_open_lane(struct ash_group *group, enum ash_channel_lane lane, s
     if (rc < 0) return rc;
     channel = calloc(1, sizeof(*channel));
     if (channel == NULL) return ash_err_set(err, -ENOMEM, "out of memory for a channel");
-    *channel = (struct ash_channel){.ops = &ash_local_channel_ops,
+    *channel = (struct ash_channel){.ops = group->node_index[from] == group->node_index[to] ? &ash_local_channel_ops
+                                                                                            : &ash_net_channel_ops,
                                     .group = group,
                                     .from = from,
                                     .to = to,

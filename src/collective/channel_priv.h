@@ -42,6 +42,8 @@ struct ash_channel {
 
 /* Through shared memory of a node (host/local_channel.c). */
 extern const struct ash_channel_ops ash_local_channel_ops;
+/* Between nodes (net/net_channel.c). */
+extern const struct ash_channel_ops ash_net_channel_ops;
 
 int ash_channel_open_lane(struct ash_group *group, enum ash_channel_lane lane, size_t from, size_t to,
                           size_t slot_bytes, size_t slots, struct ash_channel **channel_out, struct ash_err *err);

@@ -119,12 +119,13 @@ static uint64_t call_timeout_ns(const struct ash_group_opts *opts)
     return (uint64_t)(opts->call_timeout * 1e9);
 }
 
-/* Reach the members on other nodes, through this dock (taken over); cards[r] is that of rank r. */
-static int connect_net(struct ash_group *group, struct ash_dock *dock, const struct ash_dock_card *cards,
-                       struct ash_err *err)
+/* Reach the members on other nodes, through these docks (taken over); addresses[r] is that of rank r's. */
+static int connect_net(struct ash_group *group, const struct ash_net_docks *docks,
+                       const struct ash_net_address *addresses, struct ash_err *err)
 {
-    struct ash_net_opts opts = {.dock = dock,
-                                .cards = cards,
+    struct ash_net_opts opts = {.harbor = group->root->harbor,
+                                .docks = *docks,
+                                .addresses = addresses,
                                 .local = group->local,
                                 .rank = group->rank,
                                 .size = group->size,
@@ -188,9 +189,9 @@ int ash_group_open(const struct ash_place *place, const struct ash_group_opts *o
     if (rc < 0) return rc;
     ash_group_root_add(root, group);
     rc = ash_local_barrier(group->local, err); /* nobody's board may go before everyone has mapped it */
-    if (rc == 0 && root->dock != NULL) {
-        rc = connect_net(group, root->dock, root->dock_cards, err);
-        root->dock = NULL;
+    if (rc == 0 && root->harbor != NULL) {
+        rc = connect_net(group, &root->docks, root->addresses, err);
+        memset(&root->docks, 0, sizeof(root->docks));
     }
     if (rc < 0) {
         ash_group_close(group);
@@ -271,22 +272,22 @@ static size_t rank_in(const struct ash_group *group, const struct ash_group *par
 /* All ranks of group tell each other where messages for their parts go; part may be NULL. */
 static int connect_part(struct ash_group *group, struct ash_group *part, struct ash_err *err)
 {
-    struct ash_dock_card mine = {0}, *all = calloc(group->size, sizeof(*all)),
-                         *cards = calloc(group->size, sizeof(*cards));
-    struct ash_dock *dock = NULL;
+    struct ash_net_address mine, *all = calloc(group->size, sizeof(*all)), *part_of = calloc(group->size, sizeof(*all));
+    struct ash_net_docks docks = {{NULL}};
     bool wide = part != NULL && part->node_count > 1;
-    int rc = all != NULL && cards != NULL ? 0 : ash_err_set(err, -ENOMEM, "out of memory for a split");
+    int rc = all != NULL && part_of != NULL ? 0 : ash_err_set(err, -ENOMEM, "out of memory for a split");
 
-    if (rc == 0 && wide) rc = ash_dock_open(group->root->harbor, part->rank, part->size, part->members, &dock, err);
-    if (rc == 0 && wide) ash_dock_card(dock, &mine);
+    memset(&mine, 0, sizeof(mine));
+    if (rc == 0 && wide)
+        rc = ash_net_docks_open(group->root->harbor, part->rank, part->size, part->members, &docks, &mine, err);
     if (rc == 0) rc = ash_group_all_gather(group, &mine, all, sizeof(mine), err);
     for (size_t r = 0; rc == 0 && wide && r < part->size; r++)
-        cards[r] = all[rank_in(group, part, r)];
+        part_of[r] = all[rank_in(group, part, r)];
     if (rc == 0 && wide)
-        rc = connect_net(part, dock, cards, err);
+        rc = connect_net(part, &docks, part_of, err);
     else
-        ash_dock_close(dock);
-    free(cards);
+        ash_net_docks_close(&docks);
+    free(part_of);
     free(all);
     return rc;
 }

@@ -25,11 +25,11 @@ struct ash_group_root {
     struct ash_watch_member *watched; /* [size] */
     int listen_fd;
     struct ash_watch *watch;
-    struct ash_harbor *harbor;        /* NULL where all ranks are on one node */
-    struct ash_dock *dock;            /* of the group of all ranks, until it takes it, */
-    struct ash_dock_card *dock_cards; /* [size] and everyone's */
-    pthread_mutex_t lock;             /* of what follows */
-    struct ash_group *groups;         /* all that are open, through next */
+    struct ash_harbor *harbor;         /* NULL where all ranks are on one node */
+    struct ash_net_docks docks;        /* of the group of all ranks, until it takes them, */
+    struct ash_net_address *addresses; /* [size] and everyone's */
+    pthread_mutex_t lock;              /* of what follows */
+    struct ash_group *groups;          /* all that are open, through next */
     bool lost;
     size_t culprit;
     int code;

@@ -99,7 +99,7 @@ static int join_net(struct ash_group_root *root, const struct ash_place *place, 
                                 .door_fd = root->rank == 0 ? root->listen_fd : -1,
                                 .timeout_s = root->opts.join_timeout};
 
-    return ash_net_join(&join, &root->harbor, &root->dock, &root->dock_cards, err);
+    return ash_net_join(&join, &root->harbor, &root->docks, &root->addresses, err);
 }
 
 static int meet(struct ash_group_root *root, const struct ash_place *place, const struct ash_local *board,
@@ -178,8 +178,8 @@ void ash_group_root_close(struct ash_group_root *root)
 {
     if (root == NULL) return;
     ash_watch_close(root->watch);
-    ash_dock_close(root->dock);
-    free(root->dock_cards);
+    ash_net_docks_close(&root->docks);
+    free(root->addresses);
     ash_harbor_close(root->harbor);
     if (root->listen_fd >= 0) close(root->listen_fd);
     pthread_mutex_destroy(&root->lock);

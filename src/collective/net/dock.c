@@ -10,11 +10,11 @@
 #include "base/assert.h"
 #include "base/clock.h"
 
-#define GIVE_BACK 2          /* slots that are told at once */
 #define SLICE_NS 20000000ull /* between questions */
 #define CLOSE_NS 1000000000ull
 #define KIND_MESSAGE 0u
 #define KIND_ROOM 1u
+#define KIND_CLOSED 2u
 
 struct lane {
     struct ash_remote *remote; /* the peer's inbox */
@@ -30,7 +30,7 @@ struct ash_dock {
     struct ash_harbor *harbor;
     struct ash_dock *next;
     uint32_t handle;
-    size_t rank, size, buffer_count, buffer_next;
+    size_t rank, size, slot_bytes, slots, give_back, buffer_count, buffer_next;
     uint32_t *members;
     struct lane *lanes; /* [size] */
     struct ash_region *inbox, *outbox;
@@ -76,10 +76,17 @@ static void on_word(struct ash_harbor *harbor, uint32_t member, uint64_t word)
     struct lane *lane = dock != NULL ? find_lane(dock, member) : NULL;
 
     if (lane == NULL) return;
-    if ((word >> 16 & 0xffff) == KIND_MESSAGE)
+    switch (word >> 16 & 0xffff) {
+    case KIND_MESSAGE:
         atomic_fetch_add(&lane->arrived, 1);
-    else
+        break;
+    case KIND_ROOM:
         atomic_fetch_add(&lane->room, word & 0xffff);
+        break;
+    case KIND_CLOSED:
+        atomic_store(&lane->gone, -EPIPE);
+        break;
+    }
 }
 
 static void on_done(struct ash_harbor *harbor, const struct ash_fabric_event *event)
@@ -122,32 +129,35 @@ static int make_room(struct ash_dock *dock, struct ash_err *err)
     if (dock->members == NULL || dock->lanes == NULL || dock->posted == NULL || dock->finished == NULL)
         return ash_err_set(err, -ENOMEM, "out of memory for messages between %zu ranks", dock->size);
     pthread_mutex_lock(&dock->harbor->lock);
-    rc = ash_region_alloc(dock->harbor->fabric, dock->size * ASH_DOCK_SLOTS * ASH_DOCK_SLOT_BYTES, &dock->inbox, err);
-    if (rc == 0)
-        rc = ash_region_alloc(dock->harbor->fabric, dock->buffer_count * ASH_DOCK_SLOT_BYTES, &dock->outbox, err);
+    rc = ash_region_alloc(dock->harbor->fabric, dock->size * dock->slots * dock->slot_bytes, &dock->inbox, err);
+    if (rc == 0) rc = ash_region_alloc(dock->harbor->fabric, dock->buffer_count * dock->slot_bytes, &dock->outbox, err);
     pthread_mutex_unlock(&dock->harbor->lock);
     return rc;
 }
 
-int ash_dock_open(struct ash_harbor *harbor, size_t rank, size_t size, const uint32_t *members,
-                  struct ash_dock **dock_out, struct ash_err *err)
+int ash_dock_open(const struct ash_dock_opts *opts, struct ash_dock **dock_out, struct ash_err *err)
 {
+    struct ash_harbor *harbor = opts->harbor;
     struct ash_dock *dock = calloc(1, sizeof(*dock));
     int rc;
 
+    ash_assert(opts->slot_bytes % 64 == 0 && opts->slot_bytes >= ASH_DOCK_HEAD_BYTES && opts->give_back <= opts->slots);
     if (dock == NULL) return ash_err_set(err, -ENOMEM, "out of memory for messages");
     dock->harbor = harbor;
-    dock->rank = rank;
-    dock->size = size;
-    dock->buffer_count = ASH_DOCK_SLOTS * size;
+    dock->rank = opts->rank;
+    dock->size = opts->size;
+    dock->slot_bytes = opts->slot_bytes;
+    dock->slots = opts->slots;
+    dock->give_back = opts->give_back;
+    dock->buffer_count = opts->slots * opts->size;
     rc = make_room(dock, err);
     if (rc < 0) {
         ash_dock_close(dock);
         return rc;
     }
-    memcpy(dock->members, members, size * sizeof(*members));
-    for (size_t r = 0; r < size; r++)
-        atomic_store(&dock->lanes[r].room, ASH_DOCK_SLOTS);
+    memcpy(dock->members, opts->members, opts->size * sizeof(*opts->members));
+    for (size_t r = 0; r < dock->size; r++)
+        atomic_store(&dock->lanes[r].room, dock->slots);
     pthread_mutex_lock(&harbor->lock);
     dock->handle = ++harbor->handle;
     dock->next = harbor->docks;
@@ -199,8 +209,13 @@ void ash_dock_close(struct ash_dock *dock)
             *at = dock->next;
             break;
         }
-    for (size_t r = 0; dock->lanes != NULL && r < dock->size; r++)
-        ash_remote_close(dock->lanes[r].remote);
+    for (size_t r = 0; dock->lanes != NULL && r < dock->size; r++) {
+        const struct lane *lane = &dock->lanes[r];
+
+        if (lane->remote != NULL) /* a peer that cannot be told now finds out by itself */
+            ash_fabric_notify(dock->harbor->fabric, dock->members[r], word_of(lane->handle, KIND_CLOSED, 0));
+        ash_remote_close(lane->remote);
+    }
     ash_region_close(dock->inbox);
     ash_region_close(dock->outbox);
     pthread_mutex_unlock(&dock->harbor->lock);
@@ -260,7 +275,7 @@ int ash_dock_buffer(struct ash_dock *dock, const struct ash_dock_wait *wait, siz
 
     if (rc < 0) return rc;
     *buffer_out = buffer;
-    *data_out = (uint8_t *)ash_region_data(dock->outbox) + buffer * ASH_DOCK_SLOT_BYTES;
+    *data_out = (uint8_t *)ash_region_data(dock->outbox) + buffer * dock->slot_bytes;
     return 0;
 }
 
@@ -269,16 +284,16 @@ int ash_dock_send(struct ash_dock *dock, size_t buffer, size_t rank, size_t size
 {
     struct lane *lane = &dock->lanes[rank];
     struct ash_transfer transfer = {.local = dock->outbox,
-                                    .local_offset = buffer * ASH_DOCK_SLOT_BYTES,
+                                    .local_offset = buffer * dock->slot_bytes,
                                     .remote = lane->remote,
-                                    .remote_offset = (dock->rank * ASH_DOCK_SLOTS + lane->sent % ASH_DOCK_SLOTS) *
-                                                     ASH_DOCK_SLOT_BYTES,
+                                    .remote_offset =
+                                        (dock->rank * dock->slots + lane->sent % dock->slots) * dock->slot_bytes,
                                     .size_bytes = size_bytes,
                                     .cookie = (uint64_t)dock->handle << 32 | buffer};
     uint64_t since_ns;
     int rc = wait_for(dock, rank, &lane->room, lane->sent + 1, wait);
 
-    ash_assert(size_bytes <= ASH_DOCK_SLOT_BYTES);
+    ash_assert(size_bytes <= dock->slot_bytes);
     since_ns = ash_clock_ns();
     while (rc == 0) {
         pthread_mutex_lock(&dock->harbor->lock);
@@ -294,14 +309,16 @@ int ash_dock_send(struct ash_dock *dock, size_t buffer, size_t rank, size_t size
     return tell(dock, rank, KIND_MESSAGE, 1, wait);
 }
 
-int ash_dock_receive(struct ash_dock *dock, size_t rank, const struct ash_dock_wait *wait, const uint8_t **data_out)
+int ash_dock_receive(struct ash_dock *dock, size_t rank, size_t ahead, const struct ash_dock_wait *wait,
+                     const uint8_t **data_out)
 {
     struct lane *lane = &dock->lanes[rank];
-    int rc = wait_for(dock, rank, &lane->arrived, lane->taken + 1, wait);
+    uint64_t number = lane->taken + ahead;
+    int rc = wait_for(dock, rank, &lane->arrived, number + 1, wait);
 
     if (rc < 0) return rc;
-    *data_out = (const uint8_t *)ash_region_data(dock->inbox) +
-                (rank * ASH_DOCK_SLOTS + lane->taken % ASH_DOCK_SLOTS) * ASH_DOCK_SLOT_BYTES;
+    *data_out =
+        (const uint8_t *)ash_region_data(dock->inbox) + (rank * dock->slots + number % dock->slots) * dock->slot_bytes;
     return 0;
 }
 
@@ -310,7 +327,7 @@ int ash_dock_release(struct ash_dock *dock, size_t rank, const struct ash_dock_w
     struct lane *lane = &dock->lanes[rank];
     uint64_t count = ++lane->taken - lane->told;
 
-    if (count < GIVE_BACK) return 0;
+    if (count < dock->give_back) return 0;
     lane->told = lane->taken;
     return tell(dock, rank, KIND_ROOM, (uint32_t)count, wait);
 }

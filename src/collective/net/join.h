@@ -2,12 +2,12 @@
 #ifndef ASH_COLLECTIVE_JOIN_H
 #define ASH_COLLECTIVE_JOIN_H
 
-#include "collective/net/dock.h"
+#include "collective/net/net.h"
 
 /* What a rank says of its endpoint. Plain data. */
 struct ash_net_card {
     struct ash_fabric_addr addr;
-    struct ash_dock_card dock; /* of the root group */
+    struct ash_net_address docks; /* of the root group */
 };
 
 struct ash_net_join {
@@ -22,9 +22,9 @@ struct ash_net_join {
     struct ash_harbor *harbor; /* from an earlier epoch; NULL: a new one is opened */
 };
 
-/* Exchange addresses and make all ranks known to the harbor. On 0 the caller owns *harbor_out, *dock_out and *cards_out
- * ([size], to be freed); harbor_out is join->harbor where there was one. */
-int ash_net_join(const struct ash_net_join *join, struct ash_harbor **harbor_out, struct ash_dock **dock_out,
-                 struct ash_dock_card **cards_out, struct ash_err *err);
+/* Exchange addresses and make all ranks known to the harbor. On 0 the caller owns *harbor_out (join->harbor where there
+ * was one), *docks_out and *addresses_out ([size], to be freed). */
+int ash_net_join(const struct ash_net_join *join, struct ash_harbor **harbor_out, struct ash_net_docks *docks_out,
+                 struct ash_net_address **addresses_out, struct ash_err *err);
 
 #endif

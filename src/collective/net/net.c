@@ -15,6 +15,7 @@
 #define GRACE_NS 500000000ull /* between the ends of the kinds of waits */
 #define NEWS_NS 1500000000ull /* the watch knows better what has become of a rank that the network has lost */
 #define CLOSE_NS 1000000000ull
+#define LETTER_BYTES ((size_t)256)
 
 /* ---- who is where ------------------------------------------------------------------------------------------------ */
 
@@ -85,8 +86,8 @@ static int ask(void *ctx, size_t rank, uint64_t waited_ns, int gone)
     if (gone < 0 && waited_ns > NEWS_NS) {
         snprintf(why, sizeof(why), "call %llu: rank %u %s", (unsigned long long)net->call.number,
                  net->opts.members[rank],
-                 gone == -ESHUTDOWN ? "has left the group while others still make calls"
-                                    : "cannot be reached any more: the network has lost it");
+                 gone == -ESHUTDOWN || gone == -EPIPE ? "has left the group while others still make calls"
+                                                      : "cannot be reached any more: the network has lost it");
         return ash_net_fail(net, -ECONNRESET, rank, why);
     }
     if (waited_ns < net->opts.timeout_ns + GRACE_NS) return 0;
@@ -168,7 +169,7 @@ int ash_net_receive(struct ash_net *net, size_t rank, const struct ash_net_head 
 {
     const struct ash_net_head *head;
     const uint8_t *data;
-    int rc = ash_dock_receive(net->dock, rank, &(struct ash_dock_wait){ask, net}, &data);
+    int rc = ash_dock_receive(net->dock, rank, 0, &(struct ash_dock_wait){ask, net}, &data);
 
     if (rc < 0) return rc;
     head = (const struct ash_net_head *)(const void *)data;
@@ -213,17 +214,69 @@ static void set_up(struct ash_net *net, const struct ash_net_opts *opts)
     make_view(&net->flat, opts->rank, opts->size, NULL, &net->even);
 }
 
+int ash_net_docks_open(struct ash_harbor *harbor, size_t rank, size_t size, const uint32_t *members,
+                       struct ash_net_docks *docks, struct ash_net_address *address_out, struct ash_err *err)
+{
+    static const struct {
+        size_t slot_bytes, slots, give_back;
+    } kinds[ASH_NET_DOCKS] = {{ASH_DOCK_SLOT_BYTES, ASH_DOCK_SLOTS, 2},
+                              {ASH_DOCK_HEAD_BYTES + ASH_NET_MAIL_BYTES, ASH_DOCK_SLOTS, 1},
+                              {LETTER_BYTES, ASH_NET_LETTERS, 1},
+                              {LETTER_BYTES, ASH_NET_LETTERS, 1}};
+    int rc = 0;
+
+    memset(docks, 0, sizeof(*docks));
+    for (size_t i = 0; i < ASH_NET_DOCKS && rc == 0; i++) {
+        const struct ash_dock_opts opts = {.harbor = harbor,
+                                           .rank = rank,
+                                           .size = size,
+                                           .members = members,
+                                           .slot_bytes = kinds[i].slot_bytes,
+                                           .slots = kinds[i].slots,
+                                           .give_back = kinds[i].give_back};
+
+        rc = ash_dock_open(&opts, &docks->docks[i], err);
+        if (rc == 0) ash_dock_card(docks->docks[i], &address_out->cards[i]);
+    }
+    if (rc < 0) ash_net_docks_close(docks);
+    return rc;
+}
+
+void ash_net_docks_close(struct ash_net_docks *docks)
+{
+    for (size_t i = 0; i < ASH_NET_DOCKS; i++)
+        ash_dock_close(docks->docks[i]);
+    memset(docks, 0, sizeof(*docks));
+}
+
+static int connect_docks(struct ash_net *net, const struct ash_net_address *addresses, struct ash_err *err)
+{
+    struct ash_dock_card *cards = calloc(net->opts.size, sizeof(*cards));
+    int rc = cards != NULL ? 0 : ash_err_set(err, -ENOMEM, "out of memory for a group of %zu ranks", net->opts.size);
+
+    for (size_t i = 0; i < ASH_NET_DOCKS && rc == 0; i++) {
+        for (size_t r = 0; r < net->opts.size; r++)
+            cards[r] = addresses[r].cards[i];
+        rc = ash_dock_connect(net->docks.docks[i], cards, err);
+    }
+    free(cards);
+    return rc;
+}
+
 int ash_net_open(const struct ash_net_opts *opts, struct ash_net **net_out, struct ash_err *err)
 {
     struct ash_net *net = calloc(1, sizeof(*net));
+    struct ash_net_docks docks = opts->docks;
     int rc = 0;
 
     if (net == NULL) {
-        ash_dock_close(opts->dock);
+        ash_net_docks_close(&docks);
         return ash_err_set(err, -ENOMEM, "out of memory for a group of %zu ranks", opts->size);
     }
+    pthread_mutex_init(&net->letters, NULL);
     net->opts = *opts;
-    net->dock = opts->dock;
+    net->docks = docks;
+    net->dock = docks.docks[ASH_NET_CALLS];
     net->own = malloc(2 * ASH_DOCK_SLOT_BYTES);
     if (opts->size > ASH_SHARES_RANKS_MAX)
         rc = ash_err_set(err, -EINVAL, "a group of %zu ranks over several nodes: at most %d are possible", opts->size,
@@ -234,7 +287,7 @@ int ash_net_open(const struct ash_net_opts *opts, struct ash_net **net_out, stru
         set_up(net, opts);
     if (rc == 0) rc = ash_segment_create(&net->own_arena, sizeof(struct ash_arena), "ashlar-arena", err);
     if (rc == 0) rc = map_arenas(net, err);
-    if (rc == 0) rc = ash_dock_connect(net->dock, opts->cards, err);
+    if (rc == 0) rc = connect_docks(net, opts->addresses, err);
     net->connected = rc == 0;
     if (rc == 0) rc = ash_net_barrier(net, err); /* nobody's memory may go before everyone knows it */
     if (rc < 0) {
@@ -261,7 +314,7 @@ static void leave(struct ash_net *net)
     for (size_t i = 1; i < net->opts.size && rc == 0; i++)
         rc = ash_net_send(net, buffer, (net->opts.rank + i) % net->opts.size, 0);
     for (size_t i = 1; i < net->opts.size && rc == 0; i++)
-        rc = ash_dock_receive(net->dock, (net->opts.rank + i) % net->opts.size, &(struct ash_dock_wait){ask, net},
+        rc = ash_dock_receive(net->dock, (net->opts.rank + i) % net->opts.size, 0, &(struct ash_dock_wait){ask, net},
                               &heard);
 }
 
@@ -269,10 +322,11 @@ void ash_net_close(struct ash_net *net)
 {
     if (net == NULL) return;
     if (net->connected && ash_local_check(net->opts.local, NULL) == 0) leave(net);
-    ash_dock_close(net->dock);
+    ash_net_docks_close(&net->docks);
     for (size_t i = 0; i < ASH_LOCAL_RANKS_MAX; i++)
         ash_segment_fini(&net->peer_arenas[i]);
     ash_segment_fini(&net->own_arena);
+    pthread_mutex_destroy(&net->letters);
     free(net->own);
     free(net);
 }

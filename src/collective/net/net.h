@@ -13,10 +13,32 @@ enum ash_net_way { ASH_NET_AUTO, ASH_NET_HIERARCHICAL, ASH_NET_FLAT };
 
 struct ash_net;
 
+/* The docks of a group over several nodes: of its calls, of messages between two ranks, and of channels that are
+ * offered and accepted. */
+enum { ASH_NET_CALLS, ASH_NET_MAIL, ASH_NET_OFFERS, ASH_NET_ACCEPTS, ASH_NET_DOCKS };
+
+#define ASH_NET_LETTERS 8                      /* offers, or answers, of one rank to another that may wait to be read */
+#define ASH_NET_MAIL_BYTES ((size_t)64 * 1024) /* of a message, or a piece of one */
+
+struct ash_net_docks {
+    struct ash_dock *docks[ASH_NET_DOCKS];
+};
+/* What the other ranks need to send to them. Plain data. */
+struct ash_net_address {
+    struct ash_dock_card cards[ASH_NET_DOCKS];
+};
+
+/* Open docks for size ranks, of which this is rank `rank`; members[r] is rank r's number in the root group. */
+int ash_net_docks_open(struct ash_harbor *harbor, size_t rank, size_t size, const uint32_t *members,
+                       struct ash_net_docks *docks, struct ash_net_address *address_out, struct ash_err *err);
+/* Zeroed ones: a no-op. */
+void ash_net_docks_close(struct ash_net_docks *docks);
+
 struct ash_net_opts {
-    struct ash_dock *dock;             /* of this group; taken over, also on failure */
-    const struct ash_dock_card *cards; /* [size] everyone's */
-    struct ash_local *local;           /* the ranks of this node, connected; borrowed */
+    struct ash_harbor *harbor;
+    struct ash_net_docks docks;              /* of this group; taken over, also on failure */
+    const struct ash_net_address *addresses; /* [size] everyone's, borrowed during open */
+    struct ash_local *local;                 /* the ranks of this node, connected; borrowed */
     size_t rank, size;
     const uint32_t *members; /* [size] numbers in the root group */
     const uint32_t *node_of; /* [size] */

@@ -41,7 +41,10 @@ struct ash_net {
     struct ash_net_view placed, flat;
     const struct ash_net_view *view; /* of the present call */
     struct ash_board_call call;      /* the present one, or the last */
-    struct ash_dock *dock;
+    struct ash_net_docks docks;
+    struct ash_dock *dock;        /* of calls */
+    pthread_mutex_t letters;      /* of what follows, and of reading answers to offers */
+    struct ash_net_link *offered; /* channels that have been offered and not accepted yet, oldest first */
     struct ash_segment own_arena, peer_arenas[ASH_LOCAL_RANKS_MAX];
     struct ash_arena *arenas[ASH_LOCAL_RANKS_MAX]; /* of the ranks of this node */
     struct ash_shares even;

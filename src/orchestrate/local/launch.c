@@ -274,10 +274,8 @@ static void drain(struct job *job)
 
 static int run(struct job *job, struct pollfd *polls, struct ash_err *err)
 {
-    int door = ash_socket_listen("127.0.0.1", 0, err), port = door < 0 ? door : ash_socket_port(door),
-        rc = port < 0 ? port : 0;
+    int port = ash_socket_free_port(err), rc = port < 0 ? port : 0;
 
-    if (door >= 0) close(door); /* a port that is free now */
     for (size_t r = 0; r < job->launch->procs && rc == 0; r++)
         rc = start_process(job, &job->processes[r], port, err);
     if (rc < 0) {

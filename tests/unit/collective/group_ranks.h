@@ -18,6 +18,9 @@
 
 #define RANKS_MAX 64
 
+/* Of jobs that do not say: a letter for the node of each rank, over and over. NULL: all are on one. */
+static const char *usual_nodes;
+
 /* What parent and ranks share beside the group. */
 struct shared {
     _Atomic int pids[RANKS_MAX];
@@ -36,14 +39,6 @@ struct job {
     int algorithm;     /* between nodes */
 };
 
-static inline int free_port(void)
-{
-    int fd = ash_socket_listen(NULL, 0, NULL), port = ash_socket_port(fd);
-
-    close(fd);
-    return port;
-}
-
 static inline int rank_main(const struct job *job, struct shared *shared, size_t rank, int port)
 {
     struct ash_place place = {
@@ -51,10 +46,11 @@ static inline int rank_main(const struct job *job, struct shared *shared, size_t
     struct ash_group_opts opts = {.join_timeout = 20, .silent_timeout = job->silent_s, .call_timeout = job->call_s};
     struct ash_group *group = NULL;
     struct ash_err err = {0};
-    char node[2] = {job->nodes != NULL ? job->nodes[rank] : 'a', '\0'};
+    const char *nodes = job->nodes != NULL ? job->nodes : usual_nodes;
+    char node[2] = {nodes != NULL ? nodes[rank % strlen(nodes)] : '\0', '\0'};
     int rc;
 
-    if (job->nodes != NULL) opts.node = node;
+    if (nodes != NULL) opts.node = node;
     opts.algorithm = job->algorithm;
     rc = ash_group_open(&place, &opts, &group, &err);
 
@@ -73,7 +69,7 @@ static inline int rank_main(const struct job *job, struct shared *shared, size_t
 static inline struct shared *start(const struct job *job)
 {
     struct shared *shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    int port = free_port();
+    int port = ash_socket_free_port(NULL);
 
     fflush(NULL);
     shared->began_ns = ash_clock_ns();

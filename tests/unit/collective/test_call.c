@@ -236,7 +236,7 @@ static int close_first(const struct job *job, struct shared *shared, size_t rank
 static void test_close_first(void **state)
 {
     const struct job job = {.size = 2};
-    int port = free_port(), bad = 0;
+    int port = ash_socket_free_port(NULL), bad = 0;
     pid_t pids[2];
 
     (void)state;

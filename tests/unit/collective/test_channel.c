@@ -373,5 +373,13 @@ int main(void)
         cmocka_unit_test(test_killed), cmocka_unit_test(test_misuse),
     };
 
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    const struct CMUnitTest across[] = {cmocka_unit_test(test_ring),        cmocka_unit_test(test_many_channels),
+                                        cmocka_unit_test(test_close_early), cmocka_unit_test(test_pairs),
+                                        cmocka_unit_test(test_wrong),       cmocka_unit_test(test_left),
+                                        cmocka_unit_test(test_killed)};
+    int failed = cmocka_run_group_tests_name("one node", tests, NULL, NULL);
+
+    if (!has_network()) return failed;
+    usual_nodes = "abb";
+    return failed + cmocka_run_group_tests_name("several nodes", across, NULL, NULL);
 }

@@ -76,7 +76,7 @@ static void test_many(void **state)
 
 static void test_missing(void **state)
 {
-    struct ash_place place = {.rank = 0, .size = 3, .host = "127.0.0.1", .port = free_port(), .job = 1};
+    struct ash_place place = {.rank = 0, .size = 3, .host = "127.0.0.1", .port = ash_socket_free_port(NULL), .job = 1};
     struct ash_group_opts opts = {.join_timeout = 0.3, .silent_timeout = 1, .call_timeout = 1};
     struct ash_group *group = NULL;
     struct ash_err err = {0};
