@@ -65,7 +65,7 @@ static const struct ash_opt goodput_opts[] = {
      NULL},
     {"spares", ASH_OPT_INT, FIELD(spares), "-1", "spare nodes; -1: always one", -1, 4000, NULL},
     {"replace-share", ASH_OPT_DOUBLE, FIELD(replace_share), "0.5", "share of failures that cost a node", 0, 1, NULL},
-    {"repair-hours", ASH_OPT_DOUBLE, FIELD(repair_hours), "24", "hours until it is back", 1e-3, 1e5, NULL},
+    {"repair-hours", ASH_OPT_DOUBLE, FIELD(repair_hours), "24", "hours until it is back", 1e-3, 2400, NULL},
     {"ram-gb", ASH_OPT_DOUBLE, FIELD(ram_gb), NULL, "GB of host memory of a node that copies may use", 0, 1e6, NULL},
     {"hbm-free-gb", ASH_OPT_DOUBLE, FIELD(hbm_free_gb), NULL, "GB of a GPU that training leaves", 0, 1e4, NULL},
     {"usd-gpu-hour", ASH_OPT_DOUBLE, FIELD(usd_gpu_hour), NULL, "dollars per GPU-hour", 0, 1e4, NULL},

@@ -210,11 +210,13 @@ static void print_even(const struct goodput_answer *answer, enum ash_goodput_kin
 void ash_goodput_print_table(const struct goodput_answer *answer)
 {
     const struct ash_goodput_job *job = &answer->job;
-    char state[UNITS_BYTES], gap[CELL_BYTES], interval[CELL_BYTES];
+    char state[UNITS_BYTES], share[UNITS_BYTES], gap[CELL_BYTES], interval[CELL_BYTES];
 
-    printf("%.4g billion parameters, %s of state, %.0f GPUs: a failure every %s (%.3g per GPU-hour, %s)\n\n",
-           job->params * 1e-9, bytes(answer->memory[0].state_bytes, state), job->gpus,
-           duration(answer->way[0].mtbf_s, gap), job->failures_per_gpu_hour, answer->rate_source);
+    printf(
+        "%.4g billion parameters, %s of state (%s per GPU), %.0f GPUs: a failure every %s (%.3g per GPU-hour, %s)\n\n",
+        job->params * 1e-9, bytes(answer->memory[0].state_bytes, state),
+        bytes(answer->memory[0].state_bytes / job->gpus, share), job->gpus, duration(answer->way[0].mtbf_s, gap),
+        job->failures_per_gpu_hour, answer->rate_source);
     print_rows(answer);
     printf("\n");
     for (enum ash_goodput_kind k = 1; k < ASH_GOODPUT_KINDS; k++)

@@ -105,8 +105,9 @@ int ash_goodput_check(const struct ash_goodput_job *job, struct ash_err *err);
 void ash_goodput_plan(const struct ash_goodput_job *job, enum ash_goodput_kind kind, struct ash_goodput_way *way_out);
 /* Solve. Pure arithmetic, exact but for what happens during the slow level's own stalls. */
 void ash_goodput_solve(const struct ash_goodput_way *way, struct ash_goodput_result *result_out);
-/* Play at least 32 runs of up to run_s seconds, one behind the other, until about wanted_failures have happened; fewer
- * where that would take more than about max_events events. The same seed gives the same result. */
+/* Play 8 or more (usually 32 or more) runs of about run_s seconds or less, one behind the other, until about
+ * wanted_failures have happened; fewer where that would take more than about max_events events. The same seed gives the
+ * same result. */
 void ash_goodput_play(const struct ash_goodput_way *way, double run_s, double wanted_failures, double max_events,
                       uint64_t seed, struct ash_goodput_sim *sim_out);
 void ash_goodput_memory(const struct ash_goodput_job *job, enum ash_goodput_kind kind,

@@ -9,6 +9,7 @@
 #include "base/rng.h"
 
 #define RUNS_MIN 32
+#define RUNS_LEAST 8 /* where runs must be long */
 #define RUNS_MAX 4096
 #define REPAIRS_MAX 4096 /* nodes away at a time; more cannot be: one more than the spares stops the job */
 #define NEVER INFINITY
@@ -74,7 +75,7 @@ static void replace_node(struct play *play)
     const struct ash_goodput_way *way = play->way;
     double back;
 
-    if (way->spares < 0 || ash_rng_uniform(play->seed, STREAM_REPLACE, play->failures) >= way->replace_share) return;
+    if (way->spares < 0 || ash_rng_uniform(play->seed, STREAM_REPLACE, play->draws) >= way->replace_share) return;
     while (play->repairs_count > 0 && play->repairs[play->repairs_begin] <= play->now) {
         play->repairs_begin = (play->repairs_begin + 1) % REPAIRS_MAX;
         play->repairs_count--;
@@ -130,7 +131,7 @@ static void handle_failure(struct play *play)
         const struct ash_goodput_level *level;
 
         play->failures++;
-        if (fast) fast = ash_rng_uniform(play->seed, STREAM_LEVEL, play->failures) < way->cover;
+        if (fast) fast = ash_rng_uniform(play->seed, STREAM_LEVEL, play->draws) < way->cover;
         fall_back(play, fast);
         replace_node(play);
         play->fail_at = play->now + draw_gap(play);
@@ -241,15 +242,45 @@ static void advance(struct play *play)
 static void lay_out(struct play *play, double run_s, double wanted_failures, double max_events)
 {
     const struct ash_goodput_way *way = play->way;
-    double events_s = 12 / way->mtbf_s,
-           total_s; /* quiet stretches are skipped, but not across the slow level's turns */
+    double events_s = 12 / way->mtbf_s, total_s;
 
+    /* quiet stretches are skipped, but not across the slow level's turns */
     if (way->has_fast) events_s += (play->every_step ? 3 : 7) / way->slow.work_s;
     total_s = fmin(wanted_failures * way->mtbf_s, max_events / events_s);
     play->window_s = fmin(run_s, total_s / RUNS_MIN);
-    play->wanted_runs = (size_t)fmin(RUNS_MAX, total_s / play->window_s + 0.5);
-    play->run_end = play->window_s;
-    play->end = play->window_s * (double)play->wanted_runs;
+    if (way->spares >= 0 && way->replace_share > 0 && play->window_s < way->repair_s) {
+        /* nodes that are away would link shorter runs */
+        play->window_s = way->repair_s;
+        total_s = fmax(total_s, RUNS_LEAST * way->repair_s);
+    }
+    play->wanted_runs = (size_t)fmax(RUNS_LEAST, fmin(RUNS_MAX, total_s / play->window_s + 0.5));
+}
+
+/* Count from now on. */
+static void start_runs(struct play *play)
+{
+    play->runs = 0;
+    play->failures = 0;
+    play->spent = (struct ash_goodput_shares){0};
+    play->run_began = play->progress;
+    play->run_end = play->now + play->window_s;
+    play->end = play->now + play->window_s * (double)play->wanted_runs;
+}
+
+/* Nobody is away at the beginning: let as many nodes fail as are away later. */
+static void warm_up(struct play *play)
+{
+    size_t runs = play->wanted_runs;
+    double window_s = play->window_s;
+
+    if (play->way->spares < 0 || play->way->replace_share <= 0) return;
+    play->window_s = 2 * play->way->repair_s;
+    play->wanted_runs = 1;
+    start_runs(play);
+    while (play->runs < play->wanted_runs)
+        advance(play);
+    play->window_s = window_s;
+    play->wanted_runs = runs;
 }
 
 static int by_value(const void *a, const void *b)
@@ -294,6 +325,8 @@ void ash_goodput_play(const struct ash_goodput_way *way, double run_s, double wa
     play.slow = (struct track){.ready_at = NEVER, .next = way->slow.work_s};
     lay_out(&play, run_s, wanted_failures, max_events);
     play.fail_at = draw_gap(&play);
+    warm_up(&play);
+    start_runs(&play);
     while (play.runs < play.wanted_runs)
         advance(&play);
     *sim_out = (struct ash_goodput_sim){0};
