@@ -29,24 +29,36 @@ static int get_channel(struct ash_group *group, size_t from, size_t to, struct a
     return 0;
 }
 
+/* A rank that has left the group before it took or sent a message ends it for all, as one does that leaves others in a
+ * call. */
+static int settle(struct ash_group *group, size_t peer, int rc, const struct ash_err *cause, struct ash_err *err)
+{
+    if (rc == -EPIPE) return ash_group_fail(group, rc, group->members[peer], cause->text, err);
+    return rc == 0 ? 0 : ash_err_set(err, rc, "%s", cause->text);
+}
+
 int ash_group_send(struct ash_group *group, size_t to, const void *data, size_t size_bytes, struct ash_err *err)
 {
     struct ash_channel *channel = NULL;
+    struct ash_err cause = {0};
     int rc;
 
     ash_call_drain(group, ASH_NATURE_SEND);
-    rc = get_channel(group, group->rank, to, &channel, err);
-    return rc < 0 ? rc : ash_channel_send(channel, data, size_bytes, err);
+    rc = get_channel(group, group->rank, to, &channel, &cause);
+    if (rc == 0) rc = ash_channel_send(channel, data, size_bytes, &cause);
+    return settle(group, to, rc, &cause, err);
 }
 
 int ash_group_recv(struct ash_group *group, size_t from, void *data, size_t size_bytes, struct ash_err *err)
 {
     struct ash_channel *channel = NULL;
+    struct ash_err cause = {0};
     int rc;
 
     ash_call_drain(group, ASH_NATURE_RECEIVE);
-    rc = get_channel(group, from, group->rank, &channel, err);
-    return rc < 0 ? rc : ash_channel_recv(channel, data, size_bytes, err);
+    rc = get_channel(group, from, group->rank, &channel, &cause);
+    if (rc == 0) rc = ash_channel_recv(channel, data, size_bytes, &cause);
+    return settle(group, from, rc, &cause, err);
 }
 
 static void close_all(struct ash_channel **channels, size_t count)

@@ -30,6 +30,17 @@ const char *ash_board_call_text(const struct ash_board_call *call, char *buf, si
     return buf;
 }
 
+/* Whoever waits on this node hears of an error through the board, even where the tree of watchers has lost a branch. */
+static void tell_board(struct ash_local *local, int code, size_t culprit)
+{
+    struct ash_board *board = local->boards[local->rank];
+
+    board->culprit = (uint32_t)culprit;
+    memcpy(board->why, local->why, sizeof(board->why));
+    atomic_store(&board->failed, code);
+    ash_bell_ring(&board->bell);
+}
+
 int ash_local_fail(struct ash_local *local, int code, size_t rank, const char *why, struct ash_err *err)
 {
     int before = 0;
@@ -38,6 +49,7 @@ int ash_local_fail(struct ash_local *local, int code, size_t rank, const char *w
         snprintf(local->why, sizeof(local->why), "%s", why);
         atomic_store(&local->culprit, rank);
         atomic_store(&local->state, code);
+        if (local->size > 0) tell_board(local, code, rank);
     }
     while ((before = atomic_load(&local->state)) == -EINPROGRESS) /* another thread is writing its reason */
         ash_bell_relax();
@@ -47,6 +59,21 @@ int ash_local_fail(struct ash_local *local, int code, size_t rank, const char *w
 int ash_local_check(struct ash_local *local, struct ash_err *err)
 {
     return atomic_load(&local->state) == 0 ? 0 : ash_local_fail(local, -ECONNRESET, 0, "", err);
+}
+
+int ash_board_look(struct ash_local *local, struct ash_err *err)
+{
+    for (size_t r = 0; r < local->size && atomic_load(&local->state) == 0; r++) {
+        const struct ash_board *board = local->boards[r];
+        char why[ASH_ERR_TEXT_BYTES];
+        int code = atomic_load(&board->failed);
+
+        if (code == 0) continue;
+        memcpy(why, board->why, sizeof(why));
+        why[sizeof(why) - 1] = '\0';
+        return ash_local_fail(local, code < 0 ? code : -ECONNRESET, board->culprit, why, err);
+    }
+    return ash_local_check(local, err);
 }
 
 size_t ash_local_culprit(const struct ash_local *local)
@@ -128,7 +155,7 @@ static int look_around(void *ctx, uint64_t waited_ns, struct ash_err *err)
     struct ash_local *local = look->local;
     size_t peer = look->peer;
     const struct ash_board *board = local->boards[peer];
-    int rc = ash_local_check(local, err);
+    int rc = ash_board_look(local, err);
 
     if (rc < 0) return rc;
     if (differs(local, atomic_load(&board->flag)) ||

@@ -35,7 +35,10 @@ struct ash_board {
     _Alignas(64) _Atomic uint64_t taken;    /* pieces of others that this rank will not read again */
     _Alignas(64) _Atomic uint64_t finished; /* number of the last call on windows that this rank is through with */
     _Alignas(64) struct ash_bell bell;
-    _Atomic uint32_t left; /* this rank has closed the group: nothing more will come */
+    _Atomic uint32_t left;  /* this rank has closed the group: nothing more will come */
+    _Atomic int32_t failed; /* the error that has ended this rank's calls, and then: */
+    uint32_t culprit;
+    char why[ASH_ERR_TEXT_BYTES];
     _Alignas(64) _Atomic uint64_t offered[ASH_LANES][ASH_LOCAL_RANKS_MAX]; /* channels to each rank, */
     _Atomic uint64_t accepted[ASH_LANES][ASH_LOCAL_RANKS_MAX];             /* and from each that are mapped here */
     struct ash_board_offer offers[ASH_LANES][ASH_LOCAL_RANKS_MAX][ASH_OFFERS];
@@ -67,6 +70,9 @@ void ash_board_say(struct ash_local *local, _Atomic uint64_t *counter, uint64_t 
 int ash_board_wait(struct ash_local *local, size_t peer, const _Atomic uint64_t *counter, uint64_t value,
                    struct ash_err *err);
 int ash_board_wait_flag(struct ash_local *local, size_t peer, const _Atomic uint64_t *flag, struct ash_err *err);
+/* For who waits: the error that has ended this rank's calls, or those of any other rank, which are then over here, too.
+ */
+int ash_board_look(struct ash_local *local, struct ash_err *err);
 /* Begin a call: give it a number and a flag and write it on the board. Fails where an earlier call has failed. */
 int ash_board_begin(struct ash_local *local, struct ash_board_call call, struct ash_err *err);
 

@@ -71,7 +71,7 @@ static int look_around(void *ctx, uint64_t waited_ns, struct ash_err *err)
     const struct wait *wait = ctx;
     struct ash_channel *channel = wait->channel;
     struct link *link = channel->link;
-    int rc = ash_local_check(link->local, err);
+    int rc = ash_board_look(link->local, err);
     char peer[160];
 
     if (rc < 0) return rc;
@@ -159,7 +159,7 @@ static int owner_gone(struct ash_channel *channel, int rc, struct ash_err *err)
     char why[ASH_ERR_TEXT_BYTES], peer[160];
 
     for (int tries = 0; tries < NEWS_MS; tries++) {
-        if (ash_local_check(link->local, NULL) < 0) return ash_local_check(link->local, err);
+        if (ash_board_look(link->local, NULL) < 0) return ash_local_check(link->local, err);
         nanosleep(&pause, NULL);
     }
     snprintf(why, sizeof(why), "rank %zu cannot open its end of a channel: the memory of %s cannot be had (%s)",

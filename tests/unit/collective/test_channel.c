@@ -291,7 +291,7 @@ static void test_left(void **state)
 
     (void)state;
     assert_int_equal(finish(&job, shared, SIZE_MAX), 0);
-    assert_int_equal(shared->code[1], -EPIPE);
+    assert_true(shared->code[1] == -EPIPE || shared->code[1] == -EPROTO); /* by itself, or from rank 2 */
     assert_non_null(strstr(shared->text[1], "rank 0"));
     assert_int_equal(shared->code[2], -EPROTO);
     assert_non_null(strstr(shared->text[2], "has left the group"));

@@ -1,0 +1,296 @@
+/* Faults at random points, from a seed: in each of many rounds a few processes meet and make random calls until one of
+ * them is killed, stands still, makes another call, gives up or leaves. Every other one must name the culprit, in
+ * bounded time, and nothing may be left behind. Times are bounded generously and culprits strictly, so that a loaded
+ * machine changes nothing. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+
+#include <dirent.h>
+#include <errno.h>
+#include <sys/time.h>
+
+#include "base/assert.h"
+#include "base/rng.h"
+#include "collective/call.h"
+#include "unit/collective/group_ranks.h"
+
+#define SEED 20261115
+#define ROUNDS 200
+#define AT_ONCE 6        /* rounds in which a rank stands still: they wait more than they work */
+#define SILENT_S 1.5     /* in those; elsewhere nobody is silent for long */
+#define PATIENCE_S 60    /* for everything that should not take time */
+#define HEARD_S 20       /* until the last survivor knows; far more than it takes */
+#define CALLS_BEFORE 40  /* the fault comes in one of the first so many calls */
+#define DELAY_US 400     /* signals come up to so long after the call has begun */
+#define COUNT_MAX 300000 /* elements */
+
+enum fault { KILLED, STOPPED, MISMATCHED, ABORTED, LEFT, FAULTS };
+
+struct plan {
+    uint64_t round;
+    enum fault fault;
+    size_t victim;
+    uint64_t call;  /* before which it happens, */
+    uint64_t delay; /* or so many microseconds later */
+};
+
+static uint64_t draw(uint64_t round, uint64_t what, uint64_t below)
+{
+    return ash_rng_below(SEED, round, what, below);
+}
+
+/* ---- one rank ---------------------------------------------------------------------------------------------------- */
+
+enum kind { BARRIER, ALL_REDUCE, REDUCE_SCATTER, ALL_GATHER, BROADCAST, ALL_TO_ALL, RING, STARTED, KINDS };
+
+struct buffers {
+    int32_t in[COUNT_MAX + 64], out[COUNT_MAX + 64];
+};
+
+static int all_to_all(struct ash_group *group, struct buffers *b, size_t count, struct ash_err *err)
+{
+    size_t sizes[RANKS_MAX];
+
+    for (size_t r = 0; r < ash_group_size(group); r++)
+        sizes[r] = count / ash_group_size(group) * 4;
+    if (count % 2 == 1) sizes[ash_group_rank(group)] += 4; /* what stays here does not count */
+    return ash_group_all_to_all(group, b->in, sizes, b->out, sizes, err);
+}
+
+/* To the next rank, from the one before. */
+static int ring(struct ash_group *group, struct buffers *b, size_t count, struct ash_err *err)
+{
+    size_t rank = ash_group_rank(group), size = ash_group_size(group);
+    struct ash_call *send = NULL;
+    int rc = ash_group_send_start(group, (rank + 1) % size, b->in, count * 4, &send, err), sent;
+
+    if (rc < 0) return rc;
+    rc = ash_group_recv(group, (rank + size - 1) % size, b->out, count * 4, err);
+    sent = ash_call_wait(send, rc == 0 ? err : NULL);
+    return rc != 0 ? rc : sent;
+}
+
+static int make_call(struct ash_group *group, struct buffers *b, enum kind kind, size_t count, struct ash_err *err)
+{
+    size_t size = ash_group_size(group), root = count % size;
+    struct ash_call *call = NULL;
+    int rc;
+
+    switch (kind) {
+    case ALL_REDUCE:
+        return ash_group_all_reduce(group, b->in, b->out, count, ASH_COLL_I32, ASH_COLL_SUM, err);
+    case REDUCE_SCATTER:
+        return ash_group_reduce_scatter(group, b->in, b->out, count / size, ASH_COLL_I32, ASH_COLL_SUM, err);
+    case ALL_GATHER:
+        return ash_group_all_gather(group, b->in, b->out, count / size * 4, err);
+    case BROADCAST:
+        return ash_group_broadcast(group, b->out, count * 4, root, err);
+    case ALL_TO_ALL:
+        return all_to_all(group, b, count, err);
+    case RING:
+        return ring(group, b, count, err);
+    case STARTED:
+        rc = ash_group_all_reduce_start(group, b->in, b->out, count, ASH_COLL_I32, ASH_COLL_MAX, &call, err);
+        return rc < 0 ? rc : ash_call_wait(call, err);
+    default:
+        return ash_group_barrier(group, err);
+    }
+}
+
+static size_t count_of(uint64_t round, uint64_t call)
+{
+    static const size_t limits[] = {8, 8, 300, 5000, 5000, COUNT_MAX};
+
+    return 1 + draw(round, 1000 + 3 * call, limits[draw(round, 1001 + 3 * call, ASH_COUNT(limits))]);
+}
+
+static volatile sig_atomic_t deadly_signal;
+
+static void strike(int signal_number)
+{
+    (void)signal_number;
+    raise(deadly_signal);
+}
+
+static void strike_after(int signal_number, uint64_t delay_us)
+{
+    const struct itimerval timer = {.it_value = {.tv_usec = (suseconds_t)delay_us + 1}};
+
+    deadly_signal = signal_number;
+    signal(SIGALRM, strike);
+    setitimer(ITIMER_REAL, &timer, NULL);
+}
+
+/* What the victim does before its call. Returns true when it has left. */
+static bool misbehave(struct ash_group *group, const struct plan *plan)
+{
+    if (plan->fault == KILLED) strike_after(SIGKILL, plan->delay);
+    if (plan->fault == STOPPED) strike_after(SIGSTOP, plan->delay);
+    if (plan->fault == ABORTED) {
+        char why[64];
+
+        snprintf(why, sizeof(why), "rank %zu gives up: it has had enough", plan->victim);
+        ash_group_abort(group, why);
+    }
+    return plan->fault == LEFT;
+}
+
+static int play(struct ash_group *group, struct shared *shared, const void *arg)
+{
+    const struct plan *plan = arg;
+    size_t rank = ash_group_rank(group), size = ash_group_size(group);
+    struct buffers *buffers = calloc(1, sizeof(*buffers));
+    struct ash_err err = {0};
+    int rc = 0;
+
+    for (uint64_t call = 0; rc == 0; call++) {
+        enum kind kind = (enum kind)draw(plan->round, 1002 + 3 * call, KINDS);
+        size_t count = count_of(plan->round, call);
+        bool strikes = rank == plan->victim && call == plan->call;
+
+        if (strikes && misbehave(group, plan)) break;
+        if (strikes && plan->fault == MISMATCHED) {
+            if (kind == BARRIER) kind = ALL_REDUCE;
+            count += size; /* another size, also where it is divided by ranks */
+        }
+        rc = make_call(group, buffers, kind, count, &err);
+    }
+    atomic_store(&shared->heard_ns[rank], ash_clock_ns());
+    memcpy(shared->text[rank], err.text, sizeof(err.text));
+    atomic_store(&shared->code[rank], rc);
+    free(buffers);
+    return 0;
+}
+
+/* ---- one round --------------------------------------------------------------------------------------------------- */
+
+struct round {
+    struct plan plan;
+    struct job job;
+    struct shared *shared;
+    uint64_t began_ns;
+};
+
+static void start_round(struct round *round, uint64_t number, enum fault fault)
+{
+    size_t size = 3 + draw(number, 1, 2);
+
+    round->plan = (struct plan){.round = number,
+                                .fault = fault,
+                                .victim = draw(number, 2, size),
+                                .call = draw(number, 3, CALLS_BEFORE),
+                                .delay = draw(number, 4, DELAY_US)};
+    round->job = (struct job){.size = size,
+                              .silent_s = fault == STOPPED ? SILENT_S : PATIENCE_S,
+                              .call_s = PATIENCE_S,
+                              .run = play,
+                              .arg = &round->plan};
+    round->began_ns = ash_clock_ns();
+    round->shared = start(&round->job);
+}
+
+static bool right_code(enum fault fault, int code)
+{
+    if (fault == MISMATCHED) return code == -EPROTO;
+    if (fault == LEFT) return code == -EPROTO || code == -EPIPE;
+    return code == -ECONNRESET;
+}
+
+static void check_survivor(const struct round *round, size_t rank)
+{
+    static const char *const names[] = {"killed", "stopped", "mismatched", "aborted", "left"};
+    const struct plan *plan = &round->plan;
+    struct shared *shared = round->shared;
+    double heard_s = (double)(shared->heard_ns[rank] - round->began_ns) * 1e-9;
+    char culprit[32];
+
+    snprintf(culprit, sizeof(culprit), "rank %zu", plan->victim);
+    if (!right_code(plan->fault, shared->code[rank]) || strstr(shared->text[rank], culprit) == NULL ||
+        (plan->fault == ABORTED && strstr(shared->text[rank], "had enough") == NULL) || heard_s > HEARD_S)
+        fail_msg("round %llu (%s, rank %zu of %zu, call %llu): rank %zu says after %.1f s: %d, %s",
+                 (unsigned long long)plan->round, names[plan->fault], plan->victim, round->job.size,
+                 (unsigned long long)plan->call, rank, heard_s, shared->code[rank], shared->text[rank]);
+}
+
+/* Wait for the survivors, then put an end to the victim, and see what they said. */
+static void finish_round(struct round *round)
+{
+    size_t victim = round->plan.victim;
+    int status = 0;
+
+    for (size_t r = 0; r < round->job.size; r++) {
+        if (r == victim) continue;
+        assert_int_equal(waitpid(round->shared->pids[r], &status, 0), round->shared->pids[r]);
+        assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    }
+    if (round->plan.fault == STOPPED) kill(round->shared->pids[victim], SIGKILL);
+    assert_int_equal(waitpid(round->shared->pids[victim], &status, 0), round->shared->pids[victim]);
+    for (size_t r = 0; r < round->job.size; r++)
+        if (r != victim) check_survivor(round, r);
+    end(round->shared);
+}
+
+/* ---- what is left behind ----------------------------------------------------------------------------------------- */
+
+static size_t entries(const char *path)
+{
+    DIR *dir = opendir(path);
+    size_t count = 0;
+
+    while (dir != NULL && readdir(dir) != NULL)
+        count++;
+    if (dir != NULL) closedir(dir);
+    return count;
+}
+
+/* Anonymous segments that any process of this test still maps, this one included: all others have ended. */
+static size_t segments(void)
+{
+    FILE *maps = fopen("/proc/self/maps", "r");
+    char line[512];
+    size_t count = 0;
+
+    while (maps != NULL && fgets(line, sizeof(line), maps) != NULL)
+        count += strstr(line, "ashlar-") != NULL;
+    if (maps != NULL) fclose(maps);
+    return count;
+}
+
+static void test_faults(void **state)
+{
+    size_t descriptors = entries("/proc/self/fd"), named = entries("/dev/shm");
+    struct round waiting[AT_ONCE];
+    size_t wait_count = 0, counts[FAULTS] = {0};
+
+    (void)state;
+    for (uint64_t number = 0; number < ROUNDS; number++) {
+        enum fault fault = (enum fault)draw(number, 0, FAULTS + 3); /* a rank that stands still costs a second */
+        struct round round;
+
+        if (fault >= FAULTS) fault = fault == FAULTS ? MISMATCHED : KILLED;
+        counts[fault]++;
+        start_round(fault == STOPPED ? &waiting[wait_count] : &round, number, fault);
+        if (fault != STOPPED) finish_round(&round);
+        if (fault == STOPPED && ++wait_count < AT_ONCE) continue;
+        for (; fault == STOPPED && wait_count > 0; wait_count--)
+            finish_round(&waiting[wait_count - 1]);
+    }
+    for (; wait_count > 0; wait_count--)
+        finish_round(&waiting[wait_count - 1]);
+    print_message("killed %zu, stopped %zu, mismatched %zu, aborted %zu, left %zu\n", counts[KILLED], counts[STOPPED],
+                  counts[MISMATCHED], counts[ABORTED], counts[LEFT]);
+    assert_int_equal(waitpid(-1, NULL, WNOHANG), -1); /* no process */
+    assert_int_equal(errno, ECHILD);
+    assert_int_equal(entries("/proc/self/fd"), descriptors); /* no socket */
+    assert_int_equal(entries("/dev/shm"), named);            /* no segment, */
+    assert_int_equal(segments(), 0);                         /* with a name or without */
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_faults)};
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
