@@ -92,12 +92,17 @@ static int start(struct ash_fsdp *fsdp, struct ash_fsdp_slot *slot, const struct
     return ash_group_all_gather_start(fsdp->group, own, slot->data.data, bytes, &slot->call, err);
 }
 
-static int wait_for(struct ash_fsdp_slot *slot, struct ash_err *err)
+static int wait_for(struct ash_fsdp *fsdp, struct ash_fsdp_slot *slot, struct ash_err *err)
 {
     struct ash_call *call = slot->call;
 
+    int rc;
+
     slot->call = NULL;
-    return ash_call_wait(call, err);
+    ash_meter_begin(&fsdp->mesh->meter);
+    rc = ash_call_wait(call, err);
+    ash_meter_end(&fsdp->mesh->meter, ASH_METER_COMM);
+    return rc;
 }
 
 /* Have the passes read a unit's parameters in the slot. */
@@ -139,7 +144,7 @@ static int fetch(struct ash_fsdp *fsdp, const struct ash_shard_unit *unit, struc
 
     if (slot == NULL) {
         slot = oldest(fsdp);
-        if ((rc = wait_for(slot, err)) < 0) return rc;
+        if ((rc = wait_for(fsdp, slot, err)) < 0) return rc;
         rc = start(fsdp, slot, unit, err);
     }
     slot->used = ++fsdp->clock;
@@ -180,7 +185,7 @@ static int need(void *ctx, int unit, bool backward, struct ash_err *err)
         struct ash_fsdp_slot *slot = NULL;
         if (fsdp->shards->units[i].unit != unit) continue;
         if ((rc = fetch(fsdp, &fsdp->shards->units[i], &slot, err)) < 0) return rc;
-        if ((rc = wait_for(slot, err)) < 0) return rc;
+        if ((rc = wait_for(fsdp, slot, err)) < 0) return rc;
         bind(fsdp, slot);
     }
     return fetch_next(fsdp, unit, backward, err);
@@ -215,7 +220,7 @@ int ash_fsdp_whole(struct ash_fsdp *fsdp, const struct ash_param *param, const v
     if (fsdp->mesh->zero < 3) return 0;
     while (param->offset >= unit->whole.first + unit->whole.count)
         unit++;
-    if ((rc = fetch(fsdp, unit, &slot, err)) < 0 || (rc = wait_for(slot, err)) < 0) return rc;
+    if ((rc = fetch(fsdp, unit, &slot, err)) < 0 || (rc = wait_for(fsdp, slot, err)) < 0) return rc;
     *data_out = (char *)slot->data.data + (param->offset - unit->whole.first) * ash_fsdp_width(fsdp);
     return 0;
 }
@@ -234,7 +239,7 @@ void ash_fsdp_keep(struct ash_fsdp *fsdp, const struct ash_param *param, const v
 static int forget(struct ash_fsdp *fsdp, struct ash_err *err)
 {
     for (size_t i = 0; i < fsdp->slot_count; i++) {
-        int rc = wait_for(&fsdp->slots[i], err);
+        int rc = wait_for(fsdp, &fsdp->slots[i], err);
         if (rc < 0) return rc;
         fsdp->slots[i].unit = NULL;
     }
@@ -251,7 +256,7 @@ int ash_fsdp_spread(struct ash_fsdp *fsdp, struct ash_err *err)
     if (fsdp->mesh->zero == 3) return forget(fsdp, err);
     for (size_t i = 0; i < fsdp->shards->unit_count; i++) {
         const struct ash_shard_unit *unit = &fsdp->shards->units[i];
-        if ((rc = start(fsdp, slot, unit, err)) < 0 || (rc = wait_for(slot, err)) < 0) return rc;
+        if ((rc = start(fsdp, slot, unit, err)) < 0 || (rc = wait_for(fsdp, slot, err)) < 0) return rc;
         memcpy(weights(fsdp) + unit->whole.first * width, slot->data.data, unit->whole.count * width);
     }
     ash_model_refresh(fsdp->state->model);

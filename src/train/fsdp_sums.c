@@ -175,7 +175,9 @@ int ash_fsdp_send_unit(struct ash_fsdp *fsdp, const struct ash_shard_unit *unit,
         fsdp->send[r] = fsdp->shards->rank < leaves ? part_count(unit, r) * sizeof(float) : 0;
         fsdp->recv[r] = r < leaves ? unit->own.count * sizeof(float) : 0;
     }
+    ash_meter_begin(&fsdp->mesh->meter);
     rc = ash_group_all_to_all(fsdp->group, whole, fsdp->send, fsdp->inbox.data, fsdp->recv, err);
+    ash_meter_end(&fsdp->mesh->meter, ASH_METER_COMM);
     if (rc < 0) return rc;
     push_leaves(fsdp, unit);
     ash_buffer_drop(&fsdp->leaf, unit->whole.first * sizeof(float), unit->whole.count * sizeof(float));

@@ -71,7 +71,9 @@ static int open_groups(struct ash_mesh *mesh, struct ash_err *err)
     if ((rc = split(mesh, data, &mesh->data, err)) < 0) return rc;
     if ((rc = split(mesh, experts, &mesh->experts, err)) < 0) return rc;
     for (size_t a = 0; a <= ASH_MESH_EP; a++)
-        if (mesh->groups[a] != NULL && (rc = ash_mesh_link_open(&mesh->links[a], mesh->groups[a], err)) < 0) return rc;
+        if (mesh->groups[a] != NULL &&
+            (rc = ash_mesh_link_open(&mesh->links[a], mesh->groups[a], &mesh->meter, err)) < 0)
+            return rc;
     return 0;
 }
 

@@ -14,12 +14,14 @@
 #include "model/axis.h"
 #include "model/slice.h"
 #include "train/job.h"
+#include "train/meter.h"
 
 enum ash_mesh_axis { ASH_MESH_TP, ASH_MESH_CP, ASH_MESH_EP, ASH_MESH_FSDP, ASH_MESH_DP, ASH_MESH_PP, ASH_MESH_AXES };
 
 /* The ranks of an axis as a pass sees them; channels are opened when they are first used. */
 struct ash_mesh_link {
     struct ash_group *group;
+    struct ash_meter *meter;
     size_t slot_bytes;
     struct ash_channel **to, **from; /* [size] */
 };
@@ -33,6 +35,7 @@ struct ash_mesh {
     struct ash_group *data;    /* who holds the same slice (experts apart) for other sequences; NULL: nobody */
     struct ash_group *experts; /* who holds the same experts; NULL: nobody */
     struct ash_mesh_link links[ASH_MESH_EP + 1];
+    struct ash_meter meter; /* of the step at hand */
 };
 
 /* Sizes that fit: fills in dp where it says "choose". Returns 0 or -EINVAL saying what would be possible. */

@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 
-static int gather(void *ctx, float *data, const size_t *counts, struct ash_err *err)
+static int gather_parts(void *ctx, float *data, const size_t *counts, struct ash_err *err)
 {
     struct ash_mesh_link *link = ctx;
     size_t size = ash_group_size(link->group), rank = ash_group_rank(link->group);
@@ -19,7 +19,8 @@ static int gather(void *ctx, float *data, const size_t *counts, struct ash_err *
     return 0;
 }
 
-static int exchange(void *ctx, const float *in, const size_t *send, float *out, const size_t *recv, struct ash_err *err)
+static int exchange_parts(void *ctx, const float *in, const size_t *send, float *out, const size_t *recv,
+                          struct ash_err *err)
 {
     struct ash_mesh_link *link = ctx;
     size_t size = ash_group_size(link->group);
@@ -36,14 +37,14 @@ static int exchange(void *ctx, const float *in, const size_t *send, float *out, 
     return rc;
 }
 
-static int broadcast(void *ctx, size_t root, float *data, size_t count, struct ash_err *err)
+static int spread(void *ctx, size_t root, float *data, size_t count, struct ash_err *err)
 {
     struct ash_mesh_link *link = ctx;
 
     return ash_group_broadcast(link->group, data, count * sizeof(float), root, err);
 }
 
-static int send(void *ctx, size_t to, const float *data, size_t count, struct ash_err *err)
+static int send_message(void *ctx, size_t to, const float *data, size_t count, struct ash_err *err)
 {
     struct ash_mesh_link *link = ctx;
     int rc = 0;
@@ -54,7 +55,7 @@ static int send(void *ctx, size_t to, const float *data, size_t count, struct as
     return rc < 0 ? rc : ash_channel_send(link->to[to], data, count * sizeof(float), err);
 }
 
-static int recv(void *ctx, size_t from, float *data, size_t count, struct ash_err *err)
+static int take_message(void *ctx, size_t from, float *data, size_t count, struct ash_err *err)
 {
     struct ash_mesh_link *link = ctx;
     int rc = 0;
@@ -65,13 +66,66 @@ static int recv(void *ctx, size_t from, float *data, size_t count, struct ash_er
     return rc < 0 ? rc : ash_channel_recv(link->from[from], data, count * sizeof(float), err);
 }
 
+/* ---- the same, on the clock -------------------------------------------------------------------------------------- */
+
+static int end(struct ash_mesh_link *link, int rc)
+{
+    ash_meter_end(link->meter, ASH_METER_COMM);
+    return rc;
+}
+
+static struct ash_mesh_link *begin(void *ctx)
+{
+    struct ash_mesh_link *link = ctx;
+
+    ash_meter_begin(link->meter);
+    return link;
+}
+
+static int gather(void *ctx, float *data, const size_t *counts, struct ash_err *err)
+{
+    struct ash_mesh_link *link = begin(ctx);
+
+    return end(link, gather_parts(ctx, data, counts, err));
+}
+
+static int exchange(void *ctx, const float *in, const size_t *send, float *out, const size_t *recv, struct ash_err *err)
+{
+    struct ash_mesh_link *link = begin(ctx);
+
+    return end(link, exchange_parts(ctx, in, send, out, recv, err));
+}
+
+static int broadcast(void *ctx, size_t root, float *data, size_t count, struct ash_err *err)
+{
+    struct ash_mesh_link *link = begin(ctx);
+
+    return end(link, spread(ctx, root, data, count, err));
+}
+
+static int send(void *ctx, size_t to, const float *data, size_t count, struct ash_err *err)
+{
+    struct ash_mesh_link *link = begin(ctx);
+
+    return end(link, send_message(ctx, to, data, count, err));
+}
+
+static int recv(void *ctx, size_t from, float *data, size_t count, struct ash_err *err)
+{
+    struct ash_mesh_link *link = begin(ctx);
+
+    return end(link, take_message(ctx, from, data, count, err));
+}
+
 static const struct ash_axis_ops link_ops = {gather, exchange, broadcast, send, recv};
 
-int ash_mesh_link_open(struct ash_mesh_link *link, struct ash_group *group, struct ash_err *err)
+int ash_mesh_link_open(struct ash_mesh_link *link, struct ash_group *group, struct ash_meter *meter,
+                       struct ash_err *err)
 {
     size_t size = ash_group_size(group);
 
     *link = (struct ash_mesh_link){.group = group,
+                                   .meter = meter,
                                    .to = calloc(size, sizeof(struct ash_channel *)),
                                    .from = calloc(size, sizeof(struct ash_channel *))};
     return link->to != NULL && link->from != NULL ? 0 : ash_err_set(err, -ENOMEM, "out of memory for %zu ranks", size);

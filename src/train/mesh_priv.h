@@ -5,8 +5,9 @@
 #include <errno.h>
 #include "train/mesh.h"
 
-/* Borrows group until close. Zeroed or half-open is fine to close. */
-int ash_mesh_link_open(struct ash_mesh_link *link, struct ash_group *group, struct ash_err *err);
+/* Borrows group and meter until close. Zeroed or half-open is fine to close. */
+int ash_mesh_link_open(struct ash_mesh_link *link, struct ash_group *group, struct ash_meter *meter,
+                       struct ash_err *err);
 void ash_mesh_link_close(struct ash_mesh_link *link);
 
 #endif

@@ -124,6 +124,10 @@ static void write_log(struct run *run, const struct ash_step *step, const struct
                                     .loss = (float)step->loss,
                                     .grad_norm = (float)step->norm,
                                     .lr = (float)step->lr,
+                                    .compute_s = (float)step->meter.ns[ASH_METER_COMPUTE] * 1e-9f,
+                                    .comm_s = (float)step->meter.ns[ASH_METER_COMM] * 1e-9f,
+                                    .data_s = (float)step->meter.ns[ASH_METER_DATA] * 1e-9f,
+                                    .idle_s = (float)step->meter.ns[ASH_METER_IDLE] * 1e-9f,
                                     .tokens_per_s = (float)((double)step->tokens / step_s),
                                     .valid_loss = due->valid ? (float)run->valid_loss : NAN,
                                     .skipped = step->verdict != ASH_GUARD_OK,
@@ -187,6 +191,9 @@ static int step_once(struct run *run, struct due *due_out, struct ash_err *err)
     int rc = ash_trainer_step(run->trainer, &step, err);
 
     if (rc < 0) return rc;
+    for (int kind = 0; kind < ASH_METER_KINDS; kind++)
+        run->spent_s[kind] += (double)step.meter.ns[kind] * 1e-9;
+    run->spent_steps++;
     double step_s = fmax((double)(ash_clock_ns() - start_ns), 1.0) * 1e-9;
     int limit = ash_guard_limit(&guard, &state->guard, step.verdict, err);
     bool stop;
@@ -264,10 +271,23 @@ static int loop(struct run *run, bool *stopped_out, struct ash_err *err)
     return save_last(run, err);
 }
 
+/* The mean over ranks of where time went. */
+static int share_meters(struct run *run, struct ash_err *err)
+{
+    int rc = run->opts->group == NULL ? 0
+                                      : ash_group_all_reduce(run->opts->group, run->spent_s, run->spent_s,
+                                                             ASH_METER_KINDS, ASH_COLL_F64, ASH_COLL_SUM, err);
+
+    for (int kind = 0; rc == 0 && run->opts->group != NULL && kind < ASH_METER_KINDS; kind++)
+        run->spent_s[kind] /= (double)ash_group_size(run->opts->group);
+    return rc;
+}
+
 static int finish(struct run *run, bool stopped, struct ash_err *err)
 {
-    int rc;
+    int rc = share_meters(run, err);
 
+    if (rc < 0) return rc;
     if (!stopped && helps_to_save(run)) {
         rc = ash_checkpoint_export(ash_trainer_stages(run->trainer), run->leads, run->facts.tokenizer_dir,
                                    run->opts->dir, err);

@@ -19,12 +19,14 @@ struct run {
     struct ash_trainer_facts facts;
     struct ash_runlog *log;
     struct ash_live live;
-    uint64_t start_ns, start_step;    /* of this part of the run */
-    double earlier_s;                 /* time spent in earlier parts */
-    double valid_loss;                /* the last one measured; NaN: none */
-    uint64_t saved_step;              /* newest good checkpoint; UINT64_MAX: none */
-    uint64_t state_hash;              /* of the last step that was hashed */
-    uint64_t report_ns;               /* when the report was last written */
+    uint64_t start_ns, start_step;   /* of this part of the run */
+    double earlier_s;                /* time spent in earlier parts */
+    double valid_loss;               /* the last one measured; NaN: none */
+    uint64_t saved_step;             /* newest good checkpoint; UINT64_MAX: none */
+    uint64_t state_hash;             /* of the last step that was hashed */
+    uint64_t report_ns;              /* when the report was last written */
+    double spent_s[ASH_METER_KINDS]; /* of this part of the run, by kind */
+    uint64_t spent_steps;
     bool log_failing, report_failing; /* told once, not every step */
 };
 

@@ -160,6 +160,27 @@ static void print_outcome(const struct run *run, FILE *screen)
     fprintf(screen, ", state %016" PRIx64 "\n", run->state_hash);
 }
 
+/* Where the time of a step went, as a mean over steps and ranks. */
+static void print_spent(const struct run *run, FILE *screen)
+{
+    static const struct {
+        const char *name;
+        enum ash_meter_kind kind;
+    } parts[] = {{"compute", ASH_METER_COMPUTE},
+                 {"exposed communication", ASH_METER_COMM},
+                 {"data", ASH_METER_DATA},
+                 {"idle", ASH_METER_IDLE}};
+    double total = 0;
+
+    for (size_t i = 0; i < ASH_COUNT(parts); i++)
+        total += run->spent_s[i];
+    if (run->spent_steps == 0 || total <= 0) return;
+    fprintf(screen, "%-9s %.3g ms:", "a step", total / (double)run->spent_steps * 1e3);
+    for (size_t i = 0; i < ASH_COUNT(parts); i++)
+        fprintf(screen, "%s %s %.1f%%", i > 0 ? "," : "", parts[i].name, run->spent_s[parts[i].kind] / total * 100);
+    fprintf(screen, "\n");
+}
+
 void ash_run_print_end(struct run *run, bool stopped)
 {
     FILE *screen = run->opts->screen;
@@ -173,6 +194,7 @@ void ash_run_print_end(struct run *run, bool stopped)
         fprintf(screen, "go on with: ashlar train --resume --out %s\n", dir);
     } else {
         print_outcome(run, screen);
+        print_spent(run, screen);
         fprintf(screen, "model     %s\nreport    %s\n", run->model, run->report);
         if (run->facts.tokenizer_dir != NULL)
             fprintf(screen, "try it    ashlar generate --model %s --prompt TEXT\n", run->model);

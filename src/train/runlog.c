@@ -68,6 +68,10 @@ static bool read_line(const char *line, size_t size_bytes, struct ash_log_record
         record.grad_norm = read_number(json, "grad_norm");
         record.lr = read_number(json, "lr");
         record.tokens_per_s = read_number(json, "tokens_per_s");
+        record.compute_s = read_number(json, "compute_s");
+        record.comm_s = read_number(json, "comm_s");
+        record.data_s = read_number(json, "data_s");
+        record.idle_s = read_number(json, "idle_s");
         record.valid_loss = read_number(json, "valid_loss");
         record.hashed = hash != NULL;
         record.state_hash = hash != NULL ? strtoull(hash, NULL, 16) : 0;
@@ -183,6 +187,10 @@ static int add_line(struct ash_str *line, const struct ash_log_record *record)
     bad |= add_number(line, "lr", (double)record->lr, 9);
     bad |= ash_str_addf(line, ",\"tokens\":%llu", (unsigned long long)record->tokens);
     bad |= add_number(line, "tokens_per_s", (double)record->tokens_per_s, 6);
+    bad |= add_number(line, "compute_s", (double)record->compute_s, 6);
+    bad |= add_number(line, "comm_s", (double)record->comm_s, 6);
+    bad |= add_number(line, "data_s", (double)record->data_s, 6);
+    bad |= add_number(line, "idle_s", (double)record->idle_s, 6);
     bad |= add_number(line, "time_s", record->time_s, 9);
     bad |= ash_str_addf(line, ",\"skipped\":%s", record->skipped ? "true" : "false");
     if (!isnan(record->valid_loss)) bad |= add_number(line, "valid_loss", (double)record->valid_loss, 9);

@@ -16,7 +16,8 @@ struct ash_log_record {
     uint64_t step, tokens; /* both counted from the beginning of the run */
     double time_s;         /* spent in the run so far, over all its parts */
     float loss, grad_norm, lr, tokens_per_s;
-    float valid_loss; /* NaN: not measured */
+    float compute_s, comm_s, data_s, idle_s; /* where the step's time went on the first rank */
+    float valid_loss;                        /* NaN: not measured */
     bool skipped, hashed;
     uint64_t state_hash; /* where hashed */
 };

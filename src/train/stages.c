@@ -190,7 +190,11 @@ static int join_chunk(struct ash_stages *stages, struct ash_stage *stage, struct
 int ash_stages_join(struct ash_stages *stages, struct ash_err *err)
 {
     for (size_t i = 0; i < stages->chunk_count; i++) {
-        int rc = join_chunk(stages, &stages->chunks[i], err);
+        int rc;
+
+        ash_meter_begin(&stages->mesh->meter);
+        rc = join_chunk(stages, &stages->chunks[i], err);
+        ash_meter_end(&stages->mesh->meter, ASH_METER_COMM);
         if (rc < 0) return rc;
     }
     return 0;
@@ -211,13 +215,21 @@ int ash_stages_norm(struct ash_stages *stages, double *norm_out, struct ash_err 
 
 int ash_stages_update(struct ash_stages *stages, double norm, double lr, struct ash_err *err)
 {
+    struct ash_meter *meter = &stages->mesh->meter;
+
     for (size_t i = 0; i < stages->chunk_count; i++) {
         int rc;
 
         ash_optimizer_update(&stages->chunks[i].optimizer, stages->chunks[i].grads, norm, lr);
-        if ((rc = ash_fsdp_spread(&stages->chunks[i].fsdp, err)) < 0) return rc;
+        ash_meter_begin(meter);
+        rc = ash_fsdp_spread(&stages->chunks[i].fsdp, err);
+        ash_meter_end(meter, ASH_METER_COMM);
+        if (rc < 0) return rc;
     }
-    return ash_stages_follow(stages, err);
+    ash_meter_begin(meter);
+    int rc = ash_stages_follow(stages, err);
+    ash_meter_end(meter, ASH_METER_COMM);
+    return rc;
 }
 
 void ash_stages_count_step(struct ash_stages *stages)

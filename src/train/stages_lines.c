@@ -88,28 +88,50 @@ static size_t stream_bytes(const struct ash_stage_slot *slot)
     return ash_pass_stream_count(slot->pass, slot->feed.batch.rows) * sizeof(float);
 }
 
+/* Waiting for another stage is idling; the copy itself is little beside it. */
+static int take(struct ash_stages *stages, struct ash_channel *line, float *data, size_t bytes, struct ash_err *err)
+{
+    int rc;
+
+    ash_meter_begin(&stages->mesh->meter);
+    rc = ash_channel_recv(line, data, bytes, err);
+    ash_meter_end(&stages->mesh->meter, ASH_METER_IDLE);
+    return rc;
+}
+
+static int pass_on(struct ash_stages *stages, struct ash_channel *line, const float *data, size_t bytes,
+                   struct ash_err *err)
+{
+    int rc;
+
+    ash_meter_begin(&stages->mesh->meter);
+    rc = ash_channel_send(line, data, bytes, err);
+    ash_meter_end(&stages->mesh->meter, ASH_METER_COMM);
+    return rc;
+}
+
 int ash_stages_take_input(struct ash_stages *stages, struct ash_stage_slot *slot, struct ash_err *err)
 {
     if (ash_pass_embeds(slot->pass)) return 0;
-    return ash_channel_recv(stages->lines.forward_from, ash_pass_input(slot->pass), stream_bytes(slot), err);
+    return take(stages, stages->lines.forward_from, ash_pass_input(slot->pass), stream_bytes(slot), err);
 }
 
 int ash_stages_pass_output(struct ash_stages *stages, struct ash_stage_slot *slot, struct ash_err *err)
 {
     if (ash_pass_ends(slot->pass)) return 0;
-    return ash_channel_send(stages->lines.forward_to, ash_pass_output(slot->pass), stream_bytes(slot), err);
+    return pass_on(stages, stages->lines.forward_to, ash_pass_output(slot->pass), stream_bytes(slot), err);
 }
 
 int ash_stages_take_gradient(struct ash_stages *stages, struct ash_stage_slot *slot, struct ash_err *err)
 {
     if (ash_pass_ends(slot->pass)) return 0;
-    return ash_channel_recv(stages->lines.backward_from, ash_pass_gradient(slot->pass), stream_bytes(slot), err);
+    return take(stages, stages->lines.backward_from, ash_pass_gradient(slot->pass), stream_bytes(slot), err);
 }
 
 int ash_stages_pass_gradient(struct ash_stages *stages, struct ash_stage_slot *slot, struct ash_err *err)
 {
     if (ash_pass_embeds(slot->pass)) return 0;
-    return ash_channel_send(stages->lines.backward_to, ash_pass_gradient(slot->pass), stream_bytes(slot), err);
+    return pass_on(stages, stages->lines.backward_to, ash_pass_gradient(slot->pass), stream_bytes(slot), err);
 }
 
 /* ---- a tied embedding -------------------------------------------------------------------------------------------- */

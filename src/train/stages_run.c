@@ -39,8 +39,13 @@ static int read_micro(const struct walk *walk, struct ash_stage_slot *slot, size
                                    .first_slot = grain * grain_slots + in_grain * stages->micro_batch,
                                    .count = stages->micro_batch};
 
+    int rc = 0;
+
     slot->feed.batch = (struct ash_batch){0};
-    return grain == SIZE_MAX ? 0 : ash_feed_read(&slot->feed, &slice, err);
+    ash_meter_begin(&stages->mesh->meter);
+    if (grain != SIZE_MAX) rc = ash_feed_read(&slot->feed, &slice, err);
+    ash_meter_end(&stages->mesh->meter, ASH_METER_DATA);
+    return rc;
 }
 
 static int go_forward(struct walk *walk, struct ash_stage *stage, size_t micro, struct ash_err *err)

@@ -20,8 +20,8 @@ struct ash_state {
     struct ash_model *model;
     struct ash_exec *exec;
     const struct ash_shards *shards; /* the model's: all of it, unless several ranks share this slice */
-    bool stands;              /* of those who have copies of this slice, does this one count in sums over the job? */
-    bool stands_dense;        /* and for what is not an expert's? */
+    bool stands;       /* of those who have copies of this slice, does this one count in sums over the job? */
+    bool stands_dense; /* and for what is not an expert's? */
     struct ash_buffer m, v, bf16;
     uint64_t step;    /* steps done, skipped ones too */
     uint64_t updates; /* of the weights */

@@ -13,11 +13,16 @@ int ash_trainer_step(struct ash_trainer *trainer, struct ash_step *step_out, str
     struct ash_feed_slice whole = {
         .dataset = trainer->train, .step = state->step, .slots_per_step = slots, .count = slots};
     struct ash_step step = {.step = state->step + 1, .tokens = slots * (uint64_t)job->data.seq_tokens};
+    struct ash_meter *meter = &trainer->mesh.meter;
     double loss_sum;
     float scale;
     int rc;
 
-    if ((rc = ash_feed_count(&stages->feed, &whole, &step.targets, err)) < 0) return rc;
+    ash_meter_open(meter);
+    ash_meter_begin(meter);
+    rc = ash_feed_count(&stages->feed, &whole, &step.targets, err);
+    ash_meter_end(meter, ASH_METER_DATA);
+    if (rc < 0) return rc;
     scale = step.targets > 0 ? (float)(1.0 / (double)step.targets) : 0.0f;
     if ((rc = ash_stages_train(stages, trainer->train, state->step, scale, trainer->losses, err)) < 0) return rc;
     loss_sum = ash_grains_fold(trainer->losses, (size_t)job->train.grains);
@@ -28,6 +33,8 @@ int ash_trainer_step(struct ash_trainer *trainer, struct ash_step *step_out, str
     ash_guard_describe(step.verdict, &state->guard, step.loss, step.norm, step.reason, sizeof(step.reason));
     if (step.verdict == ASH_GUARD_OK && (rc = ash_stages_update(stages, step.norm, step.lr, err)) < 0) return rc;
     ash_stages_count_step(stages);
+    ash_meter_close(meter);
+    step.meter = *meter;
     *step_out = step;
     return 0;
 }

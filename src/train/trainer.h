@@ -10,6 +10,7 @@
 #include "collective/group.h"
 #include "train/job.h"
 #include "train/memory.h"
+#include "train/meter.h"
 #include "train/stages.h"
 
 struct ash_trainer;
@@ -21,6 +22,7 @@ struct ash_step {
     double norm;   /* of the gradient, before clipping */
     double lr;
     uint64_t tokens, targets;
+    struct ash_meter meter;         /* where its time went on this rank */
     enum ash_guard_verdict verdict; /* anything but ASH_GUARD_OK: the weights are as they were */
     char reason[160];               /* the verdict in words */
 };
