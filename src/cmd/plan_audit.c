@@ -119,7 +119,7 @@ static int choose_layout(const struct flags *flags, const struct ash_consts *con
     for (int tp = 1; tp <= 8; tp *= 2) {
         for (int pp = 1; pp <= 64; pp *= 2) {
             struct ash_layout layout = job->layout;
-            struct ash_step step;
+            struct ash_plan_step step;
 
             layout.tp = tp;
             layout.pp = pp;
@@ -169,7 +169,7 @@ static int fill_layout(const struct flags *flags, const struct ash_consts *const
                                       .chunks = 1,
                                       .zero = 1,
                                       .micro_batch = (int)flags->micro_batch,
-                                      .recompute = ASH_RECOMPUTE_FIT,
+                                      .recompute = ASH_PLAN_RECOMPUTE_FIT,
                                       .precision = (enum ash_precision)flags->precision};
     if (flags->layout == NULL) return choose_layout(flags, consts, job, err);
     if ((rc = ash_layout_parse(flags->layout, &job->layout, err)) < 0) return rc;

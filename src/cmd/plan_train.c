@@ -78,7 +78,7 @@ static const struct ash_cmd_usage usage = {
 
 /* ---- what is asked ----------------------------------------------------------------------------------------------- */
 
-static int read_job(const struct train_flags *flags, const struct ash_catalog *catalog, struct ash_job *job,
+static int read_job(const struct train_flags *flags, const struct ash_catalog *catalog, struct ash_plan_job *job,
                     struct ash_err *err)
 {
     int rc = ash_shape_find(flags->model, &job->shape, err);
@@ -118,7 +118,7 @@ static int evaluate_given(const struct ash_consts *consts, const struct train_fl
     struct ash_layout layout = {.tp = 1, .pp = 1, .cp = 1, .ep = 1, .chunks = 1, .zero = 1, .micro_batch = 1};
     int rc;
 
-    layout.recompute = (enum ash_recompute)flags->recompute;
+    layout.recompute = (enum ash_plan_recompute)flags->recompute;
     if (flags->precision > 0) layout.precision = (enum ash_precision)(flags->precision - 1);
     if (flags->zero > 0) layout.zero = flags->zero - 1;
     rc = ash_layout_parse(flags->layout, &layout, err);

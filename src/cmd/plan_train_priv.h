@@ -8,7 +8,7 @@
 
 /* Everything that was found out, for both ways to print it. */
 struct plan_train {
-    struct ash_job job;
+    struct ash_plan_job job;
     struct ash_plan plans[PLANS_MAX];
     struct ash_search_result found; /* count 1 and tried 1 where a layout was given */
     struct ash_what_if what_ifs[ASH_WHAT_IFS_MAX];
@@ -20,7 +20,7 @@ struct plan_train {
 };
 
 /* Seconds per step that checkpoints add, over all steps. */
-double plan_train_checkpoint(const struct plan_train *train, const struct ash_step *step);
+double plan_train_checkpoint(const struct plan_train *train, const struct ash_plan_step *step);
 void plan_train_print(const struct plan_train *train);
 void plan_train_json(const struct plan_train *train);
 

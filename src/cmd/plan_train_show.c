@@ -7,29 +7,29 @@
 
 #define DAY_S 86400.0
 
-double plan_train_checkpoint(const struct plan_train *train, const struct ash_step *step)
+double plan_train_checkpoint(const struct plan_train *train, const struct ash_plan_step *step)
 {
     if (train->checkpoint_every_s <= 0) return 0;
     return train->checkpoint_s * step->time.total / (train->checkpoint_every_s + train->checkpoint_s);
 }
 
 /* Seconds of a step with its share of checkpoints. */
-static double step_seconds(const struct plan_train *train, const struct ash_step *step)
+static double step_seconds(const struct plan_train *train, const struct ash_plan_step *step)
 {
     return step->time.total + plan_train_checkpoint(train, step);
 }
 
-static double tokens_s(const struct plan_train *train, const struct ash_step *step)
+static double tokens_s(const struct plan_train *train, const struct ash_plan_step *step)
 {
     return train->job.global_batch * train->job.seq_tokens / step_seconds(train, step);
 }
 
-static double days(const struct plan_train *train, const struct ash_step *step)
+static double days(const struct plan_train *train, const struct ash_plan_step *step)
 {
     return train->job.tokens / tokens_s(train, step) / DAY_S;
 }
 
-static double dollars(const struct plan_train *train, const struct ash_step *step)
+static double dollars(const struct plan_train *train, const struct ash_plan_step *step)
 {
     return days(train, step) * 24 * train->usd_hour * train->job.cluster.machines;
 }
@@ -39,12 +39,12 @@ static double dollars(const struct plan_train *train, const struct ash_step *ste
 static void print_plan(const struct plan_train *train, size_t index)
 {
     const struct ash_plan *plan = &train->plans[index];
-    const struct ash_step *step = &plan->step;
+    const struct ash_plan_step *step = &plan->step;
     char text[128];
 
     printf("%2zu  %-46s %-9s %9.0f %8.1f %5.1f%% %9.3f", index + 1, ash_layout_text(&plan->layout, text, sizeof(text)),
-           ash_recompute_name(step->recompute), tokens_s(train, step), tokens_s(train, step) / train->job.cluster.gpus,
-           100 * step->mfu, step_seconds(train, step));
+           ash_plan_recompute_name(step->recompute), tokens_s(train, step),
+           tokens_s(train, step) / train->job.cluster.gpus, 100 * step->mfu, step_seconds(train, step));
     printf(" %6.1f%s", step->memory.total / 1e9, step->fits ? " " : "!");
     if (train->job.tokens > 0) printf(" %8.1f", days(train, step));
     if (train->job.tokens > 0 && train->usd_hour > 0) printf(" %11.0f", dollars(train, step));
@@ -56,7 +56,7 @@ static void print_share(const char *name, double seconds, double total)
     if (seconds >= 0.0005 * total) printf("    %-26s %10.4f s %6.1f%%\n", name, seconds, 100 * seconds / total);
 }
 
-static void print_time(const struct plan_train *train, const struct ash_step *step)
+static void print_time(const struct plan_train *train, const struct ash_plan_step *step)
 {
     const struct ash_step_time *t = &step->time;
     double total = step_seconds(train, step);
@@ -88,7 +88,7 @@ static void print_memory(const struct ash_step_memory *m)
 
 static void print_head(const struct plan_train *train)
 {
-    const struct ash_job *job = &train->job;
+    const struct ash_plan_job *job = &train->job;
     const struct ash_machine *machine = &job->cluster.machine;
 
     printf("%s: %.2f B parameters (%.2f B active) on %d x %s = %d %s, %.0f sequences of %.0f tokens per step\n",
@@ -114,7 +114,7 @@ static void print_what_ifs(const struct plan_train *train)
 
 void plan_train_print(const struct plan_train *train)
 {
-    const struct ash_job *job = &train->job;
+    const struct ash_plan_job *job = &train->job;
     const struct ash_plan *best = &train->plans[0];
     double watts = job->cluster.machine.gpu->watts * job->cluster.gpus;
 
@@ -141,7 +141,7 @@ static json_t *layout_json(const struct ash_layout *l)
                      l->offload);
 }
 
-static json_t *time_json(const struct plan_train *train, const struct ash_step *step)
+static json_t *time_json(const struct plan_train *train, const struct ash_plan_step *step)
 {
     const struct ash_step_time *t = &step->time;
 
@@ -160,12 +160,13 @@ static json_t *memory_json(const struct ash_step_memory *m)
 
 static json_t *plan_json(const struct plan_train *train, const struct ash_plan *plan)
 {
-    const struct ash_step *step = &plan->step;
-    json_t *json = json_pack(
-        "{s:o, s:s, s:i, s:b, s:o, s:o, s:f, s:f, s:f, s:s}", "layout", layout_json(&plan->layout), "recompute",
-        ash_recompute_name(step->recompute), "micro_batches", step->micro_batches, "fits", step->fits, "memory_bytes",
-        memory_json(&step->memory), "step_s", time_json(train, step), "tokens_s", tokens_s(train, step), "tokens_s_gpu",
-        tokens_s(train, step) / train->job.cluster.gpus, "mfu", step->mfu, "bound_by", ash_step_bound(step));
+    const struct ash_plan_step *step = &plan->step;
+    json_t *json =
+        json_pack("{s:o, s:s, s:i, s:b, s:o, s:o, s:f, s:f, s:f, s:s}", "layout", layout_json(&plan->layout),
+                  "recompute", ash_plan_recompute_name(step->recompute), "micro_batches", step->micro_batches, "fits",
+                  step->fits, "memory_bytes", memory_json(&step->memory), "step_s", time_json(train, step), "tokens_s",
+                  tokens_s(train, step), "tokens_s_gpu", tokens_s(train, step) / train->job.cluster.gpus, "mfu",
+                  step->mfu, "bound_by", ash_step_bound(step));
 
     if (train->job.tokens > 0) json_object_set_new(json, "days", json_real(days(train, step)));
     if (train->job.tokens > 0 && train->usd_hour > 0) json_object_set_new(json, "usd", json_real(dollars(train, step)));
@@ -174,7 +175,7 @@ static json_t *plan_json(const struct plan_train *train, const struct ash_plan *
 
 void plan_train_json(const struct plan_train *train)
 {
-    const struct ash_job *job = &train->job;
+    const struct ash_plan_job *job = &train->job;
     json_t *plans = json_array(), *what_ifs = json_array(), *all;
 
     for (size_t i = 0; i < train->found.count; i++)

@@ -15,7 +15,7 @@ static const double shares[ASH_AUDIT_SHARES] = {0.1, 0.3, 0.5};
 
 /* ---- one row ----------------------------------------------------------------------------------------------------- */
 
-static bool overlaps(const struct ash_job *job)
+static bool overlaps(const struct ash_plan_job *job)
 {
     const struct ash_stack *stack = job->stack != NULL ? job->stack : ash_stack_find(NULL);
 
@@ -54,11 +54,11 @@ static void evaluate(const struct ash_consts *consts, const struct ash_audit_job
 {
     const struct ash_shape *shape = &job->job.shape;
     double sparse = shape->sparse_layers / shape->layers, passes, exposed, layers, stretch, work;
-    struct ash_step step;
+    struct ash_plan_step step;
 
     ash_step_predict(consts, &job->job, layout, false, &step);
     layer_traffic(consts, job, layout, &row->layer);
-    passes = step.recompute == ASH_RECOMPUTE_FULL ? 3 : 2;
+    passes = step.recompute == ASH_PLAN_RECOMPUTE_FULL ? 3 : 2;
     exposed = overlaps(&job->job) ? consts->dispatch_exposed : 1;
     layers = ceil(shape->layers / layout->pp) * step.micro_batches; /* passes of a layer through one stage */
     work = layers * (step.layer_forward + step.layer_backward);

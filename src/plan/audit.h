@@ -11,7 +11,7 @@
 #define ASH_AUDIT_SHARES 3 /* 10, 30 and 50 % */
 
 struct ash_audit_job {
-    struct ash_job job;
+    struct ash_plan_job job;
     struct ash_layout layout;     /* checked; ep is the degree in question */
     bool fp8_dispatch, two_level; /* as things are today */
     const double *counts;         /* of tokens per expert, measured; NULL: even */

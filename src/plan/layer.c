@@ -12,7 +12,7 @@
 
 struct scene {
     const struct ash_consts *consts;
-    const struct ash_job *job;
+    const struct ash_plan_job *job;
     const struct ash_layout *layout;
     const struct ash_stack *stack;
     const struct ash_gpu *gpu;
@@ -44,7 +44,8 @@ void ash_parts_add(struct ash_parts *into, const struct ash_parts *more, double 
     into->network += more->network * times;
 }
 
-static struct scene set(const struct ash_consts *consts, const struct ash_job *job, const struct ash_layout *layout)
+static struct scene set(const struct ash_consts *consts, const struct ash_plan_job *job,
+                        const struct ash_layout *layout)
 {
     struct scene scene = {.consts = consts,
                           .job = job,
@@ -262,12 +263,12 @@ static void add_part(const struct scene *scene, const struct part *part, double 
 }
 
 /* What recomputation repeats in the backward pass. */
-static void add_recompute(const struct ash_job *job, enum ash_recompute recompute, struct ash_layer *layer)
+static void add_recompute(const struct ash_plan_job *job, enum ash_plan_recompute recompute, struct ash_layer *layer)
 {
     struct ash_parts again = layer->forward;
 
-    if (recompute == ASH_RECOMPUTE_FULL) ash_parts_add(&layer->backward, &again, 1);
-    if (recompute == ASH_RECOMPUTE_SELECTIVE) {
+    if (recompute == ASH_PLAN_RECOMPUTE_FULL) ash_parts_add(&layer->backward, &again, 1);
+    if (recompute == ASH_PLAN_RECOMPUTE_SELECTIVE) {
         layer->backward.memory += 0.6 * again.memory;
         if (job->stack != NULL && !job->stack->flash) layer->backward.compute += 0.1 * again.compute;
     }
@@ -281,8 +282,8 @@ static void settle_host(struct ash_parts *parts)
     parts->host = fmax(0, parts->host - work);
 }
 
-void ash_layer_predict(const struct ash_consts *consts, const struct ash_job *job, const struct ash_layout *layout,
-                       enum ash_recompute recompute, struct ash_layer *layer_out)
+void ash_layer_predict(const struct ash_consts *consts, const struct ash_plan_job *job, const struct ash_layout *layout,
+                       enum ash_plan_recompute recompute, struct ash_layer *layer_out)
 {
     struct scene scene = set(consts, job, layout);
     const struct ash_shape *s = &job->shape;
@@ -318,7 +319,7 @@ void ash_layer_predict(const struct ash_consts *consts, const struct ash_job *jo
     *layer_out = layer;
 }
 
-void ash_head_predict(const struct ash_consts *consts, const struct ash_job *job, const struct ash_layout *layout,
+void ash_head_predict(const struct ash_consts *consts, const struct ash_plan_job *job, const struct ash_layout *layout,
                       struct ash_layer *head_out)
 {
     struct scene scene = set(consts, job, layout);

@@ -20,10 +20,10 @@ struct ash_layer {
 double ash_parts_sum(const struct ash_parts *parts);
 void ash_parts_add(struct ash_parts *into, const struct ash_parts *more, double times);
 
-void ash_layer_predict(const struct ash_consts *consts, const struct ash_job *job, const struct ash_layout *layout,
-                       enum ash_recompute recompute, struct ash_layer *layer_out);
+void ash_layer_predict(const struct ash_consts *consts, const struct ash_plan_job *job, const struct ash_layout *layout,
+                       enum ash_plan_recompute recompute, struct ash_layer *layer_out);
 /* The output matrix and the loss: forward and backward. */
-void ash_head_predict(const struct ash_consts *consts, const struct ash_job *job, const struct ash_layout *layout,
+void ash_head_predict(const struct ash_consts *consts, const struct ash_plan_job *job, const struct ash_layout *layout,
                       struct ash_layer *head_out);
 
 #endif

@@ -13,7 +13,7 @@
 static const char *const recompute_names[] = {"none", "selective", "full", "fit", NULL};
 static const char *const precision_names[] = {"bf16", "fp8", "fp4", NULL};
 
-const char *ash_recompute_name(enum ash_recompute recompute)
+const char *ash_plan_recompute_name(enum ash_plan_recompute recompute)
 {
     return recompute_names[recompute];
 }
@@ -74,7 +74,7 @@ static int set_word(struct ash_layout *layout, const char *name, const char *val
         found = index_of(recompute_names, value);
         if (found < 0)
             return ash_err_set(err, -EINVAL, "layout: recompute is none, selective, full or fit, not '%.40s'", value);
-        layout->recompute = (enum ash_recompute)found;
+        layout->recompute = (enum ash_plan_recompute)found;
         return 0;
     }
     if (strcmp(name, "precision") == 0) {
@@ -150,7 +150,7 @@ static int nearest_divisor(double whole, int limit)
     return best;
 }
 
-static int check_ranks(const struct ash_job *job, struct ash_layout *l, struct ash_err *err)
+static int check_ranks(const struct ash_plan_job *job, struct ash_layout *l, struct ash_err *err)
 {
     double model = (double)l->tp * l->pp * l->cp, gpus = job->cluster.gpus;
 
@@ -168,7 +168,7 @@ static int check_ranks(const struct ash_job *job, struct ash_layout *l, struct a
     return 0;
 }
 
-static int check_model(const struct ash_job *job, const struct ash_layout *l, struct ash_err *err)
+static int check_model(const struct ash_plan_job *job, const struct ash_layout *l, struct ash_err *err)
 {
     const struct ash_shape *s = &job->shape;
 
@@ -188,7 +188,7 @@ static int check_model(const struct ash_job *job, const struct ash_layout *l, st
     return 0;
 }
 
-static int check_experts(const struct ash_job *job, struct ash_layout *l, struct ash_err *err)
+static int check_experts(const struct ash_plan_job *job, struct ash_layout *l, struct ash_err *err)
 {
     double ranks = (double)l->tp * l->cp * l->dp;
 
@@ -204,7 +204,7 @@ static int check_experts(const struct ash_job *job, struct ash_layout *l, struct
     return 0;
 }
 
-static int check_batch(const struct ash_job *job, const struct ash_layout *l, struct ash_err *err)
+static int check_batch(const struct ash_plan_job *job, const struct ash_layout *l, struct ash_err *err)
 {
     double passes = job->global_batch / ((double)l->dp * l->micro_batch);
 
@@ -219,7 +219,7 @@ static int check_batch(const struct ash_job *job, const struct ash_layout *l, st
     return 0;
 }
 
-int ash_layout_check(const struct ash_job *job, struct ash_layout *layout, struct ash_err *err)
+int ash_layout_check(const struct ash_plan_job *job, struct ash_layout *layout, struct ash_err *err)
 {
     struct ash_layout l = *layout;
     int rc = check_ranks(job, &l, err);

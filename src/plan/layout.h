@@ -8,11 +8,11 @@
 #include "plan/shape.h"
 #include "plan/stack.h"
 
-enum ash_recompute {
-    ASH_RECOMPUTE_NONE,
-    ASH_RECOMPUTE_SELECTIVE, /* cheap parts: norms, activations, attention internals */
-    ASH_RECOMPUTE_FULL,      /* only each layer's input is kept */
-    ASH_RECOMPUTE_FIT,       /* the least of the above that fits into memory */
+enum ash_plan_recompute {
+    ASH_PLAN_RECOMPUTE_NONE,
+    ASH_PLAN_RECOMPUTE_SELECTIVE, /* cheap parts: norms, activations, attention internals */
+    ASH_PLAN_RECOMPUTE_FULL,      /* only each layer's input is kept */
+    ASH_PLAN_RECOMPUTE_FIT,       /* the least of the above that fits into memory */
 };
 
 /* tp * pp * cp * dp = GPUs; experts are spread over ep of the tp * cp * dp ranks of a stage. */
@@ -23,14 +23,14 @@ struct ash_layout {
     int zero;        /* 0 replicas, 1 optimizer, 2 + gradients, 3 + weights are spread over shard ranks */
     int shard;       /* ranks that share one copy of the state; 0: all dp * cp */
     int micro_batch; /* sequences per rank and pass */
-    enum ash_recompute recompute;
+    enum ash_plan_recompute recompute;
     enum ash_precision precision;
     bool offload; /* optimizer state lives in host memory */
 };
 
 enum ash_tuning { ASH_TUNING_ALL, ASH_TUNING_LORA };
 
-struct ash_job {
+struct ash_plan_job {
     struct ash_shape shape;
     struct ash_cluster cluster;
     double seq_tokens, global_batch; /* sequences */
@@ -48,10 +48,10 @@ struct ash_job {
 int ash_layout_parse(const char *text, struct ash_layout *layout, struct ash_err *err);
 /* Can the job run so at all? Divisibility of GPUs, heads, layers, experts and batch; -EINVAL says what would do. Fills
  * dp and etp where they are 0. Memory is not asked here. */
-int ash_layout_check(const struct ash_job *job, struct ash_layout *layout, struct ash_err *err);
+int ash_layout_check(const struct ash_plan_job *job, struct ash_layout *layout, struct ash_err *err);
 /* "tp8 pp4x5 dp16 zero1 mbs1 full fp8" into buf; returns buf. */
 const char *ash_layout_text(const struct ash_layout *layout, char *buf, size_t buf_bytes);
-const char *ash_recompute_name(enum ash_recompute recompute);
+const char *ash_plan_recompute_name(enum ash_plan_recompute recompute);
 const char *ash_precision_name(enum ash_precision precision);
 
 #endif

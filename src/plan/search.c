@@ -14,7 +14,7 @@
 
 struct hunt {
     const struct ash_consts *consts;
-    const struct ash_job *job;
+    const struct ash_plan_job *job;
     const struct ash_search *search;
     struct ash_plan best[CANDIDATES_MAX]; /* descending */
     size_t best_count;
@@ -53,8 +53,9 @@ static void try_layout(struct hunt *hunt, struct ash_layout layout, struct ash_p
 {
     struct ash_step_memory least;
     struct ash_plan plan = {.layout = layout};
-    enum ash_recompute leanest =
-        layout.recompute == ASH_RECOMPUTE_FIT ? ASH_RECOMPUTE_FULL : layout.recompute; /* of what is allowed */
+    enum ash_plan_recompute leanest = layout.recompute == ASH_PLAN_RECOMPUTE_FIT
+                                          ? ASH_PLAN_RECOMPUTE_FULL
+                                          : layout.recompute; /* of what is allowed */
 
     if (ash_layout_check(hunt->job, &plan.layout, NULL) < 0) return;
     hunt->result.tried++;
@@ -159,7 +160,7 @@ static void try_degrees(struct hunt *hunt, int tp, int pp, int cp)
     struct ash_layout layout = {.tp = tp, .pp = pp, .cp = cp, .offload = hunt->offload};
     int gpus = hunt->job->cluster.gpus;
 
-    layout.recompute = (enum ash_recompute)hunt->search->recompute;
+    layout.recompute = (enum ash_plan_recompute)hunt->search->recompute;
     layout.dp = gpus / (tp * pp * cp);
     if (layout.dp > hunt->job->global_batch || fmod(hunt->job->global_batch, layout.dp) != 0) return;
     try_experts(hunt, layout);
@@ -184,7 +185,7 @@ static void enumerate(struct hunt *hunt)
 
 static int nothing_found(const struct hunt *hunt, struct ash_err *err)
 {
-    const struct ash_job *job = hunt->job;
+    const struct ash_plan_job *job = hunt->job;
     const struct ash_machine *machine = &job->cluster.machine;
     double capacity = machine->gpu->memory_bytes * hunt->consts->memory_usable;
 
@@ -201,7 +202,7 @@ static int nothing_found(const struct hunt *hunt, struct ash_err *err)
         machine->gpus * ceil(job->cluster.gpus * hunt->result.least_bytes / capacity * 1.1 / machine->gpus));
 }
 
-int ash_search(const struct ash_consts *consts, const struct ash_job *job, const struct ash_search *search,
+int ash_search(const struct ash_consts *consts, const struct ash_plan_job *job, const struct ash_search *search,
                struct ash_plan *plans, size_t max, struct ash_search_result *result_out, struct ash_err *err)
 {
     struct hunt *hunt = calloc(1, sizeof(*hunt));

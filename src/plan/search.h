@@ -6,12 +6,12 @@
 
 struct ash_plan {
     struct ash_layout layout;
-    struct ash_step step;
+    struct ash_plan_step step;
 };
 
 struct ash_search {
     int precision;   /* of enum ash_precision; -1: all that the GPU has, up to fp8 */
-    int recompute;   /* of enum ash_recompute; ASH_RECOMPUTE_FIT: the least that fits */
+    int recompute;   /* of enum ash_plan_recompute; ASH_PLAN_RECOMPUTE_FIT: the least that fits */
     int zero;        /* -1: all */
     bool no_offload; /* optimizer state must stay on the GPU */
 };
@@ -27,7 +27,7 @@ struct ash_search_result {
  * fits without it. The best max plans, one for each way to cut the GPUs, go into plans in descending order of speed,
  * their pipelines simulated. -ENOSPC: nothing fits, and err says how much memory the leanest layout needs; -EINVAL: no
  * layout is possible at all (the batch is smaller than any way to cut the GPUs). */
-int ash_search(const struct ash_consts *consts, const struct ash_job *job, const struct ash_search *search,
+int ash_search(const struct ash_consts *consts, const struct ash_plan_job *job, const struct ash_search *search,
                struct ash_plan *plans, size_t max, struct ash_search_result *result_out, struct ash_err *err);
 
 struct ash_what_if {
@@ -40,10 +40,10 @@ struct ash_what_if {
 
 /* The same layout with one thing changed (links, memory, arithmetic, precision, recomputation, batch): what each change
  * is worth, best first. Returns how many. */
-size_t ash_what_if(const struct ash_consts *consts, const struct ash_job *job, const struct ash_plan *plan,
+size_t ash_what_if(const struct ash_consts *consts, const struct ash_plan_job *job, const struct ash_plan *plan,
                    struct ash_what_if what_ifs[ASH_WHAT_IFS_MAX]);
 
 /* What takes the largest share of a step, in words: "matrix products", "the network", ... */
-const char *ash_step_bound(const struct ash_step *step);
+const char *ash_step_bound(const struct ash_plan_step *step);
 
 #endif

@@ -14,7 +14,7 @@
 
 struct world {
     const struct ash_consts *consts;
-    const struct ash_job *job;
+    const struct ash_plan_job *job;
     const struct ash_layout *layout;
     const struct ash_stack *stack;
     const struct ash_gpu *gpu;
@@ -167,7 +167,7 @@ static double played(const struct world *w, int micro_batches, double p2p_s, str
     return larger(0, total);
 }
 
-static double run_pipeline(const struct world *w, int micro_batches, bool simulate, struct ash_step *step)
+static double run_pipeline(const struct world *w, int micro_batches, bool simulate, struct ash_plan_step *step)
 {
     int count = w->layout->pp * w->layout->chunks;
     double total = 0;
@@ -181,18 +181,18 @@ static double run_pipeline(const struct world *w, int micro_batches, bool simula
 
 /* ---- the step ---------------------------------------------------------------------------------------------------- */
 
-static enum ash_recompute least_that_fits(const struct ash_consts *consts, const struct ash_job *job,
-                                          const struct ash_layout *layout)
+static enum ash_plan_recompute least_that_fits(const struct ash_consts *consts, const struct ash_plan_job *job,
+                                               const struct ash_layout *layout)
 {
     struct ash_step_memory memory;
 
-    if (layout->recompute != ASH_RECOMPUTE_FIT) return layout->recompute;
-    for (int r = ASH_RECOMPUTE_NONE; r < ASH_RECOMPUTE_FULL; r++) {
-        ash_step_memory(consts, job, layout, (enum ash_recompute)r, &memory);
-        if (memory.total <= memory.capacity) return (enum ash_recompute)r;
+    if (layout->recompute != ASH_PLAN_RECOMPUTE_FIT) return layout->recompute;
+    for (int r = ASH_PLAN_RECOMPUTE_NONE; r < ASH_PLAN_RECOMPUTE_FULL; r++) {
+        ash_step_memory(consts, job, layout, (enum ash_plan_recompute)r, &memory);
+        if (memory.total <= memory.capacity) return (enum ash_plan_recompute)r;
     }
-    ash_step_memory(consts, job, layout, ASH_RECOMPUTE_FULL, &memory);
-    return memory.total <= memory.capacity ? ASH_RECOMPUTE_FULL : ASH_RECOMPUTE_NONE;
+    ash_step_memory(consts, job, layout, ASH_PLAN_RECOMPUTE_FULL, &memory);
+    return memory.total <= memory.capacity ? ASH_PLAN_RECOMPUTE_FULL : ASH_PLAN_RECOMPUTE_NONE;
 }
 
 /* The work of the busiest stage, by part. */
@@ -249,7 +249,7 @@ static void add_parallel(const struct world *w, int micro_batches, struct ash_st
     add_replicas(w, time);
 }
 
-static void finish(const struct world *w, struct ash_step *step)
+static void finish(const struct world *w, struct ash_plan_step *step)
 {
     struct ash_step_time *t = &step->time;
     double busy = t->compute + t->memory + t->host + t->nvlink + t->network + t->bubble + t->optimizer, tokens;
@@ -265,13 +265,13 @@ static void finish(const struct world *w, struct ash_step *step)
     step->mfu = step->tokens_s * step->model_flops / peak;
 }
 
-static int micro_batches_of(const struct ash_job *job, const struct ash_layout *layout)
+static int micro_batches_of(const struct ash_plan_job *job, const struct ash_layout *layout)
 {
     return (int)larger(1, ceil(job->global_batch / ((double)layout->dp * layout->micro_batch)));
 }
 
-static struct world world_of(const struct ash_consts *consts, const struct ash_job *job,
-                             const struct ash_layout *layout, enum ash_recompute recompute)
+static struct world world_of(const struct ash_consts *consts, const struct ash_plan_job *job,
+                             const struct ash_layout *layout, enum ash_plan_recompute recompute)
 {
     struct world w = {.consts = consts,
                       .job = job,
@@ -285,20 +285,20 @@ static struct world world_of(const struct ash_consts *consts, const struct ash_j
     return w;
 }
 
-double ash_step_timeline(const struct ash_consts *consts, const struct ash_job *job, const struct ash_layout *layout,
-                         int micro_batches, struct ash_pipeline_event *events_out)
+double ash_step_timeline(const struct ash_consts *consts, const struct ash_plan_job *job,
+                         const struct ash_layout *layout, int micro_batches, struct ash_pipeline_event *events_out)
 {
     struct world w = world_of(consts, job, layout, least_that_fits(consts, job, layout));
 
     return played(&w, micro_batches, layout->pp > 1 ? send_seconds(&w) : 0, events_out);
 }
 
-void ash_step_predict(const struct ash_consts *consts, const struct ash_job *job, const struct ash_layout *layout,
-                      bool simulate, struct ash_step *step_out)
+void ash_step_predict(const struct ash_consts *consts, const struct ash_plan_job *job, const struct ash_layout *layout,
+                      bool simulate, struct ash_plan_step *step_out)
 {
-    enum ash_recompute recompute = least_that_fits(consts, job, layout);
+    enum ash_plan_recompute recompute = least_that_fits(consts, job, layout);
     struct world w = world_of(consts, job, layout, recompute);
-    struct ash_step step = {.recompute = recompute};
+    struct ash_plan_step step = {.recompute = recompute};
     double pipeline, busy;
 
     ash_step_memory(consts, job, layout, step.recompute, &step.memory);

@@ -27,9 +27,9 @@ struct ash_step_time {
     double total;
 };
 
-struct ash_step {
-    enum ash_recompute recompute; /* what ASH_RECOMPUTE_FIT came to */
-    int micro_batches;            /* per pipeline and step */
+struct ash_plan_step {
+    enum ash_plan_recompute recompute; /* what ASH_PLAN_RECOMPUTE_FIT came to */
+    int micro_batches;                 /* per pipeline and step */
     bool fits;
     struct ash_step_memory memory;
     struct ash_step_time time;
@@ -43,14 +43,14 @@ struct ash_step {
 
 /* Predict. layout must have passed ash_layout_check. simulate runs the pipeline event by event; without it a closed
  * formula serves (searches). Never fails: a layout that does not fit says so in fits. */
-void ash_step_predict(const struct ash_consts *consts, const struct ash_job *job, const struct ash_layout *layout,
-                      bool simulate, struct ash_step *step_out);
+void ash_step_predict(const struct ash_consts *consts, const struct ash_plan_job *job, const struct ash_layout *layout,
+                      bool simulate, struct ash_plan_step *step_out);
 /* Play the pipeline of one step with so many micro-batches: its seconds, 0 where memory is short. events_out has room
  * for 2 * pp * chunks * micro_batches. */
-double ash_step_timeline(const struct ash_consts *consts, const struct ash_job *job, const struct ash_layout *layout,
-                         int micro_batches, struct ash_pipeline_event *events_out);
-/* Only the memory, for recompute as given (not ASH_RECOMPUTE_FIT). */
-void ash_step_memory(const struct ash_consts *consts, const struct ash_job *job, const struct ash_layout *layout,
-                     enum ash_recompute recompute, struct ash_step_memory *memory_out);
+double ash_step_timeline(const struct ash_consts *consts, const struct ash_plan_job *job,
+                         const struct ash_layout *layout, int micro_batches, struct ash_pipeline_event *events_out);
+/* Only the memory, for recompute as given (not ASH_PLAN_RECOMPUTE_FIT). */
+void ash_step_memory(const struct ash_consts *consts, const struct ash_plan_job *job, const struct ash_layout *layout,
+                     enum ash_plan_recompute recompute, struct ash_step_memory *memory_out);
 
 #endif

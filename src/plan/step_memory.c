@@ -8,7 +8,7 @@
 #define FP32_BYTES 4.0
 #define OPTIMIZER_BYTES 12.0 /* fp32 weights and two moments */
 
-void ash_step_params(const struct ash_job *job, const struct ash_layout *l, struct ash_step_params *out)
+void ash_step_params(const struct ash_plan_job *job, const struct ash_layout *l, struct ash_step_params *out)
 {
     const struct ash_shape *s = &job->shape;
     double edge = (ash_shape_embed_params(s) + (l->pp == 1 ? ash_shape_head_params(s) : 0)) / l->tp;
@@ -26,12 +26,13 @@ void ash_step_params(const struct ash_job *job, const struct ash_layout *l, stru
 }
 
 /* Bytes that one micro-batch leaves in one layer for the backward pass. */
-static double layer_activations(const struct ash_job *job, const struct ash_layout *l, enum ash_recompute recompute)
+static double layer_activations(const struct ash_plan_job *job, const struct ash_layout *l,
+                                enum ash_plan_recompute recompute)
 {
     const struct ash_shape *s = &job->shape;
     const struct ash_stack *stack = job->stack != NULL ? job->stack : ash_stack_find(NULL);
     double tokens = l->micro_batch * job->seq_tokens / l->cp, tp = l->tp;
-    double split = stack->sequence_parallel ? tp : 1, kept = recompute == ASH_RECOMPUTE_NONE ? 1 : 0;
+    double split = stack->sequence_parallel ? tp : 1, kept = recompute == ASH_PLAN_RECOMPUTE_NONE ? 1 : 0;
     double input =
         l->precision == ASH_PRECISION_BF16 ? BF16_BYTES : 1; /* of a product, kept for its weights' gradient */
     double heads = s->kv_rank > 0
@@ -40,7 +41,7 @@ static double layer_activations(const struct ash_job *job, const struct ash_layo
     double mlp = (s->gated ? 2 : 1) * BF16_BYTES + kept * input;
     double attn, dense, sparse, ssm, copies = tokens / tp * s->choices * l->etp;
 
-    if (recompute == ASH_RECOMPUTE_FULL) return tokens * s->hidden * BF16_BYTES / split;
+    if (recompute == ASH_PLAN_RECOMPUTE_FULL) return tokens * s->hidden * BF16_BYTES / split;
     attn = tokens * ((BF16_BYTES + kept * input) * s->hidden / split + heads * BF16_BYTES / tp);
     if (!stack->flash && kept > 0) attn += 5 * tokens * job->seq_tokens * s->heads / tp;
     dense = tokens * ((BF16_BYTES + kept * input) * s->hidden / split + mlp * s->ffn / tp);
@@ -52,7 +53,7 @@ static double layer_activations(const struct ash_job *job, const struct ash_layo
 }
 
 /* Micro-batches whose activations the first stage holds at once, in units of all its layers. */
-static double in_flight(const struct ash_job *job, const struct ash_layout *l)
+static double in_flight(const struct ash_plan_job *job, const struct ash_layout *l)
 {
     double micro_batches = fmax(1, job->global_batch / ((double)l->dp * l->micro_batch));
     double flight = l->chunks > 1 ? l->pp * (1 + (l->pp - 1.0) / ((double)l->pp * l->chunks)) : l->pp;
@@ -60,7 +61,7 @@ static double in_flight(const struct ash_job *job, const struct ash_layout *l)
     return fmin(flight, micro_batches);
 }
 
-static void state_bytes(const struct ash_job *job, const struct ash_layout *l, struct ash_step_memory *memory)
+static void state_bytes(const struct ash_plan_job *job, const struct ash_layout *l, struct ash_step_memory *memory)
 {
     const struct ash_stack *stack = job->stack != NULL ? job->stack : ash_stack_find(NULL);
     double gradient = stack->fused ? BF16_BYTES : FP32_BYTES, weight = l->precision == ASH_PRECISION_BF16 ? 2 : 3;
@@ -81,15 +82,16 @@ static void state_bytes(const struct ash_job *job, const struct ash_layout *l, s
     }
 }
 
-void ash_step_memory(const struct ash_consts *consts, const struct ash_job *job, const struct ash_layout *layout,
-                     enum ash_recompute recompute, struct ash_step_memory *memory_out)
+void ash_step_memory(const struct ash_consts *consts, const struct ash_plan_job *job, const struct ash_layout *layout,
+                     enum ash_plan_recompute recompute, struct ash_step_memory *memory_out)
 {
     struct ash_step_memory memory = {.buffers = consts->memory_buffers};
     double layers = ceil(job->shape.layers / layout->pp), tokens = layout->micro_batch * job->seq_tokens / layout->cp;
 
     state_bytes(job, layout, &memory);
     memory.activations = layer_activations(job, layout, recompute) * layers * in_flight(job, layout);
-    if (recompute == ASH_RECOMPUTE_FULL) memory.activations += layer_activations(job, layout, ASH_RECOMPUTE_NONE);
+    if (recompute == ASH_PLAN_RECOMPUTE_FULL)
+        memory.activations += layer_activations(job, layout, ASH_PLAN_RECOMPUTE_NONE);
     if (layout->pp == 1) memory.buffers += tokens * job->shape.vocab / layout->tp * (BF16_BYTES + FP32_BYTES);
     memory.total = memory.weights + memory.gradients + memory.optimizer + memory.activations + memory.buffers;
     memory.capacity = job->cluster.machine.gpu->memory_bytes * consts->memory_usable;

@@ -18,7 +18,7 @@ struct part {
     double seconds;
 };
 
-static void bar(struct ash_str *svg, const struct ash_step *step)
+static void bar(struct ash_str *svg, const struct ash_plan_step *step)
 {
     const struct ash_step_time *t = &step->time;
     const struct part parts[] = {
@@ -67,7 +67,7 @@ static void lanes(struct ash_str *svg, const struct ash_layout *l, const struct 
 }
 
 /* Play a short step and draw its lanes; nothing where there is no pipeline. */
-static int draw_pipeline(const struct ash_consts *consts, const struct ash_job *job, const struct ash_plan *plan,
+static int draw_pipeline(const struct ash_consts *consts, const struct ash_plan_job *job, const struct ash_plan *plan,
                          struct ash_str *svg)
 {
     const struct ash_layout *l = &plan->layout;
@@ -89,7 +89,7 @@ static int draw_pipeline(const struct ash_consts *consts, const struct ash_job *
     return 0;
 }
 
-int ash_timeline_write(const struct ash_consts *consts, const struct ash_job *job, const struct ash_plan *plan,
+int ash_timeline_write(const struct ash_consts *consts, const struct ash_plan_job *job, const struct ash_plan *plan,
                        const char *path, struct ash_err *err)
 {
     struct ash_str svg = {0};

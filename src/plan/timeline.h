@@ -6,7 +6,7 @@
 
 /* Draw to path, replacing an older file in one step. Of a long pipeline the first and last micro-batches that make its
  * shape visible are played (at most 64 ranks, 2 * pp + 8 micro-batches). */
-int ash_timeline_write(const struct ash_consts *consts, const struct ash_job *job, const struct ash_plan *plan,
+int ash_timeline_write(const struct ash_consts *consts, const struct ash_plan_job *job, const struct ash_plan *plan,
                        const char *path, struct ash_err *err);
 
 #endif

@@ -14,12 +14,12 @@ static bool says(const char *text, const char *word)
     return strcasestr(text, word) != NULL;
 }
 
-static enum ash_recompute recompute_of(const char *text)
+static enum ash_plan_recompute recompute_of(const char *text)
 {
-    if (says(text, "not stated") || text[0] == '\0' || says(text, "none set")) return ASH_RECOMPUTE_FIT;
-    if (says(text, "full")) return ASH_RECOMPUTE_FULL;
-    if (says(text, "none") || strcmp(text, "off") == 0) return ASH_RECOMPUTE_NONE;
-    return ASH_RECOMPUTE_SELECTIVE;
+    if (says(text, "not stated") || text[0] == '\0' || says(text, "none set")) return ASH_PLAN_RECOMPUTE_FIT;
+    if (says(text, "full")) return ASH_PLAN_RECOMPUTE_FULL;
+    if (says(text, "none") || strcmp(text, "off") == 0) return ASH_PLAN_RECOMPUTE_NONE;
+    return ASH_PLAN_RECOMPUTE_SELECTIVE;
 }
 
 /* Which state is spread, and over how many ranks ("JAX FSDP 128 x DP 4", "shard group 8"). */
@@ -37,7 +37,7 @@ static void read_sharding(const char *text, struct ash_layout *layout)
     if (layout->shard >= layout->dp * layout->cp || layout->shard < 0) layout->shard = 0;
 }
 
-static void read_layout(const struct ash_csv *csv, size_t i, const struct ash_job *job, struct ash_layout *layout)
+static void read_layout(const struct ash_csv *csv, size_t i, const struct ash_plan_job *job, struct ash_layout *layout)
 {
     double tp = ash_csv_number(csv, i, "tp", 1), pp = ash_csv_number(csv, i, "pp", 1);
     double cp = ash_csv_number(csv, i, "cp", 1), dp = ash_csv_number(csv, i, "dp", 0);
@@ -56,7 +56,7 @@ static void read_layout(const struct ash_csv *csv, size_t i, const struct ash_jo
     read_sharding(ash_csv_field(csv, i, "sharding"), layout);
 }
 
-static void read_job(const struct ash_csv *csv, size_t i, struct ash_job *job)
+static void read_job(const struct ash_csv *csv, size_t i, struct ash_plan_job *job)
 {
     const char *extra = ash_csv_field(csv, i, "extra");
 
@@ -70,11 +70,11 @@ static void read_job(const struct ash_csv *csv, size_t i, struct ash_job *job)
 }
 
 /* A micro-batch that nobody states is the best one that divides and fits. */
-static void predict(const struct ash_validate_world *world, const struct ash_job *job, struct ash_layout *layout,
-                    struct ash_step *step_out)
+static void predict(const struct ash_validate_world *world, const struct ash_plan_job *job, struct ash_layout *layout,
+                    struct ash_plan_step *step_out)
 {
     double each = job->global_batch / layout->dp;
-    struct ash_step step;
+    struct ash_plan_step step;
 
     if (layout->micro_batch > 0) {
         ash_step_predict(world->consts, job, layout, true, step_out);
@@ -90,9 +90,9 @@ static void predict(const struct ash_validate_world *world, const struct ash_job
 int ash_validate_training(const struct ash_validate_world *world, size_t index, struct ash_validate_row *row)
 {
     const struct ash_csv *csv = world->csv;
-    struct ash_job job = {0};
+    struct ash_plan_job job = {0};
     struct ash_layout layout = {0};
-    struct ash_step step = {0};
+    struct ash_plan_step step = {0};
     double gpus = ash_csv_number(csv, index, "n_gpus", 0), step_s = ash_csv_number(csv, index, "step_time_s", 0);
     struct ash_err err = {0};
     int rc = ash_row_shape(csv, index, &job.shape, &err);

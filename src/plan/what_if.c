@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 struct trial {
-    struct ash_job job;
+    struct ash_plan_job job;
     struct ash_gpu gpu;
     struct ash_layout layout;
 };
@@ -18,7 +18,7 @@ struct list {
     size_t count;
 };
 
-const char *ash_step_bound(const struct ash_step *step)
+const char *ash_step_bound(const struct ash_plan_step *step)
 {
     const struct ash_step_time *t = &step->time;
     const struct {
@@ -41,7 +41,7 @@ const char *ash_step_bound(const struct ash_step *step)
     return parts[most].name;
 }
 
-static struct trial begin(const struct ash_job *job, const struct ash_plan *plan)
+static struct trial begin(const struct ash_plan_job *job, const struct ash_plan *plan)
 {
     struct trial trial = {.job = *job, .gpu = *job->cluster.machine.gpu, .layout = plan->layout};
 
@@ -51,7 +51,7 @@ static struct trial begin(const struct ash_job *job, const struct ash_plan *plan
 
 static void add(struct list *list, struct trial *trial, const char *change)
 {
-    struct ash_step step;
+    struct ash_plan_step step;
     struct ash_what_if *item = &list->items[list->count];
 
     if (list->count == ASH_WHAT_IFS_MAX) return;
@@ -65,7 +65,7 @@ static void add(struct list *list, struct trial *trial, const char *change)
     list->count++;
 }
 
-static void add_hardware(struct list *list, const struct ash_job *job)
+static void add_hardware(struct list *list, const struct ash_plan_job *job)
 {
     struct trial trial = begin(job, list->plan);
 
@@ -87,7 +87,7 @@ static void add_hardware(struct list *list, const struct ash_job *job)
     if (job->cluster.domain_gpus < trial.job.cluster.domain_gpus) add(list, &trial, "an NVLink domain of 72 GPUs");
 }
 
-static void add_choices(struct list *list, const struct ash_job *job)
+static void add_choices(struct list *list, const struct ash_plan_job *job)
 {
     struct trial trial = begin(job, list->plan);
 
@@ -95,8 +95,9 @@ static void add_choices(struct list *list, const struct ash_job *job)
     if (list->plan->layout.precision == ASH_PRECISION_BF16 && trial.gpu.flops[ASH_PRECISION_FP8] > 0)
         add(list, &trial, "fp8 matrix products");
     trial = begin(job, list->plan);
-    trial.layout.recompute = ASH_RECOMPUTE_NONE;
-    if (list->plan->step.recompute != ASH_RECOMPUTE_NONE) add(list, &trial, "no recomputation (more memory per GPU)");
+    trial.layout.recompute = ASH_PLAN_RECOMPUTE_NONE;
+    if (list->plan->step.recompute != ASH_PLAN_RECOMPUTE_NONE)
+        add(list, &trial, "no recomputation (more memory per GPU)");
     trial = begin(job, list->plan);
     trial.layout.micro_batch *= 2;
     add(list, &trial, "twice the micro-batch");
@@ -120,7 +121,7 @@ static int by_gain(const void *a, const void *b)
     return (x < y) - (x > y);
 }
 
-size_t ash_what_if(const struct ash_consts *consts, const struct ash_job *job, const struct ash_plan *plan,
+size_t ash_what_if(const struct ash_consts *consts, const struct ash_plan_job *job, const struct ash_plan *plan,
                    struct ash_what_if what_ifs[ASH_WHAT_IFS_MAX])
 {
     struct list list = {.consts = consts, .plan = plan, .items = what_ifs};

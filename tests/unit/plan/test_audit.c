@@ -135,7 +135,7 @@ static struct ash_audit_job deepseek(const char *cluster, const char *layout)
                                      .chunks = 1,
                                      .zero = 1,
                                      .micro_batch = 1,
-                                     .recompute = ASH_RECOMPUTE_FIT};
+                                     .recompute = ASH_PLAN_RECOMPUTE_FIT};
     if (ash_shape_find("deepseek-v3", &job.job.shape, &err) < 0 || ash_layout_parse(layout, &job.layout, &err) < 0)
         fail_msg("%s", err.text);
     job.job.global_batch = 512;

@@ -15,18 +15,18 @@
 static struct ash_catalog *catalog;
 static struct ash_consts consts;
 
-static struct ash_job job_of(const char *model, const char *cluster, double batch, double seq)
+static struct ash_plan_job job_of(const char *model, const char *cluster, double batch, double seq)
 {
-    struct ash_job job = {.global_batch = batch, .seq_tokens = seq, .dedup_dispatch = true};
+    struct ash_plan_job job = {.global_batch = batch, .seq_tokens = seq, .dedup_dispatch = true};
 
     assert_int_equal(ash_shape_find(model, &job.shape, NULL), 0);
     assert_int_equal(ash_cluster_parse(catalog, cluster, &job.cluster, NULL), 0);
     return job;
 }
 
-static size_t search(const struct ash_job *job, int precision, struct ash_plan *plans)
+static size_t search(const struct ash_plan_job *job, int precision, struct ash_plan *plans)
 {
-    struct ash_search wanted = {.precision = precision, .recompute = ASH_RECOMPUTE_FIT, .zero = -1};
+    struct ash_search wanted = {.precision = precision, .recompute = ASH_PLAN_RECOMPUTE_FIT, .zero = -1};
     struct ash_search_result result;
     struct ash_err err = {0};
 
@@ -36,7 +36,7 @@ static size_t search(const struct ash_job *job, int precision, struct ash_plan *
 
 static void plans_fit_and_descend(void **state)
 {
-    struct ash_job job = job_of("llama-3-70b", "8xp5.48xlarge", 128, 8192);
+    struct ash_plan_job job = job_of("llama-3-70b", "8xp5.48xlarge", 128, 8192);
     struct ash_plan plans[PLANS];
     size_t count = search(&job, -1, plans);
 
@@ -53,8 +53,8 @@ static void plans_fit_and_descend(void **state)
 /* Megatron-Bridge's presets: DeepSeek-V3 on 256 B200 is tp1 pp16 ep8, Llama-3.1-405B on 1,024 H100 tp8 pp8x8 cp2. */
 static void presets_are_among_the_best(void **state)
 {
-    struct ash_job sparse = job_of("deepseek-v3", "256xB200", 4096, 4096);
-    struct ash_job dense = job_of("llama-3.1-405b", "1024xH100", 512, 8192);
+    struct ash_plan_job sparse = job_of("deepseek-v3", "256xB200", 4096, 4096);
+    struct ash_plan_job dense = job_of("llama-3.1-405b", "1024xH100", 512, 8192);
     struct ash_plan plans[PLANS];
     size_t count = search(&sparse, ASH_PRECISION_FP8, plans);
     bool found = false;
@@ -73,7 +73,7 @@ static void presets_are_among_the_best(void **state)
 /* The limit of a second on one core leaves room for sanitizers. */
 static void a_trillion_on_4096_is_fast(void **state)
 {
-    struct ash_job job = job_of("kimi-k2", "512xp5.48xlarge", 8192, 4096);
+    struct ash_plan_job job = job_of("kimi-k2", "512xp5.48xlarge", 8192, 4096);
     struct ash_plan plans[PLANS];
     uint64_t start = ash_clock_ns();
 
@@ -84,8 +84,8 @@ static void a_trillion_on_4096_is_fast(void **state)
 
 static void too_little_says_how_much(void **state)
 {
-    struct ash_search wanted = {.precision = -1, .recompute = ASH_RECOMPUTE_FIT, .zero = -1};
-    struct ash_job job = job_of("llama-3.1-405b", "2xp5.48xlarge", 64, 8192);
+    struct ash_search wanted = {.precision = -1, .recompute = ASH_PLAN_RECOMPUTE_FIT, .zero = -1};
+    struct ash_plan_job job = job_of("llama-3.1-405b", "2xp5.48xlarge", 64, 8192);
     struct ash_search_result result;
     struct ash_plan plans[PLANS];
     struct ash_err err = {0};
@@ -101,8 +101,8 @@ static void too_little_says_how_much(void **state)
 /* State that does not fit goes to the host, unless that is forbidden. */
 static void offload_is_the_last_resort(void **state)
 {
-    struct ash_search wanted = {.precision = -1, .recompute = ASH_RECOMPUTE_FIT, .zero = -1};
-    struct ash_job job = job_of("llama-3-70b", "p5.48xlarge", 64, 8192);
+    struct ash_search wanted = {.precision = -1, .recompute = ASH_PLAN_RECOMPUTE_FIT, .zero = -1};
+    struct ash_plan_job job = job_of("llama-3-70b", "p5.48xlarge", 64, 8192);
     struct ash_search_result result;
     struct ash_plan plans[PLANS];
 
@@ -115,7 +115,7 @@ static void offload_is_the_last_resort(void **state)
 
 static void what_ifs_are_ordered_and_true(void **state)
 {
-    struct ash_job job = job_of("deepseek-v3", "32xp6-b200.48xlarge", 4096, 4096);
+    struct ash_plan_job job = job_of("deepseek-v3", "32xp6-b200.48xlarge", 4096, 4096);
     struct ash_what_if items[ASH_WHAT_IFS_MAX];
     struct ash_plan plans[PLANS];
     size_t count;

@@ -14,29 +14,29 @@
 static struct ash_catalog *catalog;
 static struct ash_consts consts;
 
-static struct ash_job job_of(const char *model, const char *cluster, double batch, double seq)
+static struct ash_plan_job job_of(const char *model, const char *cluster, double batch, double seq)
 {
-    struct ash_job job = {.global_batch = batch, .seq_tokens = seq, .dedup_dispatch = true};
+    struct ash_plan_job job = {.global_batch = batch, .seq_tokens = seq, .dedup_dispatch = true};
 
     assert_int_equal(ash_shape_find(model, &job.shape, NULL), 0);
     assert_int_equal(ash_cluster_parse(catalog, cluster, &job.cluster, NULL), 0);
     return job;
 }
 
-static struct ash_layout layout_of(const struct ash_job *job, const char *text)
+static struct ash_layout layout_of(const struct ash_plan_job *job, const char *text)
 {
     struct ash_layout layout = {.tp = 1, .pp = 1, .cp = 1, .ep = 1, .chunks = 1, .zero = 1, .micro_batch = 1};
     struct ash_err err = {0};
 
-    layout.recompute = ASH_RECOMPUTE_FIT;
+    layout.recompute = ASH_PLAN_RECOMPUTE_FIT;
     if (ash_layout_parse(text, &layout, &err) < 0 || ash_layout_check(job, &layout, &err) < 0) fail_msg("%s", err.text);
     return layout;
 }
 
-static struct ash_step step_of(const struct ash_job *job, const char *text)
+static struct ash_plan_step step_of(const struct ash_plan_job *job, const char *text)
 {
     struct ash_layout layout = layout_of(job, text);
-    struct ash_step step;
+    struct ash_plan_step step;
 
     ash_step_predict(&consts, job, &layout, true, &step);
     return step;
@@ -44,7 +44,7 @@ static struct ash_step step_of(const struct ash_job *job, const char *text)
 
 /* ---- layouts ----------------------------------------------------------------------------------------------------- */
 
-static void refuses(const struct ash_job *job, const char *text, const char *words)
+static void refuses(const struct ash_plan_job *job, const char *text, const char *words)
 {
     struct ash_layout layout = {.tp = 1, .pp = 1, .cp = 1, .ep = 1, .chunks = 1, .zero = 1, .micro_batch = 1};
     struct ash_err err = {0};
@@ -57,8 +57,8 @@ static void refuses(const struct ash_job *job, const char *text, const char *wor
 
 static void impossible_layouts_say_what_would_do(void **state)
 {
-    struct ash_job dense = job_of("llama-3-70b", "64xp5.48xlarge", 1024, 8192);
-    struct ash_job sparse = job_of("qwen3-30b-a3b", "8xp4de.24xlarge", 256, 4096);
+    struct ash_plan_job dense = job_of("llama-3-70b", "64xp5.48xlarge", 1024, 8192);
+    struct ash_plan_job sparse = job_of("qwen3-30b-a3b", "8xp4de.24xlarge", 256, 4096);
 
     (void)state;
     refuses(&dense, "tp=3", "does not divide 512 GPUs");
@@ -79,7 +79,7 @@ static void impossible_layouts_say_what_would_do(void **state)
 
 static void layouts_read_back(void **state)
 {
-    struct ash_job job = job_of("deepseek-v3", "128xp5.48xlarge", 8192, 4096);
+    struct ash_plan_job job = job_of("deepseek-v3", "128xp5.48xlarge", 8192, 4096);
     struct ash_layout layout = layout_of(&job, "tp=2,pp=8,vpp=4,ep=64,mbs=1,precision=fp8");
     char text[128];
 
@@ -92,7 +92,7 @@ static void layouts_read_back(void **state)
 
 static void collectives_follow_the_slower_level(void **state)
 {
-    struct ash_job job = job_of("llama-3-8b", "4xp5.48xlarge", 64, 8192);
+    struct ash_plan_job job = job_of("llama-3-8b", "4xp5.48xlarge", 64, 8192);
     struct ash_group_place inside = ash_group_place(&job.cluster, 8, 1), all = ash_group_place(&job.cluster, 32, 1);
     struct ash_comm near = ash_comm_gather(&consts, &job.cluster, inside, 8e9);
     struct ash_comm far = ash_comm_gather(&consts, &job.cluster, all, 8e9);
@@ -110,7 +110,7 @@ static void collectives_follow_the_slower_level(void **state)
 /* Copies for one machine travel once; a group inside a domain sends nothing over the network. */
 static void dispatch_counts_what_crosses(void **state)
 {
-    struct ash_job job = job_of("deepseek-v3", "16xp5.48xlarge", 64, 4096);
+    struct ash_plan_job job = job_of("deepseek-v3", "16xp5.48xlarge", 64, 4096);
     struct ash_group_place wide = ash_group_place(&job.cluster, 64, 1);
     struct ash_comm plain = ash_comm_alltoall(&consts, &job.cluster, wide, 1e9, 1);
     struct ash_comm once = ash_comm_alltoall(&consts, &job.cluster, wide, 1e9, 0.5);
@@ -125,18 +125,18 @@ static void dispatch_counts_what_crosses(void **state)
 
 static void state_is_16_bytes_a_weight_and_shards(void **state)
 {
-    struct ash_job job = job_of("llama-3-8b", "8xp5.48xlarge", 64, 8192);
+    struct ash_plan_job job = job_of("llama-3-8b", "8xp5.48xlarge", 64, 8192);
     double params;
     struct ash_step_memory zero0, zero1, zero3;
     struct ash_layout layout = layout_of(&job, "zero=0");
 
     (void)state;
     params = ash_shape_params(&job.shape);
-    ash_step_memory(&consts, &job, &layout, ASH_RECOMPUTE_FULL, &zero0);
+    ash_step_memory(&consts, &job, &layout, ASH_PLAN_RECOMPUTE_FULL, &zero0);
     layout = layout_of(&job, "zero=1");
-    ash_step_memory(&consts, &job, &layout, ASH_RECOMPUTE_FULL, &zero1);
+    ash_step_memory(&consts, &job, &layout, ASH_PLAN_RECOMPUTE_FULL, &zero1);
     layout = layout_of(&job, "zero=3");
-    ash_step_memory(&consts, &job, &layout, ASH_RECOMPUTE_FULL, &zero3);
+    ash_step_memory(&consts, &job, &layout, ASH_PLAN_RECOMPUTE_FULL, &zero3);
     assert_float_equal(zero0.weights / params, 2, 1e-6);
     assert_float_equal(zero0.optimizer / params, 12, 1e-6);
     assert_float_equal(zero1.optimizer * 64, zero0.optimizer, 1);
@@ -149,14 +149,14 @@ static void state_is_16_bytes_a_weight_and_shards(void **state)
  * or so; full recomputation keeps 2. */
 static void activations_are_the_published_ones(void **state)
 {
-    struct ash_job job = job_of("gpt3-175b", "128xH100", 64, 2048);
+    struct ash_plan_job job = job_of("gpt3-175b", "128xH100", 64, 2048);
     struct ash_layout layout = layout_of(&job, "tp=8");
     struct ash_step_memory none, full;
     double unit = 2048.0 * 12288 / 8 * 96;
 
     (void)state;
-    ash_step_memory(&consts, &job, &layout, ASH_RECOMPUTE_NONE, &none);
-    ash_step_memory(&consts, &job, &layout, ASH_RECOMPUTE_FULL, &full);
+    ash_step_memory(&consts, &job, &layout, ASH_PLAN_RECOMPUTE_NONE, &none);
+    ash_step_memory(&consts, &job, &layout, ASH_PLAN_RECOMPUTE_FULL, &full);
     assert_true(none.activations / unit > 26 && none.activations / unit < 34);
     assert_true(full.activations / unit > 2 && full.activations / unit < 2.5);
 }
@@ -165,8 +165,8 @@ static void activations_are_the_published_ones(void **state)
 
 static void parts_add_up(void **state)
 {
-    struct ash_job job = job_of("llama-3.1-405b", "128xp5.48xlarge", 512, 8192);
-    struct ash_step step = step_of(&job, "tp=8,pp=8,vpp=8,cp=2,precision=fp8");
+    struct ash_plan_job job = job_of("llama-3.1-405b", "128xp5.48xlarge", 512, 8192);
+    struct ash_plan_step step = step_of(&job, "tp=8,pp=8,vpp=8,cp=2,precision=fp8");
     const struct ash_step_time *t = &step.time;
 
     (void)state;
@@ -180,9 +180,9 @@ static void parts_add_up(void **state)
 /* Without simulation the answer is close: searches rank by it. */
 static void the_closed_form_is_near(void **state)
 {
-    struct ash_job job = job_of("llama-3-70b", "8xp5.48xlarge", 128, 8192);
+    struct ash_plan_job job = job_of("llama-3-70b", "8xp5.48xlarge", 128, 8192);
     struct ash_layout layout = layout_of(&job, "tp=4,pp=4,vpp=5,cp=2");
-    struct ash_step played, formula;
+    struct ash_plan_step played, formula;
 
     (void)state;
     ash_step_predict(&consts, &job, &layout, true, &played);
@@ -192,9 +192,9 @@ static void the_closed_form_is_near(void **state)
 
 static void more_of_anything_is_not_slower(void **state)
 {
-    struct ash_job job = job_of("llama-3-70b", "16xp5.48xlarge", 256, 8192), faster = job;
+    struct ash_plan_job job = job_of("llama-3-70b", "16xp5.48xlarge", 256, 8192), faster = job;
     struct ash_gpu gpu = *job.cluster.machine.gpu;
-    struct ash_step base = step_of(&job, "tp=8,pp=2"), step;
+    struct ash_plan_step base = step_of(&job, "tp=8,pp=2"), step;
 
     (void)state;
     faster.cluster.machine.net_bandwidth *= 4;
@@ -214,8 +214,8 @@ static void more_of_anything_is_not_slower(void **state)
 /* A domain of 72 takes expert traffic off the network. */
 static void experts_like_wide_domains(void **state)
 {
-    struct ash_job narrow = job_of("deepseek-v3", "32xp6-b200.48xlarge", 2048, 4096), wide = narrow;
-    struct ash_step a, b;
+    struct ash_plan_job narrow = job_of("deepseek-v3", "32xp6-b200.48xlarge", 2048, 4096), wide = narrow;
+    struct ash_plan_step a, b;
 
     (void)state;
     wide.cluster.machine.domain_gpus = wide.cluster.domain_gpus = 72;
