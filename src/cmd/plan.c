@@ -9,6 +9,7 @@ static const struct ash_cmd *const commands[] = {
     &ash_cmd_plan_goodput,
     &ash_cmd_plan_serve,
     &ash_cmd_plan_validate,
+    &ash_cmd_plan_memory,
     &ash_cmd_plan_constants,
     &ash_cmd_plan_models,
 };

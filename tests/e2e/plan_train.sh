@@ -26,6 +26,12 @@ expect 0 "machines of one's own"
 try "$ASHLAR" plan train --model llama-3-70b --cluster 8xp5.48xlarge --tuning lora --stack eager --zero 3 --recompute full --precision bf16
 expect 0 "everything fixed"
 
+try "$ASHLAR" plan memory --model gpt2-124m --micro-batch 4 --precision bf16 --json
+expect 0 "plan memory"
+grep -q '"activations"' "$SCRATCH/out" || fail "plan memory lacks activations"
+try "$ASHLAR" plan memory --model deepseek-v3
+expect_error 1 "memory of latent attention" 'latent attention'
+
 try "$ASHLAR" plan train --model lama-9 --cluster 8xp5.48xlarge
 expect_error 1 "an unknown model" lama-9 'well-known name'
 try "$ASHLAR" plan train --model llama-3-8b --cluster 8xp9
