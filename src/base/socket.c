@@ -136,6 +136,20 @@ int ash_socket_own_address(int fd, char *buf, size_t buf_bytes)
     return 0;
 }
 
+int ash_socket_address_towards(const char *host, char *buf, size_t buf_bytes)
+{
+    struct addrinfo *found = resolve(host, 9, NULL);
+    int fd, rc;
+
+    if (found == NULL) return -EHOSTUNREACH;
+    fd = socket(found->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0); /* to connect it only looks for the way */
+    rc = fd < 0 || connect(fd, found->ai_addr, found->ai_addrlen) < 0 ? -errno
+                                                                      : ash_socket_own_address(fd, buf, buf_bytes);
+    if (fd >= 0) close(fd);
+    freeaddrinfo(found);
+    return rc;
+}
+
 static int connect_to(const struct addrinfo *at, uint64_t deadline_ns)
 {
     int fd = socket(at->ai_family, at->ai_socktype | SOCK_CLOEXEC | SOCK_NONBLOCK, at->ai_protocol), cause = 0;

@@ -22,6 +22,8 @@ static const struct ash_opt group_opts[] = {
     {"call_timeout", ASH_OPT_DOUBLE, GROUP(call_timeout), "1800",
      "seconds that a living rank may be late for what all do together", 0.1, 1e6, NULL},
     {"node", ASH_OPT_STRING, GROUP(node), NULL, "failure domain of this process; default: the host's name", 0, 0, NULL},
+    {"rejoin", ASH_OPT_BOOL, GROUP(rejoin), NULL, "take the place of a process that a running job has lost", 0, 0,
+     NULL},
     {"algorithm", ASH_OPT_CHOICE, GROUP(algorithm), "auto",
      "between nodes: inside a node first and across once, or every rank with every other one; equal on all ranks", 0, 0,
      way_names},
@@ -171,25 +173,17 @@ static int open_all(struct ash_group_root *root, struct ash_local *board, struct
     return rc;
 }
 
-int ash_group_open(const struct ash_place *place, const struct ash_group_opts *opts, struct ash_group **group_out,
-                   struct ash_err *err)
+/* The group of a root whose ranks have met. Takes over root and board. */
+static int open_root(struct ash_group_root *root, struct ash_local *board, struct ash_group **group_out,
+                     struct ash_err *err)
 {
-    struct ash_group_root *root = NULL;
-    struct ash_local *board = NULL;
     struct ash_group *group = NULL;
-    int rc = ash_local_open(call_timeout_ns(opts), &board, err);
+    int rc = open_all(root, board, &group, err);
 
-    if (rc < 0) return rc;
-    rc = ash_group_root_open(place, opts, board, &root, err);
-    if (rc < 0) {
-        ash_local_close(board);
-        return rc;
-    }
-    rc = open_all(root, board, &group, err);
     if (rc < 0) return rc;
     ash_group_root_add(root, group);
     rc = ash_local_barrier(group->local, err); /* nobody's board may go before everyone has mapped it */
-    if (rc == 0 && root->harbor != NULL) {
+    if (rc == 0 && root->addresses != NULL) {
         rc = connect_net(group, &root->docks, root->addresses, err);
         memset(&root->docks, 0, sizeof(root->docks));
     }
@@ -199,6 +193,49 @@ int ash_group_open(const struct ash_place *place, const struct ash_group_opts *o
     }
     *group_out = group;
     return 0;
+}
+
+int ash_group_open(const struct ash_place *place, const struct ash_group_opts *opts, struct ash_group **group_out,
+                   struct ash_err *err)
+{
+    struct ash_group_root *root = NULL;
+    struct ash_local *board = NULL;
+    int rc = ash_local_open(call_timeout_ns(opts), &board, err);
+
+    if (rc < 0) return rc;
+    rc = ash_group_root_open(place, opts, board, &root, err);
+    if (rc < 0) {
+        ash_local_close(board);
+        return rc;
+    }
+    return open_root(root, board, group_out, err);
+}
+
+int ash_group_reform(struct ash_group *lost, double wait_s, struct ash_group **group_out, struct ash_err *err)
+{
+    struct ash_group_root *old = lost->root, *root = NULL;
+    struct ash_local *board = NULL;
+    int rc;
+
+    ash_assert(lost->owns_root && old->size > 1);
+    if (!old->lost) ash_group_root_lose(old, SIZE_MAX, -ECONNRESET, "the group is formed again");
+    lost->owns_root = false;
+    ash_group_close(lost);
+    ash_watch_close(old->watch);
+    old->watch = NULL;
+    rc = ash_local_open(call_timeout_ns(&old->opts), &board, err);
+    if (rc == 0) rc = ash_group_root_reform(old, wait_s, board, &root, err);
+    ash_group_root_close(old);
+    if (rc < 0) {
+        ash_local_close(board);
+        return rc;
+    }
+    return open_root(root, board, group_out, err);
+}
+
+uint32_t ash_group_epoch(const struct ash_group *group)
+{
+    return group->root->epoch;
 }
 
 /* What each rank brings to a split. */

@@ -26,7 +26,8 @@ struct ash_group_opts {
     double join_timeout, silent_timeout, call_timeout; /* seconds */
     const char *node;                                  /* failure domain of this process; NULL: the host's name */
     int algorithm; /* enum ash_net_way (collective/net/net.h): of groups over several nodes, equal on all ranks */
-    const struct ash_fabric_opts *fabric; /* section `fabric`, borrowed during open; NULL: its defaults */
+    bool rejoin;   /* this process takes the place of one that a running job has lost (ash_group_reform) */
+    const struct ash_fabric_opts *fabric; /* section `fabric`, borrowed while the group lives; NULL: its defaults */
 };
 extern const struct ash_opt_table ash_group_table;
 
@@ -50,6 +51,15 @@ void ash_group_close(struct ash_group *group);
  * (*group_out NULL). */
 int ash_group_split(struct ash_group *group, int64_t color, int64_t key, struct ash_group **group_out,
                     struct ash_err *err);
+/* After a loss: what is left of the group of all ranks (its parts are closed), and processes that take the place of
+ * lost ones (they open with opts.rejoin, and come to the job's door on the first rank's host), meet as a new one, of
+ * the next epoch. Addresses and endpoints of those who were there are known already, so it takes a moment. Every rank
+ * that is left calls it. It ends when all places are taken, or wait_s seconds after the last of those that are left has
+ * come: places that are empty then are left out, ranks above move down and the size shrinks. lost is closed in any
+ * case. */
+int ash_group_reform(struct ash_group *lost, double wait_s, struct ash_group **group_out, struct ash_err *err);
+/* How often its root group has been formed again. */
+uint32_t ash_group_epoch(const struct ash_group *group);
 /* Tell every rank of the root group that this one gives up: all their calls end with why. */
 void ash_group_abort(struct ash_group *group, const char *why);
 

@@ -20,6 +20,10 @@ struct ash_group_card {
 /* What all groups of a process that come from one meeting share. */
 struct ash_group_root {
     struct ash_group_opts opts;
+    uint64_t job;
+    uint32_t epoch;                  /* how often it has been formed again */
+    char host[ASH_PLACE_HOST_BYTES]; /* the job's door */
+    int port;
     size_t rank, size;
     struct ash_group_card *cards;     /* [size] */
     struct ash_watch_member *watched; /* [size] */
@@ -53,6 +57,9 @@ struct ash_group {
 /* root.c */
 int ash_group_root_open(const struct ash_place *place, const struct ash_group_opts *opts, struct ash_local *board,
                         struct ash_group_root **root_out, struct ash_err *err);
+/* The root of what is left of `old`, of which only the data are needed; takes over its listening socket and harbor. */
+int ash_group_root_reform(struct ash_group_root *old, double wait_s, const struct ash_local *board,
+                          struct ash_group_root **root_out, struct ash_err *err);
 void ash_group_root_close(struct ash_group_root *root);
 /* Have the group's calls end when a rank is lost; at once if one has been. */
 void ash_group_root_add(struct ash_group_root *root, struct ash_group *group);

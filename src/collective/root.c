@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "collective/net/join.h"
+#include "collective/reform.h"
 #include "collective/rendezvous.h"
 
 void ash_group_root_lose(struct ash_group_root *root, size_t rank, int code, const char *why)
@@ -83,55 +84,33 @@ static bool several_nodes(const struct ash_group_root *root)
     return false;
 }
 
-/* own_address: numeric, or empty where it is not known. */
-static int join_net(struct ash_group_root *root, const struct ash_place *place, const char *own_address,
-                    struct ash_err *err)
+/* own_address: numeric, or empty where it is not known. known: ranks that the harbor knew in an earlier epoch. */
+static int join_net(struct ash_group_root *root, const char *own_address, size_t known, struct ash_err *err)
 {
     const struct ash_group_card *first = &root->cards[0], *own = &root->cards[root->rank];
     struct ash_net_join join = {.fabric = root->opts.fabric,
                                 .node = own->node,
                                 .address = own_address[0] != '\0' ? own_address : NULL,
-                                .job = place->job,
+                                .job = root->job,
+                                .epoch = root->epoch,
                                 .rank = root->rank,
                                 .size = root->size,
                                 .host = first->watch.address,
                                 .port = first->watch.port,
                                 .door_fd = root->rank == 0 ? root->listen_fd : -1,
-                                .timeout_s = root->opts.join_timeout};
+                                .timeout_s = root->opts.join_timeout,
+                                .harbor = root->harbor,
+                                .known = known};
 
     return ash_net_join(&join, &root->harbor, &root->docks, &root->addresses, err);
 }
 
-static int meet(struct ash_group_root *root, const struct ash_place *place, const struct ash_local *board,
-                struct ash_err *err)
-{
-    struct ash_rendezvous meeting = {.job = place->job,
-                                     .rank = place->rank,
-                                     .size = place->size,
-                                     .host = place->host,
-                                     .port = place->port,
-                                     .timeout_s = root->opts.join_timeout,
-                                     .fd = -1};
-    struct ash_group_card card;
-    int rc = ash_rendezvous_open(&meeting, -1, err);
-
-    if (rc == 0) {
-        fill_card(root, meeting.own_address, &card);
-        card.board = ash_local_key(board);
-        rc = ash_rendezvous_meet(&meeting, &card, sizeof(card), root->cards, err);
-    }
-    ash_rendezvous_close(&meeting);
-    if (rc < 0) return rc;
-    tidy_cards(root);
-    if (!several_nodes(root)) return 0;
-    return join_net(root, place, root->rank == 0 ? meeting.met_address : meeting.own_address, err);
-}
-
-static int start_watch(struct ash_group_root *root, const struct ash_place *place, struct ash_err *err)
+static int start_watch(struct ash_group_root *root, struct ash_err *err)
 {
     struct ash_watch_opts opts = {.rank = root->rank,
                                   .size = root->size,
-                                  .job = place->job,
+                                  .job = root->job,
+                                  .epoch = root->epoch,
                                   .listen_fd = root->listen_fd,
                                   .members = root->watched,
                                   .silent_s = root->opts.silent_timeout,
@@ -141,31 +120,160 @@ static int start_watch(struct ash_group_root *root, const struct ash_place *plac
     return ash_watch_open(&opts, &root->watch, err);
 }
 
+/* Once everyone's card is there: reach other nodes, and watch. */
+static int settle(struct ash_group_root *root, const char *own_address, size_t known, struct ash_err *err)
+{
+    int rc = 0;
+
+    root->watched = calloc(root->size, sizeof(*root->watched));
+    if (root->watched == NULL) return ash_err_set(err, -ENOMEM, "out of memory for %zu ranks", root->size);
+    tidy_cards(root);
+    if (several_nodes(root)) {
+        rc = join_net(root, own_address, known, err);
+    } else {
+        ash_harbor_close(root->harbor); /* of an earlier epoch */
+        root->harbor = NULL;
+    }
+    return rc == 0 && root->size > 1 ? start_watch(root, err) : rc;
+}
+
+static int meet(struct ash_group_root *root, const struct ash_local *board, struct ash_err *err)
+{
+    struct ash_rendezvous meeting = {.job = root->job,
+                                     .rank = root->rank,
+                                     .size = root->size,
+                                     .host = root->host,
+                                     .port = root->port,
+                                     .timeout_s = root->opts.join_timeout,
+                                     .fd = -1};
+    struct ash_group_card card;
+    int rc = ash_rendezvous_open(&meeting, -1, err);
+
+    root->cards = calloc(root->size, sizeof(*root->cards));
+    if (rc == 0 && root->cards == NULL) rc = ash_err_set(err, -ENOMEM, "out of memory for %zu ranks", root->size);
+    if (rc == 0) {
+        fill_card(root, meeting.own_address, &card);
+        card.board = ash_local_key(board);
+        rc = ash_rendezvous_meet(&meeting, &card, sizeof(card), root->cards, err);
+    }
+    ash_rendezvous_close(&meeting);
+    return rc < 0 ? rc : settle(root, root->rank == 0 ? meeting.met_address : meeting.own_address, 0, err);
+}
+
+/* Meet what is left of `old`, as one of it or (NULL) as one that takes a lost rank's place. */
+static int meet_again(struct ash_group_root *root, const struct ash_group_root *old, double wait_s,
+                      const struct ash_local *board, struct ash_err *err)
+{
+    struct ash_reform reform = {.job = root->job,
+                                .epoch = old != NULL ? old->epoch : 0,
+                                .rank = root->rank,
+                                .size = root->size,
+                                .culprit = old != NULL && old->lost ? old->culprit : SIZE_MAX,
+                                .rejoins = old == NULL,
+                                .members = old != NULL ? old->watched : NULL,
+                                .listen_fd = root->listen_fd,
+                                .host = root->host,
+                                .port = root->port,
+                                .wait_s = wait_s,
+                                .timeout_s = root->opts.join_timeout,
+                                .address_offset = offsetof(struct ash_group_card, watch.address)};
+    struct ash_group_card card;
+    void *cards = NULL;
+    const char *address;
+    int rc;
+
+    fill_card(root, old != NULL ? old->cards[old->rank].watch.address : "", &card);
+    card.board = ash_local_key(board);
+    rc = ash_reform_meet(&reform, &card, sizeof(card), &cards, err);
+    if (rc < 0) return rc;
+    root->cards = cards;
+    root->epoch = reform.new_epoch;
+    root->rank = reform.new_rank;
+    root->size = reform.new_size;
+    address = root->cards[root->rank].watch.address;
+    return settle(root, strspn(address, "0123456789abcdef.:") == strlen(address) ? address : "",
+                  old != NULL ? old->size : 0, err);
+}
+
+/* Take the place of a lost rank. Whoever may have to wait for the loss opens its endpoint before, because that takes
+ * longer than all the rest. */
+static int rejoin(struct ash_group_root *root, const struct ash_local *board, struct ash_err *err)
+{
+    char address[ASH_SOCKET_ADDR_BYTES];
+    struct ash_group_card own;
+
+    fill_card(root, "", &own); /* for the name of this node */
+    if (ash_socket_address_towards(root->host, address, sizeof(address)) == 0 &&
+        ash_harbor_open(root->opts.fabric, own.node, address, &root->harbor, NULL) < 0)
+        root->harbor = NULL; /* a job on one node does without; one on several will say why it cannot */
+    return meet_again(root, NULL, 0, board, err);
+}
+
+static struct ash_group_root *new_root(const struct ash_group_opts *opts, size_t rank, size_t size, struct ash_err *err)
+{
+    struct ash_group_root *root = calloc(1, sizeof(*root));
+
+    if (root == NULL) {
+        ash_err_set(err, -ENOMEM, "out of memory for a group");
+        return NULL;
+    }
+    pthread_mutex_init(&root->lock, NULL);
+    root->opts = *opts;
+    root->rank = rank;
+    root->size = size;
+    root->listen_fd = -1;
+    return root;
+}
+
+/* A group of one needs no socket. */
+static int be_alone(struct ash_group_root *root, struct ash_err *err)
+{
+    root->cards = calloc(1, sizeof(*root->cards));
+    if (root->cards == NULL) return ash_err_set(err, -ENOMEM, "out of memory for a group");
+    fill_card(root, root->host, &root->cards[0]);
+    return settle(root, "", 0, err);
+}
+
 int ash_group_root_open(const struct ash_place *place, const struct ash_group_opts *opts, struct ash_local *board,
                         struct ash_group_root **root_out, struct ash_err *err)
 {
-    struct ash_group_root *root = calloc(1, sizeof(*root));
+    struct ash_group_root *root = new_root(opts, place->rank, place->size, err);
+    int rc = 0;
+
+    if (root == NULL) return -ENOMEM;
+    root->job = place->job;
+    root->port = place->port;
+    memcpy(root->host, place->host, sizeof(root->host));
+    if (place->size > 1) root->listen_fd = ash_socket_listen(NULL, 0, err);
+    if (place->size > 1 && root->listen_fd < 0)
+        rc = root->listen_fd;
+    else if (place->size == 1)
+        rc = be_alone(root, err);
+    else
+        rc = opts->rejoin ? rejoin(root, board, err) : meet(root, board, err);
+    if (rc < 0) {
+        ash_group_root_close(root);
+        return rc;
+    }
+    *root_out = root;
+    return 0;
+}
+
+int ash_group_root_reform(struct ash_group_root *old, double wait_s, const struct ash_local *board,
+                          struct ash_group_root **root_out, struct ash_err *err)
+{
+    struct ash_group_root *root = new_root(&old->opts, old->rank, old->size, err);
     int rc;
 
-    if (root == NULL) return ash_err_set(err, -ENOMEM, "out of memory for a group");
-    pthread_mutex_init(&root->lock, NULL);
-    root->opts = *opts;
-    root->rank = place->rank;
-    root->size = place->size;
-    root->listen_fd = -1;
-    root->cards = calloc(place->size, sizeof(*root->cards));
-    root->watched = calloc(place->size, sizeof(*root->watched));
-    rc = root->cards != NULL && root->watched != NULL
-             ? 0
-             : ash_err_set(err, -ENOMEM, "out of memory for %zu ranks", place->size);
-    if (rc == 0 && place->size > 1) {
-        root->listen_fd = ash_socket_listen(NULL, 0, err);
-        rc = root->listen_fd < 0 ? root->listen_fd : meet(root, place, board, err);
-        if (rc == 0) rc = start_watch(root, place, err);
-    } else if (rc == 0) {
-        fill_card(root, place->host, &root->cards[0]);
-        tidy_cards(root);
-    }
+    if (root == NULL) return -ENOMEM;
+    root->job = old->job;
+    root->port = old->port;
+    memcpy(root->host, old->host, sizeof(root->host));
+    root->listen_fd = old->listen_fd;
+    root->harbor = old->harbor;
+    old->listen_fd = -1;
+    old->harbor = NULL;
+    rc = meet_again(root, old, wait_s, board, err);
     if (rc < 0) {
         ash_group_root_close(root);
         return rc;

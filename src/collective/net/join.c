@@ -44,6 +44,8 @@ static int connect_all(const struct ash_net_join *join, struct ash_harbor *harbo
 {
     int rc = 0;
 
+    for (size_t r = 0; r < join->known; r++)
+        ash_harbor_disconnect(harbor, (uint32_t)r); /* the same endpoints may have other numbers now */
     for (size_t r = 0; r < join->size && rc == 0; r++) {
         addresses[r] = cards[r].docks;
         if (r != join->rank) rc = ash_harbor_connect(harbor, (uint32_t)r, &cards[r].addr, err);

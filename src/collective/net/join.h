@@ -20,6 +20,7 @@ struct ash_net_join {
     int port, door_fd;
     double timeout_s;
     struct ash_harbor *harbor; /* from an earlier epoch; NULL: a new one is opened */
+    size_t known;              /* ranks 0 ... that it knew there, to be forgotten */
 };
 
 /* Exchange addresses and make all ranks known to the harbor. On 0 the caller owns *harbor_out (join->harbor where there
