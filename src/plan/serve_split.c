@@ -45,19 +45,23 @@ static bool decode_replica(const struct ash_consts *consts, const struct ash_ser
     return true;
 }
 
-/* How many of each the cluster holds when the slower kind decides: the split with the highest rate. */
+/* How many of each the cluster holds when the slower kind decides: whole numbers around the point where neither waits.
+ */
 static void balance(const struct ash_serve_job *job, struct ash_serve_split *split)
 {
     double prompt_gpus = ash_infer_gpus(&split->prompt.infer), decode_gpus = ash_infer_gpus(&split->decode.infer);
+    double in = split->prompt.requests_s, out = split->decode.requests_s, gpus = job->cluster.gpus;
+    double even = floor(gpus * out / (prompt_gpus * out + decode_gpus * in));
 
-    for (double prompts = 1; prompts * prompt_gpus + decode_gpus <= job->cluster.gpus; prompts++) {
-        double decodes = floor((job->cluster.gpus - prompts * prompt_gpus) / decode_gpus);
-        double rate = fmin(prompts * split->prompt.requests_s, decodes * split->decode.requests_s);
+    for (double prompts = fmax(1, even - 1); prompts <= fmax(1, even + 2); prompts++) {
+        double decodes = floor((gpus - prompts * prompt_gpus) / decode_gpus), rate;
 
+        if (decodes < 1) continue;
+        rate = fmin(prompts * in, decodes * out);
         if (rate <= split->requests_s) continue;
         split->requests_s = rate;
         split->prompt_replicas = prompts;
-        split->decode_replicas = ceil(rate / split->decode.requests_s - 1e-9);
+        split->decode_replicas = ceil(rate / out - 1e-9);
     }
 }
 
