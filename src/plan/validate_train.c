@@ -37,6 +37,20 @@ static void read_sharding(const char *text, struct ash_layout *layout)
     if (layout->shard >= layout->dp * layout->cp || layout->shard < 0) layout->shard = 0;
 }
 
+/* A row that gives no degree for tensor or context parallelism, but a batch too small for data parallelism alone, must
+ * have cut its sequences' work: over tp up to 8 first, then over cp. */
+static void cut_sequences(const struct ash_csv *csv, size_t i, const struct ash_plan_job *job,
+                          struct ash_layout *layout)
+{
+    double each = job->cluster.gpus / (double)layout->pp;
+    bool tp_free = ash_csv_field(csv, i, "tp")[0] == '\0', cp_free = ash_csv_field(csv, i, "cp")[0] == '\0';
+
+    while (tp_free && layout->tp < 8 && each / (layout->tp * layout->cp) > job->global_batch)
+        layout->tp *= 2;
+    while (cp_free && layout->cp < 1024 && each / (layout->tp * layout->cp) > job->global_batch)
+        layout->cp *= 2;
+}
+
 static void read_layout(const struct ash_csv *csv, size_t i, const struct ash_plan_job *job, struct ash_layout *layout)
 {
     double tp = ash_csv_number(csv, i, "tp", 1), pp = ash_csv_number(csv, i, "pp", 1);
@@ -45,6 +59,7 @@ static void read_layout(const struct ash_csv *csv, size_t i, const struct ash_pl
     layout->tp = (int)fmax(1, tp);
     layout->pp = (int)fmax(1, pp);
     layout->cp = (int)fmax(1, cp);
+    cut_sequences(csv, i, job, layout);
     layout->chunks = (int)fmax(1, ash_csv_number(csv, i, "vpp", 1));
     if (layout->pp == 1) layout->chunks = 1;
     layout->dp = (int)(dp >= 1 ? dp : fmax(1, job->cluster.gpus / ((double)layout->tp * layout->pp * layout->cp)));
