@@ -84,14 +84,16 @@ static int read_torchrun(struct ash_place *place, struct ash_err *err)
 
 static int read_slurm(struct ash_place *place, struct ash_err *err)
 {
-    const char *nodes = ash_env_get("SLURM_STEP_NODELIST");
+    const char *nodes = ash_env_get("SLURM_STEP_NODELIST"), *host = ash_env_get("MASTER_ADDR");
     int64_t rank = 0, size = 0, job = 0, step = 0, local = 0;
     int rc = need_number("SLURM_PROCID", "SLURM_PROCID", 0, RANKS_MAX, &rank, err);
 
     if (nodes == NULL) nodes = ash_env_get("SLURM_JOB_NODELIST");
     if (rc == 0) rc = need_number("SLURM_NTASKS", "SLURM_PROCID", 1, RANKS_MAX, &size, err);
     if (rc == 0) rc = need_number("SLURM_JOB_ID", "SLURM_PROCID", 0, INT64_MAX / 2, &job, err);
-    if (rc == 0 && (nodes == NULL || ash_place_first_host(nodes, place->host, sizeof(place->host)) < 0))
+    if (host != NULL)
+        snprintf(place->host, sizeof(place->host), "%s", host);
+    else if (rc == 0 && (nodes == NULL || ash_place_first_host(nodes, place->host, sizeof(place->host)) < 0))
         rc = ash_err_set(err, -EINVAL, "the environment has SLURM_PROCID but SLURM_STEP_NODELIST names no host");
     if (rc == 0) rc = set_ranks(place, rank, size, err);
     if (rc < 0) return rc;
@@ -132,6 +134,23 @@ static int read_mpi(struct ash_place *place, int64_t rank, struct ash_err *err)
     return rc;
 }
 
+/* Is this process a task of a Slurm step? srun --mpi=pmi2 or pmix gives the same rank a second time, without a host.
+ * Where mpirun was started inside of Slurm, its rank is another, or of another number of ranks. */
+static bool is_slurm_task(void)
+{
+    static const char *const ranks[] = {"PMIX_RANK", "PMI_RANK", NULL}, *const sizes[] = {"PMI_SIZE", NULL};
+    int64_t task = 0, tasks = 0, rank, size;
+    int rc;
+
+    if (ash_env_get("SLURM_STEP_ID") == NULL || ash_env_get("OMPI_COMM_WORLD_RANK") != NULL) return false;
+    if (ash_env_get("SLURM_PROCID") == NULL) return false;
+    rank = any_number(ranks, NULL, &rc);
+    if (rank < 0) return rc == 0;
+    size = any_number(sizes, NULL, &rc);
+    return read_number("SLURM_PROCID", 0, RANKS_MAX, &task, NULL) == 0 && task == rank &&
+           read_number("SLURM_NTASKS", 1, RANKS_MAX, &tasks, NULL) == 0 && (size < 0 || size == tasks);
+}
+
 int ash_place_detect(struct ash_place *place_out, struct ash_err *err)
 {
     static const char *const mpi_ranks[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", NULL};
@@ -141,10 +160,10 @@ int ash_place_detect(struct ash_place *place_out, struct ash_err *err)
 
     if (ash_env_get("RANK") != NULL && ash_env_get("WORLD_SIZE") != NULL) {
         rc = read_torchrun(&place, err);
+    } else if (is_slurm_task()) {
+        rc = read_slurm(&place, err);
     } else if ((rank = any_number(mpi_ranks, err, &rc)) >= 0) {
         rc = read_mpi(&place, rank, err);
-    } else if (rc == 0 && ash_env_get("SLURM_PROCID") != NULL && ash_env_get("SLURM_STEP_ID") != NULL) {
-        rc = read_slurm(&place, err);
     }
     if (rc == 0) *place_out = place;
     return rc;

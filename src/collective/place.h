@@ -1,6 +1,7 @@
 /* place - which rank of which job this process is, as whoever started it says: `ashlar launch` or torchrun (RANK,
- * WORLD_SIZE, ...), Slurm (SLURM_PROCID, ...), Open MPI or another PMIx or PMI launcher (OMPI_COMM_WORLD_RANK,
- * PMIX_RANK, PMI_RANK, ...). A process that nobody launched is alone. */
+ * WORLD_SIZE, ...), Slurm (SLURM_PROCID, ...; with srun --mpi too), Open MPI or another PMIx or PMI launcher
+ * (OMPI_COMM_WORLD_RANK, PMIX_RANK, PMI_RANK, ...). The ranks of a Slurm step meet on the first of its nodes, or at
+ * MASTER_ADDR where its name is not known to all. A process that nobody launched is alone. */
 #ifndef ASH_COLLECTIVE_PLACE_H
 #define ASH_COLLECTIVE_PLACE_H
 

@@ -137,6 +137,32 @@ static void test_slurm(void **state)
            "NODELIST");
 }
 
+/* One task of four, as srun sets it. */
+#define TASK \
+    "SLURM_PROCID", "2", "SLURM_NTASKS", "4", "SLURM_JOB_ID", "77", "SLURM_STEP_ID", "0", "SLURM_STEP_NODELIST", "a,b"
+
+static void test_slurm_and_mpi(void **state)
+{
+    struct ash_place plain = detect((const char *const[]){TASK, NULL});
+    struct ash_place pmi2 = detect((const char *const[]){TASK, "PMI_RANK", "2", "PMI_SIZE", "4", NULL});
+    struct ash_place pmix = detect((const char *const[]){TASK, "PMIX_RANK", "2", "PMIX_NAMESPACE", "slurm.0", NULL});
+    struct ash_place told = detect((const char *const[]){TASK, "MASTER_ADDR", "10.0.0.1", NULL});
+    struct ash_place inside = detect((const char *const[]){TASK, "PMI_RANK", "1", "PMI_SIZE", "4", NULL});
+    struct ash_place larger = detect((const char *const[]){TASK, "PMI_RANK", "2", "PMI_SIZE", "8", NULL});
+    struct ash_place open_mpi =
+        detect((const char *const[]){TASK, "OMPI_COMM_WORLD_RANK", "2", "OMPI_COMM_WORLD_SIZE", "3", NULL});
+
+    (void)state;
+    assert_string_equal(plain.host, "a");
+    assert_memory_equal(&pmi2, &plain, sizeof(plain)); /* srun --mpi=pmi2: the same ranks, which must meet at a host */
+    assert_memory_equal(&pmix, &plain, sizeof(plain));
+    assert_string_equal(told.host, "10.0.0.1");
+    assert_string_equal(inside.launcher, "mpi"); /* mpirun inside of Slurm: its own ranks */
+    assert_string_equal(larger.launcher, "mpi");
+    assert_string_equal(open_mpi.launcher, "mpi");
+    assert_int_equal(open_mpi.size, 3);
+}
+
 static void test_mpi(void **state)
 {
     struct ash_place place =
@@ -176,6 +202,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(test_alone, clear), cmocka_unit_test_setup(test_torchrun, clear),
         cmocka_unit_test_setup(test_slurm, clear), cmocka_unit_test_setup(test_mpi, clear),
+        cmocka_unit_test_setup(test_slurm_and_mpi, clear),
         cmocka_unit_test(test_first_host),
     };
 
