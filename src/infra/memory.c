@@ -88,6 +88,12 @@ void ash_buffer_drop(const struct ash_buffer *buffer, size_t first_byte, size_t 
     memset(last, 0, (size_t)(end - last));
 }
 
+void ash_buffer_sparse(const struct ash_buffer *buffer)
+{
+    if (buffer->memory == &ash_memory_host && buffer->size_bytes >= HUGE_PAGE_BYTES)
+        madvise(buffer->data, large_bytes(buffer->size_bytes), MADV_NOHUGEPAGE); /* advice: without it, only larger */
+}
+
 static void count_up(size_t size_bytes)
 {
     size_t now = atomic_fetch_add_explicit(&used_bytes, size_bytes, memory_order_relaxed) + size_bytes;

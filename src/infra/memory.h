@@ -36,6 +36,9 @@ int ash_buffer_init(struct ash_buffer *buffer, const struct ash_memory_ops *memo
 void ash_buffer_fini(struct ash_buffer *buffer);
 /* Zero size_bytes of a buffer from first_byte on; whole pages go back to the system and are taken anew when touched. */
 void ash_buffer_drop(const struct ash_buffer *buffer, size_t first_byte, size_t size_bytes);
+/* Before it is touched: only parts of it will be, here and there, so it takes small pages (a huge one costs 2 MiB for a
+ * single byte). */
+void ash_buffer_sparse(const struct ash_buffer *buffer);
 /* Bytes allocated through buffers now and at most, over all memories: for reports and tests. */
 size_t ash_memory_used_bytes(void);
 size_t ash_memory_peak_bytes(void);

@@ -237,6 +237,14 @@ static void init_param(struct ash_model *model, int32_t index, uint64_t seed)
     }
 }
 
+static int open_values(struct ash_model *model, struct ash_err *err)
+{
+    int rc = ash_buffer_init(&model->values, &ash_memory_host, model->size * sizeof(float), "weights", err);
+
+    if (rc == 0 && model->slice.shard_weights) ash_buffer_sparse(&model->values);
+    return rc;
+}
+
 int ash_model_create(const struct ash_model_config *config, uint64_t seed, struct ash_model **model_out,
                      struct ash_err *err)
 {
@@ -252,8 +260,7 @@ int ash_model_create_slice(const struct ash_model_config *config, const struct a
 
     json_incref(copy.source); /* on failure the caller still owns config */
     if ((rc = model_alloc(&copy, slice, &model, err)) < 0) return rc;
-    if ((rc = ash_buffer_init(&model->values, &ash_memory_host, model->size * sizeof(float), "weights", err)) < 0)
-        goto fail;
+    if ((rc = open_values(model, err)) < 0) goto fail;
     bind_owned(model);
     for (size_t i = 0; i < model->param_count; i++)
         init_param(model, (int32_t)i, seed);
@@ -274,8 +281,7 @@ int ash_model_own(struct ash_model *model, struct ash_err *err)
     if (model->values.data != NULL) return 0;
     if (model->gguf != NULL)
         return ash_err_set(err, -ENOTSUP, "a model from a GGUF file cannot be trained: use its Hugging Face folder");
-    rc = ash_buffer_init(&model->values, &ash_memory_host, model->size * sizeof(float), "weights", err);
-    if (rc < 0) return rc;
+    if ((rc = open_values(model, err)) < 0) return rc;
     for (size_t i = 0; i < model->param_count; i++) {
         const struct ash_param *param = &model->params[i];
         float *values = (float *)model->values.data + param->offset;

@@ -31,6 +31,7 @@ int ash_state_init(struct ash_state *state, struct ash_exec *exec, struct ash_mo
         ash_state_fini(&fresh);
         return rc;
     }
+    if (ash_model_slice(model)->shard_weights) ash_buffer_sparse(&fresh.bf16);
     *state = fresh;
     state->model = model;
     ash_state_refresh(state);

@@ -1,0 +1,123 @@
+/* Ranks that deal out a model's state take a share of the memory that one takes, and what they said that they would. */
+#include "unit/train/tiny.h"
+
+#include <sys/resource.h>
+
+#include "train/trainer.h"
+#include "unit/collective/group_ranks.h"
+
+#define SAID_TOLERANCE 0.10
+#define SHARE_TOLERANCE 0.15
+
+/* 16 layers of 256: 51 MB of weights. A rank's part of a layer is less than a huge page. */
+#define HIDDEN 256
+#define FFN 704
+#define LAYER_BYTES ((size_t)(4 * HIDDEN * HIDDEN + 3 * HIDDEN * FFN + 2 * HIDDEN) * sizeof(float))
+/* What zero=3 keeps of whole layers, however many ranks there are: weights at work (ASH_FSDP_SLOTS), a layer's
+ * gradients from all ranks, and those that are on their way (ash_fsdp_bytes). */
+#define WHOLE_LAYERS (ASH_FSDP_SLOTS + 1 + 3)
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SANITIZED 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) || __has_feature(memory_sanitizer)
+#define SANITIZED 1
+#endif
+#endif
+
+static struct ash_train_memory *said; /* [RANKS_MAX], written by the ranks */
+
+/* Two steps in a process that then has the peak of nothing else: in the second all buffers have been in use. */
+static int train(struct ash_group *group, struct shared *shared, const void *arg)
+{
+    size_t ranks = ash_group_size(group);
+    struct ash_trainer *trainer = NULL;
+    struct ash_err err = {0};
+    struct ash_step step;
+    struct tiny tiny;
+    char fsdp[32];
+    int rc;
+
+    (void)shared;
+    snprintf(fsdp, sizeof(fsdp), "mesh.fsdp=%zu", ranks);
+    tiny_open(&tiny, SETTINGS("model.hidden=256", "model.layers=16", "model.ffn=704", "model.kv_heads=4", "data.seq=16",
+                              "train.global_batch=8", "train.grains=8", "train.micro_batch=1", "train.valid_every=0",
+                              "train.precision=fp32", "runtime.threads=1", fsdp, (const char *)arg));
+    rc = ash_trainer_open(&tiny.job, NULL, ranks > 1 ? group : NULL, &trainer, &err);
+    for (int i = 0; rc == 0 && i < 2; i++)
+        rc = ash_trainer_step(trainer, &step, &err);
+    if (rc == 0) said[ash_group_rank(group)] = ash_trainer_facts(trainer).memory;
+    if (rc < 0) fprintf(stderr, "%s\n", err.text);
+    ash_trainer_close(trainer);
+    tiny_close(&tiny);
+    return rc;
+}
+
+/* The highest peak of any rank, in bytes. */
+static double peak_of(size_t ranks, const char *zero)
+{
+    struct job job = {.size = ranks, .silent_s = 60, .call_s = 60, .run = train, .arg = zero};
+    struct shared *shared = start(&job);
+    double most = 0;
+
+    for (size_t r = 0; r < ranks; r++) {
+        struct rusage usage;
+        int status = 0;
+
+        assert_int_equal(wait4(shared->pids[r], &status, 0, &usage), shared->pids[r]);
+        assert_int_equal(status, 0);
+        double peak = (double)usage.ru_maxrss * 1024.0, share = peak / (double)ash_train_memory_total(&said[r]);
+        /* zero=1 sums in windows of all ranks: the system has them once and counts them with everyone who looks in */
+        if (strcmp(zero, "mesh.zero=1") != 0 && (share < 1.0 - SAID_TOLERANCE || share > 1.0 + SAID_TOLERANCE))
+            fail_msg("rank %zu of %zu, %s: %.3f of what was said", r, ranks, zero, share);
+        if (peak > most) most = peak;
+    }
+    end(shared);
+    print_message("%zu ranks, %s: said %.1f MB, took %.1f MB\n", ranks, zero,
+                  (double)ash_train_memory_total(&said[0]) * 1e-6, most * 1e-6);
+    return most;
+}
+
+/* State and gradients: the peak less what does not depend on the number of ranks. */
+static double dealt_of(double peak, size_t whole_layers)
+{
+    return peak - (double)(said[0].program + said[0].activations + whole_layers * LAYER_BYTES);
+}
+
+static void test_memory_falls(void **state)
+{
+    double peaks[2], one, dealt;
+
+    (void)state;
+#ifdef SANITIZED
+    skip(); /* a sanitizer's own memory is no part of the formula */
+#endif
+    peaks[0] = peak_of(1, "mesh.zero=3");
+    one = dealt_of(peaks[0], 0);
+    for (size_t ranks = 2; ranks <= 4; ranks *= 2) {
+        double peak = peak_of(ranks, "mesh.zero=3"), share;
+        dealt = dealt_of(peak, WHOLE_LAYERS);
+        share = dealt / one * (double)ranks;
+        print_message("%zu ranks: state and gradients take %.3f of 1/%zu\n", ranks, share, ranks);
+        if (share < 1.0 - SHARE_TOLERANCE || share > 1.0 + SHARE_TOLERANCE) fail_msg("%zu ranks: %.3f", ranks, share);
+        if (ranks == 2) peaks[1] = peak;
+    }
+    /* less is dealt out, more is kept */
+    double first = peak_of(2, "mesh.zero=1"), second = peak_of(2, "mesh.zero=2");
+    assert_true(peaks[0] > first && first > second && second > peaks[1]);
+}
+
+static int setup(void **state)
+{
+    size_t bytes = RANKS_MAX * sizeof(*said);
+
+    said = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    return said == MAP_FAILED ? -1 : tiny_setup(state);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_memory_falls)};
+
+    return cmocka_run_group_tests(tests, setup, scratch_close);
+}
