@@ -138,7 +138,7 @@ static void test_slurm(void **state)
 }
 
 /* One task of four, as srun sets it. */
-#define TASK \
+#define TASK                                                                                                           \
     "SLURM_PROCID", "2", "SLURM_NTASKS", "4", "SLURM_JOB_ID", "77", "SLURM_STEP_ID", "0", "SLURM_STEP_NODELIST", "a,b"
 
 static void test_slurm_and_mpi(void **state)
@@ -200,10 +200,9 @@ static void test_first_host(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(test_alone, clear), cmocka_unit_test_setup(test_torchrun, clear),
-        cmocka_unit_test_setup(test_slurm, clear), cmocka_unit_test_setup(test_mpi, clear),
-        cmocka_unit_test_setup(test_slurm_and_mpi, clear),
-        cmocka_unit_test(test_first_host),
+        cmocka_unit_test_setup(test_alone, clear),         cmocka_unit_test_setup(test_torchrun, clear),
+        cmocka_unit_test_setup(test_slurm, clear),         cmocka_unit_test_setup(test_mpi, clear),
+        cmocka_unit_test_setup(test_slurm_and_mpi, clear), cmocka_unit_test(test_first_host),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
