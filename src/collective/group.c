@@ -9,7 +9,6 @@
 #include "base/cores.h"
 #include "collective/call_priv.h"
 #include "collective/group_priv.h"
-#include "collective/host/window.h"
 
 static const char *const way_names[] = {"auto", "hierarchical", "flat", NULL};
 
@@ -397,7 +396,7 @@ struct ash_group_member ash_group_member(const struct ash_group *group, size_t r
 
 /* ---- ends -------------------------------------------------------------------------------------------------------- */
 
-static void tell_all(struct ash_group *group, size_t culprit, int code, const char *why)
+void ash_group_tell(struct ash_group *group, size_t culprit, int code, const char *why)
 {
     ash_group_root_lose(group->root, culprit, code, why);
     if (group->root->watch != NULL) ash_watch_abort(group->root->watch, culprit, code, why);
@@ -405,7 +404,7 @@ static void tell_all(struct ash_group *group, size_t culprit, int code, const ch
 
 void ash_group_abort(struct ash_group *group, const char *why)
 {
-    tell_all(group, group->root->rank, -ECONNRESET, why);
+    ash_group_tell(group, group->root->rank, -ECONNRESET, why);
 }
 
 int ash_group_fail(struct ash_group *group, int code, size_t culprit, const char *why, struct ash_err *err)
@@ -413,113 +412,6 @@ int ash_group_fail(struct ash_group *group, int code, size_t culprit, const char
     struct ash_err first = {0};
 
     code = ash_local_fail(group->local, code, culprit, why, &first);
-    tell_all(group, ash_local_culprit(group->local), code, first.text);
+    ash_group_tell(group, ash_local_culprit(group->local), code, first.text);
     return ash_err_set(err, code, "%s", first.text);
-}
-
-/* An error that this rank has found by itself ends everyone's calls: no other rank has to wait until it finds it, too.
- */
-static int settle(struct ash_group *group, int rc)
-{
-    struct ash_err first = {0};
-
-    if (rc < 0 && rc != -ECONNRESET && ash_local_check(group->local, &first) < 0)
-        tell_all(group, ash_local_culprit(group->local), first.code, first.text);
-    return rc;
-}
-
-/* ---- calls ------------------------------------------------------------------------------------------------------- */
-
-int ash_group_barrier(struct ash_group *group, struct ash_err *err)
-{
-    ash_call_drain(group, ASH_NATURE_COLLECTIVE);
-    return settle(group, group->net != NULL ? ash_net_barrier(group->net, err) : ash_local_barrier(group->local, err));
-}
-
-int ash_group_all_reduce(struct ash_group *group, const void *in, void *out, size_t count, enum ash_coll_dtype dtype,
-                         enum ash_coll_op op, struct ash_err *err)
-{
-    ash_call_drain(group, ASH_NATURE_COLLECTIVE);
-    return settle(group, group->net != NULL
-                             ? ash_net_all_reduce(group->net, &in, ash_net_even(group->net), out, count, dtype, op, err)
-                             : ash_local_all_reduce(group->local, in, out, count, dtype, op, err));
-}
-
-int ash_group_reduce_scatter(struct ash_group *group, const void *in, void *out, size_t count,
-                             enum ash_coll_dtype dtype, enum ash_coll_op op, struct ash_err *err)
-{
-    ash_call_drain(group, ASH_NATURE_COLLECTIVE);
-    return settle(group, group->net != NULL ? ash_net_reduce_scatter(group->net, &in, ash_net_even(group->net), out,
-                                                                     count, dtype, op, err)
-                                            : ash_local_reduce_scatter(group->local, in, out, count, dtype, op, err));
-}
-
-int ash_group_all_reduce_parts(struct ash_group *group, const void *const *parts, const struct ash_shares *shares,
-                               void *out, size_t count, enum ash_coll_dtype dtype, enum ash_coll_op op,
-                               struct ash_err *err)
-{
-    ash_call_drain(group, ASH_NATURE_COLLECTIVE);
-    return settle(group, group->net != NULL
-                             ? ash_net_all_reduce(group->net, parts, shares, out, count, dtype, op, err)
-                             : ash_local_all_reduce_parts(group->local, parts, shares, out, count, dtype, op, err));
-}
-
-int ash_group_reduce_scatter_parts(struct ash_group *group, const void *const *parts, const struct ash_shares *shares,
-                                   void *out, size_t count, enum ash_coll_dtype dtype, enum ash_coll_op op,
-                                   struct ash_err *err)
-{
-    ash_call_drain(group, ASH_NATURE_COLLECTIVE);
-    return settle(group, group->net != NULL
-                             ? ash_net_reduce_scatter(group->net, parts, shares, out, count, dtype, op, err)
-                             : ash_local_reduce_scatter_parts(group->local, parts, shares, out, count, dtype, op, err));
-}
-
-int ash_group_window_open(struct ash_group *group, size_t size_bytes, struct ash_window **window_out,
-                          struct ash_err *err)
-{
-    ash_call_drain(group, ASH_NATURE_COLLECTIVE);
-    return settle(group, ash_window_open(group->local, size_bytes, window_out, err));
-}
-
-/* Windows are those of a node: across nodes they are memory like any other. */
-static int reduce_across(struct ash_group *group, struct ash_window *const *windows, const struct ash_shares *shares,
-                         size_t count, enum ash_coll_dtype dtype, enum ash_coll_op op, struct ash_err *err)
-{
-    size_t own = shares->first[group->rank + 1] - shares->first[group->rank];
-    const void *parts[ASH_TREE_PARTS_MAX];
-
-    for (size_t i = 0; i < own; i++)
-        parts[i] = ash_window_data(windows[i]);
-    return ash_net_all_reduce(group->net, parts, shares, ash_window_data(windows[0]), count, dtype, op, err);
-}
-
-int ash_group_window_all_reduce(struct ash_group *group, struct ash_window *const *windows,
-                                const struct ash_shares *shares, size_t count, enum ash_coll_dtype dtype,
-                                enum ash_coll_op op, struct ash_err *err)
-{
-    ash_call_drain(group, ASH_NATURE_COLLECTIVE);
-    return settle(group, group->net != NULL ? reduce_across(group, windows, shares, count, dtype, op, err)
-                                            : ash_window_all_reduce(windows, shares, count, dtype, op, err));
-}
-
-int ash_group_all_gather(struct ash_group *group, const void *in, void *out, size_t size_bytes, struct ash_err *err)
-{
-    ash_call_drain(group, ASH_NATURE_COLLECTIVE);
-    return settle(group, group->net != NULL ? ash_net_all_gather(group->net, in, out, size_bytes, err)
-                                            : ash_local_all_gather(group->local, in, out, size_bytes, err));
-}
-
-int ash_group_broadcast(struct ash_group *group, void *data, size_t size_bytes, size_t root, struct ash_err *err)
-{
-    ash_call_drain(group, ASH_NATURE_COLLECTIVE);
-    return settle(group, group->net != NULL ? ash_net_broadcast(group->net, data, size_bytes, root, err)
-                                            : ash_local_broadcast(group->local, data, size_bytes, root, err));
-}
-
-int ash_group_all_to_all(struct ash_group *group, const void *in, const size_t *send_bytes, void *out,
-                         const size_t *recv_bytes, struct ash_err *err)
-{
-    ash_call_drain(group, ASH_NATURE_COLLECTIVE);
-    return settle(group, group->net != NULL ? ash_net_all_to_all(group->net, in, send_bytes, out, recv_bytes, err)
-                                            : ash_local_all_to_all(group->local, in, send_bytes, out, recv_bytes, err));
 }

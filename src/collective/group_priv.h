@@ -67,7 +67,9 @@ void ash_group_root_remove(struct ash_group_root *root, struct ash_group *group)
 /* All groups of the root are over, in this process. The first time counts. */
 void ash_group_root_lose(struct ash_group_root *root, size_t rank, int code, const char *why);
 
-/* group.c: the group is over because of rank `culprit` of the root; all ranks of the root hear of it. Returns the
+/* group.c: all groups of the root are over, here and (through the watch) everywhere. */
+void ash_group_tell(struct ash_group *group, size_t culprit, int code, const char *why);
+/* The group is over because of rank `culprit` of the root; all ranks of the root hear of it. Returns the
  * group's first error, with its sentence in err. */
 int ash_group_fail(struct ash_group *group, int code, size_t culprit, const char *why, struct ash_err *err);
 

@@ -309,6 +309,12 @@ int ash_dock_send(struct ash_dock *dock, size_t buffer, size_t rank, size_t size
     return tell(dock, rank, KIND_MESSAGE, 1, wait);
 }
 
+static const uint8_t *slot_of(const struct ash_dock *dock, size_t rank, uint64_t number)
+{
+    return (const uint8_t *)ash_region_data(dock->inbox) +
+           (rank * dock->slots + number % dock->slots) * dock->slot_bytes;
+}
+
 int ash_dock_receive(struct ash_dock *dock, size_t rank, size_t ahead, const struct ash_dock_wait *wait,
                      const uint8_t **data_out)
 {
@@ -316,10 +322,15 @@ int ash_dock_receive(struct ash_dock *dock, size_t rank, size_t ahead, const str
     uint64_t number = lane->taken + ahead;
     int rc = wait_for(dock, rank, &lane->arrived, number + 1, wait);
 
-    if (rc < 0) return rc;
-    *data_out =
-        (const uint8_t *)ash_region_data(dock->inbox) + (rank * dock->slots + number % dock->slots) * dock->slot_bytes;
-    return 0;
+    if (rc == 0) *data_out = slot_of(dock, rank, number);
+    return rc;
+}
+
+const uint8_t *ash_dock_peek(const struct ash_dock *dock, size_t rank)
+{
+    const struct lane *lane = &dock->lanes[rank];
+
+    return atomic_load(&lane->arrived) > lane->taken ? slot_of(dock, rank, lane->taken) : NULL;
 }
 
 int ash_dock_release(struct ash_dock *dock, size_t rank, const struct ash_dock_wait *wait)

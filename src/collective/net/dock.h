@@ -53,6 +53,8 @@ int ash_dock_send(struct ash_dock *dock, size_t buffer, size_t rank, size_t size
 /* The oldest message of a rank that has not been given back, or one so many messages after it; as long as a slot. */
 int ash_dock_receive(struct ash_dock *dock, size_t rank, size_t ahead, const struct ash_dock_wait *wait,
                      const uint8_t **data_out);
+/* The same without waiting: NULL where there is none. */
+const uint8_t *ash_dock_peek(const struct ash_dock *dock, size_t rank);
 /* Give its slot back. */
 int ash_dock_release(struct ash_dock *dock, size_t rank, const struct ash_dock_wait *wait);
 /* Messages that have come from a rank so far: who is furthest behind is to blame. */

@@ -74,6 +74,23 @@ static size_t furthest_behind(const struct ash_net *net, size_t rank)
     return rank;
 }
 
+/* Has a rank said goodbye that should make this call? It may have been the one through whom others hear of errors. */
+static int check_left(struct ash_net *net)
+{
+    char why[ASH_ERR_TEXT_BYTES], call[96];
+
+    for (size_t r = 0; r < net->opts.size; r++) {
+        const uint8_t *data = r != net->opts.rank ? ash_dock_peek(net->dock, r) : NULL;
+
+        if (data == NULL || ((const struct ash_net_head *)(const void *)data)->call.kind != ASH_CALL_NONE) continue;
+        snprintf(why, sizeof(why), "call %llu: rank %u makes %s while rank %u has left the group",
+                 (unsigned long long)net->call.number, net->opts.members[net->opts.rank],
+                 ash_board_call_text(&net->call, call, sizeof(call)), net->opts.members[r]);
+        return ash_net_fail(net, -EPROTO, r, why);
+    }
+    return 0;
+}
+
 /* What waits ask (dock.h). */
 static int ask(void *ctx, size_t rank, uint64_t waited_ns, int gone)
 {
@@ -83,6 +100,8 @@ static int ask(void *ctx, size_t rank, uint64_t waited_ns, int gone)
 
     if (rc < 0) return rc;
     if (net->leaving) return gone < 0 || waited_ns > CLOSE_NS ? -ETIMEDOUT : 0;
+    rc = check_left(net);
+    if (rc < 0) return rc;
     if (gone < 0 && waited_ns > NEWS_NS) {
         snprintf(why, sizeof(why), "call %llu: rank %u %s", (unsigned long long)net->call.number,
                  net->opts.members[rank],

@@ -18,6 +18,7 @@
 
 #define SEED 20261115
 #define ROUNDS 200
+#define ROUNDS_ACROSS 10 /* over several nodes: their endpoints take a moment to open */
 #define AT_ONCE 6        /* rounds in which a rank stands still: they wait more than they work */
 #define SILENT_S 1.5     /* in those; elsewhere nobody is silent for long */
 #define PATIENCE_S 60    /* for everything that should not take time */
@@ -258,14 +259,13 @@ static size_t segments(void)
     return count;
 }
 
-static void test_faults(void **state)
+static void make_faults(uint64_t rounds)
 {
     size_t descriptors = entries("/proc/self/fd"), named = entries("/dev/shm");
     struct round waiting[AT_ONCE];
     size_t wait_count = 0, counts[FAULTS] = {0};
 
-    (void)state;
-    for (uint64_t number = 0; number < ROUNDS; number++) {
+    for (uint64_t number = 0; number < rounds; number++) {
         enum fault fault = (enum fault)draw(number, 0, FAULTS + 3); /* a rank that stands still costs a second */
         struct round round;
 
@@ -288,9 +288,23 @@ static void test_faults(void **state)
     assert_int_equal(segments(), 0);                         /* with a name or without */
 }
 
+static void test_faults(void **state)
+{
+    (void)state;
+    make_faults(ROUNDS);
+}
+
+static void test_faults_across(void **state)
+{
+    (void)state;
+    if (!has_network()) skip();
+    usual_nodes = "aab";
+    make_faults(ROUNDS_ACROSS);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_faults)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_faults), cmocka_unit_test(test_faults_across)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
