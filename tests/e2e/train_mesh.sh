@@ -34,14 +34,15 @@ one() {
     try "$ASHLAR" train "$SCRATCH/$1.yaml" --out "$SCRATCH/$1-$2" train.precision="$2"
     expect 0 "one process, $1 $2"
 }
-# check JOB PRECISION PROCS WORDS...
+# check JOB PRECISION PROCS WORDS..., on the nodes that $nodes says.
+nodes=
 check() {
     local job=$1 precision=$2 procs=$3
     shift 3
     one "$job" "$precision"
     rm -rf "$SCRATCH/many"
-    try "$ASHLAR" launch --procs "$procs" train "$SCRATCH/$job.yaml" --out "$SCRATCH/many" train.precision="$precision" "$@"
-    expect 0 "$job $precision $procs $*"
+    try "$ASHLAR" launch --procs "$procs" $nodes train "$SCRATCH/$job.yaml" --out "$SCRATCH/many" train.precision="$precision" "$@"
+    expect 0 "$job $precision $procs $nodes $*"
     [ ! -s "$SCRATCH/err" ] || fail "$job $*: $(cat "$SCRATCH/err")"
     same_as_one "$job" "$precision" "$@"
 }
@@ -85,6 +86,20 @@ every dense fp32 8 mesh.dp=2 mesh.tp=2 mesh.pp=2
 every dense fp32 8 mesh.fsdp=2 mesh.cp=2 mesh.tp=2
 every moe fp32 8 mesh.ep=2 mesh.pp=2 mesh.tp=2
 every tied bf16 8 mesh.fsdp=2 mesh.pp=2 mesh.interleave=2 mesh.cp=2
+
+# Over two nodes, through libfabric, in networks of their own where that is permitted: every axis crosses.
+if "$ASHLAR" version | grep -q 'libfabric [0-9]'; then
+    nodes="--nodes 2 --netns"
+    try "$ASHLAR" launch --procs 2 $nodes version
+    [ "$code" -eq 0 ] || nodes="--nodes 2"
+    every dense fp32 4 mesh.tp=4
+    every dense fp32 4 mesh.pp=4
+    every tied bf16 2 mesh.cp=2
+    every dense fp32 4 mesh.fsdp=4
+    every moe fp32 4 mesh.ep=4
+    every tied bf16 4 mesh.pp=2 mesh.tp=2
+    nodes=
+fi
 
 # Stopped in one layout, finished in another: the bits of an undisturbed run.
 rm -rf "$SCRATCH/many"
