@@ -2,6 +2,7 @@
  * and the wait for the slowest machine. */
 #include "plan/step_priv.h"
 
+#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 
@@ -10,6 +11,7 @@
 #include "plan/layer.h"
 #include "plan/pipeline.h"
 
+#define PLAYED_MAX 4e6  /* pieces of work of one pipeline that are played; beyond it the formula is as good */
 #define ADAM_BYTES 30.0 /* per weight: gradient 4, master, two moments read and written 24, bf16 copy 2 */
 
 struct world {
@@ -146,14 +148,16 @@ static double closed_form(const struct world *w, int micro_batches, double p2p_s
     return busiest * micro_batches + (l->pp - 1) * (mean / l->chunks + 2 * p2p_s);
 }
 
-/* The same played event by event, or 0 where memory is short. */
+/* The same played event by event, or 0 where it would take too long or memory is short. */
 static double played(const struct world *w, int micro_batches, double p2p_s, struct ash_pipeline_event *events_out)
 {
     const struct ash_layout *l = w->layout;
     int count = l->pp * l->chunks;
-    double *times = calloc((size_t)count * 2, sizeof(*times)), total;
+    double *times, total;
     struct ash_pipeline pipeline = {.stages = l->pp, .chunks = l->chunks, .micro_batches = micro_batches};
 
+    if ((double)count * micro_batches > PLAYED_MAX) return 0;
+    times = calloc((size_t)count * 2, sizeof(*times));
     if (times == NULL) return 0;
     for (int v = 0; v < count; v++) {
         times[v] = stage_seconds(w, count, v, false);
@@ -267,7 +271,7 @@ static void finish(const struct world *w, struct ash_plan_step *step)
 
 static int micro_batches_of(const struct ash_plan_job *job, const struct ash_layout *layout)
 {
-    return (int)larger(1, ceil(job->global_batch / ((double)layout->dp * layout->micro_batch)));
+    return (int)fmin(larger(1, ceil(job->global_batch / ((double)layout->dp * layout->micro_batch))), INT_MAX);
 }
 
 static struct world world_of(const struct ash_consts *consts, const struct ash_plan_job *job,

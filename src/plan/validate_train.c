@@ -51,23 +51,26 @@ static void cut_sequences(const struct ash_csv *csv, size_t i, const struct ash_
         layout->cp *= 2;
 }
 
+/* A whole number from 1 to what a cluster can have. */
+static int degree(const struct ash_csv *csv, size_t i, const char *column, double fallback)
+{
+    return (int)fmin(fmax(1, ash_csv_number(csv, i, column, fallback)), ASH_CLUSTER_GPUS_MAX);
+}
+
 static void read_layout(const struct ash_csv *csv, size_t i, const struct ash_plan_job *job, struct ash_layout *layout)
 {
-    double tp = ash_csv_number(csv, i, "tp", 1), pp = ash_csv_number(csv, i, "pp", 1);
-    double cp = ash_csv_number(csv, i, "cp", 1), dp = ash_csv_number(csv, i, "dp", 0);
-
-    layout->tp = (int)fmax(1, tp);
-    layout->pp = (int)fmax(1, pp);
-    layout->cp = (int)fmax(1, cp);
+    layout->tp = degree(csv, i, "tp", 1);
+    layout->pp = degree(csv, i, "pp", 1);
+    layout->cp = degree(csv, i, "cp", 1);
     cut_sequences(csv, i, job, layout);
-    layout->chunks = (int)fmax(1, ash_csv_number(csv, i, "vpp", 1));
+    layout->chunks = degree(csv, i, "vpp", 1);
     if (layout->pp == 1) layout->chunks = 1;
-    layout->dp = (int)(dp >= 1 ? dp : fmax(1, job->cluster.gpus / ((double)layout->tp * layout->pp * layout->cp)));
-    layout->ep = job->shape.sparse_layers > 0 ? (int)fmax(1, ash_csv_number(csv, i, "ep", 1)) : 1;
-    layout->etp = (int)fmax(1, ash_csv_number(csv, i, "etp", layout->ep > 1 ? 1 : layout->tp));
+    layout->dp = degree(csv, i, "dp", floor(job->cluster.gpus / ((double)layout->tp * layout->pp * layout->cp)));
+    layout->ep = job->shape.sparse_layers > 0 ? degree(csv, i, "ep", 1) : 1;
+    layout->etp = degree(csv, i, "etp", layout->ep > 1 ? 1 : layout->tp);
     layout->recompute = recompute_of(ash_csv_field(csv, i, "recompute"));
     layout->precision = ash_row_precision(csv, i, "precision");
-    layout->micro_batch = (int)ash_csv_number(csv, i, "mbs", 0);
+    layout->micro_batch = ash_csv_number(csv, i, "mbs", 0) >= 1 ? degree(csv, i, "mbs", 1) : 0;
     read_sharding(ash_csv_field(csv, i, "sharding"), layout);
 }
 
@@ -116,9 +119,14 @@ int ash_validate_training(const struct ash_validate_world *world, size_t index, 
     rc = ash_validate_cluster(world, index, gpus, &job.cluster, row);
     if (rc < 0) return rc;
     read_job(csv, index, &job);
-    if (!(job.seq_tokens >= 1)) return ash_validate_refuse(row, "the row has no sequence length");
-    if (!(job.global_batch >= 1)) return ash_validate_refuse(row, "the row has no global batch");
+    if (!(job.seq_tokens >= 1 && job.seq_tokens <= 1e9))
+        return ash_validate_refuse(row, "the row has no sequence length");
+    if (!(job.global_batch >= 1 && job.global_batch <= 1e9))
+        return ash_validate_refuse(row, "the row has no global batch");
     read_layout(csv, index, &job, &layout);
+    if ((double)layout.tp * layout.pp * layout.cp > gpus)
+        return ash_validate_refuse(row, "tp %d * pp %d * cp %d are more than its GPUs", layout.tp, layout.pp,
+                                   layout.cp);
     row->measured = ash_csv_number(csv, index, "tokens_s_gpu", 0);
     if (!(row->measured > 0) && step_s > 0) row->measured = job.global_batch * job.seq_tokens / step_s / gpus;
     if (!(row->measured > 0)) return ash_validate_refuse(row, "the row has neither tokens per second nor a step time");
