@@ -10,14 +10,14 @@ modules=(jansson yaml-0.1 libpcre2-8 libxxhash libmicrohttpd libutf8proc)
 # ... and the Debian packages that have it.
 packages=(build-essential cmake ninja-build pkg-config libjansson-dev libyaml-dev libpcre2-dev libxxhash-dev
           libmicrohttpd-dev libutf8proc-dev)
-# Wanted, but a build does without: the network between machines.
+# Wanted, but a build does without: the network between machines. Tests: networks and a Slurm of their own.
 extras=(libfabric)
 extra_packages=(libfabric-dev)
 if [ "$purpose" = test ]; then
     commands+=(clang)
     modules+=(cmocka)
     packages+=(libcmocka-dev clang libclang-rt-14-dev libclang-rt-dev) # the sanitizers' run time has either name
-    extra_packages+=(iproute2)
+    extra_packages+=(iproute2 slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge)
 fi
 
 missing=()
@@ -30,7 +30,9 @@ fi
 required=${#missing[@]}
 if command -v apt-get > /dev/null && { [ "$(id -u)" -eq 0 ] || [ "$required" -gt 0 ]; }; then
     for m in "${extras[@]}"; do pkg-config --exists "$m" 2> /dev/null || missing+=("$m"); done
-    [ "$purpose" != test ] || command -v ip > /dev/null || missing+=(ip)
+    if [ "$purpose" = test ]; then
+        for c in ip srun slurmctld slurmd munged; do command -v $c > /dev/null || missing+=($c); done
+    fi
     packages+=("${extra_packages[@]}")
 fi
 [ ${#missing[@]} -eq 0 ] && exit 0

@@ -6,11 +6,11 @@ skip() {
     echo "skipped: $*"
     exit 77
 }
-tools=(slurmctld slurmd srun sinfo scancel munged)
-if ! command -v "${tools[@]}" > "$SCRATCH/found" || [ "$(wc -l < "$SCRATCH/found")" -ne ${#tools[@]} ]; then
-    { [ "$(id -u)" -eq 0 ] && apt-get install -y -qq --no-install-recommends slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge
-    } > "$SCRATCH/apt" 2>&1 || skip "needs Slurm (Debian: slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge)"
-fi
+for tool in slurmctld slurmd srun sinfo scancel munged; do
+    command -v $tool > "$SCRATCH/out" || skip "needs Slurm's $tool (scripts/deps.sh test installs it)"
+done
+
+unset "${!SLURM_@}" "${!PMI@}" # of a cluster that this runs on
 
 # ---- a cluster of two nodes: ranks meet at the first node's name, so that is this host's -------------------------------
 host=$(hostname -s)
