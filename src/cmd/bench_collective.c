@@ -29,6 +29,7 @@ struct flags {
     int op, dtype;
     int64_t procs, nodes, min_bytes, max_bytes, factor, rounds;
     bool json, window, bound;
+    const char *tune;
 };
 
 #define FIELD(name) offsetof(struct flags, name)
@@ -47,13 +48,17 @@ static const struct ash_opt bench_opts[] = {
     {"bound", ASH_OPT_BOOL, FIELD(bound), NULL,
      "instead, every rank copies as many bytes with non-temporal stores: what bounds an all_reduce in shared memory", 0,
      0, NULL},
+    {"tune", ASH_OPT_STRING, FIELD(tune), NULL,
+     "instead, measure each way of an all_reduce and write the cost model to this file (setting group.cost)", 0, 0,
+     NULL},
     {"json", ASH_OPT_BOOL, FIELD(json), NULL, "print one JSON object per size", 0, 0, NULL},
 };
 static const struct ash_opt_table bench_table = {
     .section = "", .help = "flags", .opts = bench_opts, .count = ASH_COUNT(bench_opts)};
 
 static const struct ash_cmd_usage usage = {
-    .synopsis = "ashlar bench collective [--op NAME | --bound] [--procs P] [--min BYTES] [--max BYTES] [flags]",
+    .synopsis =
+        "ashlar bench collective [--op NAME | --bound | --tune FILE] [--procs P] [--min BYTES] [--max BYTES] [flags]",
     .about =
         "Starts P processes and measures a collective between them. algbw is size / time; busbw multiplies it by what "
         "the\n"
@@ -249,6 +254,56 @@ static int run_size(struct bench *bench, struct ash_err *err)
     return 0;
 }
 
+/* ---- the cost model ---------------------------------------------------------------------------------------------- */
+
+#define TUNE_SIZES 7
+#define TUNE_MIN ((size_t)256) /* then four times as many each time */
+
+/* The sizes that a way can take: at once, no more than a board's room for that. */
+static size_t tune_count(enum ash_cost_way way)
+{
+    return way == ASH_COST_AT_ONCE ? 4 : TUNE_SIZES;
+}
+
+/* The line of one way, all others being made too dear to be taken. */
+static int tune_way(struct bench *bench, enum ash_cost_way way, struct ash_cost_line *line_out, struct ash_err *err)
+{
+    double moved[TUNE_SIZES], seconds[TUNE_SIZES];
+    struct ash_cost forced;
+    int rc = 0;
+
+    for (enum ash_cost_way w = ASH_COST_AT_ONCE; w < ASH_COST_WAYS; w++)
+        forced.ways[w] = (struct ash_cost_line){.latency_s = w == way ? 0 : 1e9, .bytes_per_s = 1e15};
+    ash_group_set_cost(bench->group, &forced);
+    for (size_t i = 0; i < tune_count(way) && rc == 0; i++) {
+        bench->bytes = TUNE_MIN << 2 * i;
+        moved[i] = ash_cost_moved(way, ash_group_size(bench->group), bench->bytes);
+        fill(bench);
+        rc = measure(bench, &seconds[i], err);
+    }
+    if (rc == 0) *line_out = ash_cost_fit(moved, seconds, tune_count(way));
+    return rc;
+}
+
+static int tune(struct bench *bench, struct ash_err *err)
+{
+    bool leads = ash_group_rank(bench->group) == 0;
+    struct ash_cost cost;
+    int rc = 0;
+
+    if (ash_group_size(bench->group) < 2 || ash_group_nodes(bench->group) > 1)
+        return ash_err_set(err, -EINVAL, "a cost model is measured between several processes of one node");
+    for (enum ash_cost_way way = ASH_COST_AT_ONCE; way < ASH_COST_WAYS && rc == 0; way++) {
+        rc = tune_way(bench, way, &cost.ways[way], err);
+        if (rc == 0 && leads)
+            printf("all_reduce %-8s latency %.3f us, %.2f GB/s\n", ash_cost_way_name(way),
+                   cost.ways[way].latency_s * 1e6, cost.ways[way].bytes_per_s * 1e-9);
+    }
+    return rc == 0 && leads ? ash_cost_save(bench->flags->tune, &cost, err) : rc;
+}
+
+/* ---- all of it --------------------------------------------------------------------------------------------------- */
+
 /* Operands in memory of this process, or results in a window, to which the operand is copied before each check. */
 static int open_memory(struct bench *bench, size_t bytes, struct ash_err *err)
 {
@@ -285,12 +340,14 @@ static int run_ranks(const struct flags *flags, struct ash_group *group, struct 
     int rc;
 
     pin(group);
-    rc = open_memory(&bench, (size_t)flags->max_bytes + 64, err);
-    if (rc == 0 && ash_group_rank(group) == 0 && !flags->json)
+    rc = open_memory(&bench, (flags->tune != NULL ? TUNE_MIN << 2 * TUNE_SIZES : (size_t)flags->max_bytes) + 64, err);
+    if (rc == 0 && flags->tune != NULL) rc = tune(&bench, err);
+    if (rc == 0 && flags->tune == NULL && ash_group_rank(group) == 0 && !flags->json)
         printf("# %s, %zu ranks on %zu node%s\n#%11s %12s %6s %6s %12s %10s %10s %8s\n", name_of(flags),
                ash_group_size(group), ash_group_nodes(group), ash_group_nodes(group) == 1 ? "" : "s", "size (B)",
                "count", "type", "redop", "time (us)", "algbw GB/s", "busbw GB/s", "wrong");
-    for (bench.bytes = (size_t)flags->min_bytes; rc == 0 && bench.bytes <= (size_t)flags->max_bytes;
+    for (bench.bytes = (size_t)flags->min_bytes;
+         rc == 0 && flags->tune == NULL && bench.bytes <= (size_t)flags->max_bytes;
          bench.bytes *= (size_t)flags->factor)
         rc = run_size(&bench, err);
     ash_window_close(bench.window);

@@ -26,6 +26,9 @@ static const struct ash_opt group_opts[] = {
     {"algorithm", ASH_OPT_CHOICE, GROUP(algorithm), "auto",
      "between nodes: inside a node first and across once, or every rank with every other one; equal on all ranks", 0, 0,
      way_names},
+    {"cost", ASH_OPT_STRING, GROUP(cost), NULL,
+     "file with this machine's cost model, as `ashlar bench collective --tune` writes it; the first rank's counts", 0,
+     0, NULL},
 };
 
 const struct ash_opt_table ash_group_table = {"group", "how ranks meet and wait for each other", group_opts,
@@ -110,6 +113,7 @@ static int connect_node(struct ash_group *group, const struct ash_segment_key *k
     if (rc == 0)
         rc = ash_local_connect(group->local, group->local_rank, group->local_size, crowded(group->root), here, labels,
                                err);
+    if (rc == 0) ash_local_set_cost(group->local, &group->root->cards[0].cost);
     free(labels);
     free(here);
     return rc;
@@ -392,6 +396,12 @@ struct ash_group_member ash_group_member(const struct ash_group *group, size_t r
                                      .node = card->node,
                                      .node_index = group->node_index[rank],
                                      .pid = card->watch.pid};
+}
+
+void ash_group_set_cost(struct ash_group *group, const struct ash_cost *cost)
+{
+    ash_call_drain(group, ASH_NATURE_COLLECTIVE);
+    ash_local_set_cost(group->local, cost);
 }
 
 /* ---- ends -------------------------------------------------------------------------------------------------------- */

@@ -17,6 +17,7 @@
 #include <stdint.h>
 #include "ashlar/err.h"
 #include "base/opts.h"
+#include "collective/cost.h"
 #include "collective/place.h"
 #include "collective/sum.h"
 #include "fabric/fabric.h"
@@ -25,8 +26,9 @@
 struct ash_group_opts {
     double join_timeout, silent_timeout, call_timeout; /* seconds */
     const char *node;                                  /* failure domain of this process; NULL: the host's name */
-    int algorithm; /* enum ash_net_way (collective/net/net.h): of groups over several nodes, equal on all ranks */
-    bool rejoin;   /* this process takes the place of one that a running job has lost (ash_group_reform) */
+    int algorithm;    /* enum ash_net_way (collective/net/net.h): of groups over several nodes, equal on all ranks */
+    const char *cost; /* file of a cost model (collective/cost.h); the first rank's counts; NULL: a built-in one */
+    bool rejoin;      /* this process takes the place of one that a running job has lost (ash_group_reform) */
     const struct ash_fabric_opts *fabric; /* section `fabric`, borrowed while the group lives; NULL: its defaults */
 };
 extern const struct ash_opt_table ash_group_table;
@@ -71,6 +73,9 @@ size_t ash_group_here(const struct ash_group *group);
 struct ash_group_member ash_group_member(const struct ash_group *group, size_t rank);
 
 /* Counts are in elements, sizes in bytes. out may be in where their sizes are equal. */
+/* Choose the ways of all-reduces by another cost model from now on. All ranks call it with the same one. */
+void ash_group_set_cost(struct ash_group *group, const struct ash_cost *cost);
+
 int ash_group_barrier(struct ash_group *group, struct ash_err *err);
 int ash_group_all_reduce(struct ash_group *group, const void *in, void *out, size_t count, enum ash_coll_dtype dtype,
                          enum ash_coll_op op, struct ash_err *err);

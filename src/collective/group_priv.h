@@ -15,6 +15,7 @@ struct ash_group_card {
     struct ash_watch_member watch;
     char node[ASH_GROUP_NAME_BYTES];
     struct ash_segment_key board; /* of the root group */
+    struct ash_cost cost;         /* that of the first rank counts */
 };
 
 /* What all groups of a process that come from one meeting share. */
@@ -25,6 +26,7 @@ struct ash_group_root {
     char host[ASH_PLACE_HOST_BYTES]; /* the job's door */
     int port;
     size_t rank, size;
+    struct ash_cost cost;
     struct ash_group_card *cards;     /* [size] */
     struct ash_watch_member *watched; /* [size] */
     int listen_fd;

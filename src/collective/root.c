@@ -59,6 +59,7 @@ static void fill_card(const struct ash_group_root *root, const char *address, st
     if (gethostname(card->watch.host, sizeof(card->watch.host) - 1) < 0)
         snprintf(card->watch.host, sizeof(card->watch.host), "unknown");
     card->watch.pid = getpid();
+    card->cost = root->cost;
     card->watch.port = ash_socket_port(root->listen_fd);
     snprintf(card->node, sizeof(card->node), "%s", root->opts.node != NULL ? root->opts.node : card->watch.host);
 }
@@ -244,12 +245,12 @@ int ash_group_root_open(const struct ash_place *place, const struct ash_group_op
     root->job = place->job;
     root->port = place->port;
     memcpy(root->host, place->host, sizeof(root->host));
-    if (place->size > 1) root->listen_fd = ash_socket_listen(NULL, 0, err);
-    if (place->size > 1 && root->listen_fd < 0)
-        rc = root->listen_fd;
-    else if (place->size == 1)
+    root->cost = ash_cost_default;
+    if (opts->cost != NULL) rc = ash_cost_load(opts->cost, &root->cost, err);
+    if (rc == 0 && place->size > 1 && (root->listen_fd = ash_socket_listen(NULL, 0, err)) < 0) rc = root->listen_fd;
+    if (rc == 0 && place->size == 1)
         rc = be_alone(root, err);
-    else
+    else if (rc == 0)
         rc = opts->rejoin ? rejoin(root, board, err) : meet(root, board, err);
     if (rc < 0) {
         ash_group_root_close(root);
@@ -267,6 +268,7 @@ int ash_group_root_reform(struct ash_group_root *old, double wait_s, const struc
 
     if (root == NULL) return -ENOMEM;
     root->job = old->job;
+    root->cost = old->cost;
     root->port = old->port;
     memcpy(root->host, old->host, sizeof(root->host));
     root->listen_fd = old->listen_fd;

@@ -8,7 +8,7 @@
 #include "collective/host/local.h"
 
 #define ASH_BOARD_TINY 48             /* bytes that travel in the line of their flag */
-#define ASH_BOARD_SMALL 4096          /* bytes that are joined by everyone at once */
+#define ASH_BOARD_SMALL 16384         /* bytes that are joined by everyone at once */
 #define ASH_BOARD_PIECE (1024 * 1024) /* bytes of a stage */
 #define ASH_BOARD_STAGES 4
 #define ASH_BOARD_PARTS 256 /* of one rank, at most: a stage has room for a few elements of each */
@@ -54,6 +54,7 @@ struct ash_local {
     struct ash_segment own, peers[ASH_LOCAL_RANKS_MAX];
     struct ash_board *boards[ASH_LOCAL_RANKS_MAX];
     uint32_t labels[ASH_LOCAL_RANKS_MAX];
+    struct ash_cost cost;       /* equal on all ranks */
     struct ash_shares even;     /* one part from each rank */
     struct ash_board_call call; /* the one that runs, or ran last */
     uint64_t check;             /* its flag */

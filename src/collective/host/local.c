@@ -18,6 +18,7 @@ int ash_local_open(uint64_t timeout_ns, struct ash_local **local_out, struct ash
     if (local == NULL) return ash_err_set(err, -ENOMEM, "out of memory for a group");
     local->timeout_ns = timeout_ns;
     local->piece_bytes = ASH_BOARD_PIECE;
+    local->cost = ash_cost_default;
     rc = ash_segment_create(&local->own, sizeof(struct ash_board), "ashlar-board", err);
     if (rc < 0) {
         ash_local_close(local);
@@ -25,6 +26,11 @@ int ash_local_open(uint64_t timeout_ns, struct ash_local **local_out, struct ash
     }
     *local_out = local;
     return 0;
+}
+
+void ash_local_set_cost(struct ash_local *local, const struct ash_cost *cost)
+{
+    local->cost = *cost;
 }
 
 struct ash_segment_key ash_local_key(const struct ash_local *local)
@@ -198,6 +204,13 @@ static int reduce_small(struct ash_local *local, const void *const *parts, const
     return 0;
 }
 
+/* Is this large enough to be cut into pieces and shares? Equal on all ranks. */
+static bool in_shares(const struct ash_local *local, size_t bytes)
+{
+    if (bytes <= ASH_BOARD_TINY || bytes > ASH_BOARD_SMALL) return bytes > ASH_BOARD_TINY;
+    return ash_cost_choose(&local->cost, local->size, bytes) == ASH_COST_SHARES;
+}
+
 int ash_local_all_reduce_parts(struct ash_local *local, const void *const *parts, const struct ash_shares *shares,
                                void *out, size_t count, enum ash_coll_dtype dtype, enum ash_coll_op op,
                                struct ash_err *err)
@@ -219,7 +232,7 @@ int ash_local_all_reduce_parts(struct ash_local *local, const void *const *parts
 
     ash_assert(most <= ASH_BOARD_PARTS && shares->first[local->size] == shares->tree.part_count);
     if (rc < 0) return rc;
-    if (most * bytes > ASH_BOARD_SMALL) return ash_pipe_run(&pipe, err);
+    if (in_shares(local, most * bytes)) return ash_pipe_run(&pipe, err);
     return reduce_small(local, parts, shares, out, count, dtype, op, most * bytes <= ASH_BOARD_TINY, err);
 }
 

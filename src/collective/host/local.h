@@ -10,6 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include "ashlar/err.h"
+#include "collective/cost.h"
 #include "collective/sum.h"
 #include "fabric/shm/segment.h"
 
@@ -48,6 +49,9 @@ struct ash_segment_key ash_local_key(const struct ash_local *local);
 int ash_local_connect(struct ash_local *local, size_t rank, size_t size, bool crowded,
                       const struct ash_segment_key *keys, const uint32_t *labels, struct ash_err *err);
 void ash_local_close(struct ash_local *local);
+
+/* How to choose the way of an all-reduce; every rank sets the same, between calls. */
+void ash_local_set_cost(struct ash_local *local, const struct ash_cost *cost);
 
 /* Every wait, now and later, ends with code: rank (its label) is the culprit and why the sentence (copied). The first
  * call counts; returns its code, with its sentence in err. Any thread. */

@@ -124,6 +124,9 @@ static int check_all_reduce(struct ash_local *local, enum ash_coll_dtype dtype, 
     return rc != 0 ? rc : bad;
 }
 
+static const struct ash_cost shares_always = {.ways = {[ASH_COST_AT_ONCE] = {.latency_s = 1, .bytes_per_s = 1},
+                                                       [ASH_COST_SHARES] = {.latency_s = 0, .bytes_per_s = 1e15}}};
+
 static int all_reduces(struct ash_local *local, struct meeting *meeting, const void *arg)
 {
     static const enum ash_coll_dtype dtypes[] = {ASH_COLL_F32, ASH_COLL_BF16, ASH_COLL_F64, ASH_COLL_I32, ASH_COLL_U8};
@@ -135,6 +138,7 @@ static int all_reduces(struct ash_local *local, struct meeting *meeting, const v
         for (size_t c = 0; c < sizeof(counts) / sizeof(counts[0]); c++) {
             enum ash_coll_op op = (enum ash_coll_op)((c + d) % 3);
 
+            ash_local_set_cost(local, c % 2 == 0 ? &ash_cost_default : &shares_always);
             if (check_all_reduce(local, dtypes[d], ASH_COLL_SUM, counts[c], c % 2 == 0) != 0) return 1;
             if (check_all_reduce(local, dtypes[d], op, counts[c], c % 2 == 1) != 0) return 2;
         }
