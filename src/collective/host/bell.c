@@ -60,7 +60,7 @@ static int wait_long(struct ash_bell *bell, const _Atomic uint64_t *counter, uin
         uint64_t waited_ns = ash_clock_ns() - since_ns;
         int rc = look(ctx, waited_ns, err);
 
-        if (rc < 0) return rc;
+        if (rc < 0 && atomic_load(counter) < value) return rc; /* what has come meanwhile counts: the next wait fails */
         if (waited_ns < YIELD_NS)
             sched_yield();
         else
