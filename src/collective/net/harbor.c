@@ -212,10 +212,3 @@ void ash_harbor_disconnect(struct ash_harbor *harbor, uint32_t rank)
     ash_fabric_drop_peer(harbor->fabric, rank);
     pthread_mutex_unlock(&harbor->lock);
 }
-
-void ash_harbor_stats(struct ash_harbor *harbor, uint32_t rank, struct ash_fabric_stats *stats_out)
-{
-    pthread_mutex_lock(&harbor->lock);
-    ash_fabric_peer_stats(harbor->fabric, rank, stats_out);
-    pthread_mutex_unlock(&harbor->lock);
-}

@@ -42,7 +42,5 @@ void ash_harbor_disconnect(struct ash_harbor *harbor, uint32_t rank);
 bool ash_harbor_wait(struct ash_harbor *harbor, const _Atomic uint64_t *counter, uint64_t value, uint64_t until_ns);
 /* Make what progress can be made at once. */
 void ash_harbor_poll(struct ash_harbor *harbor);
-/* Bytes that this process has sent to a rank, and by which path. */
-void ash_harbor_stats(struct ash_harbor *harbor, uint32_t rank, struct ash_fabric_stats *stats_out);
 
 #endif
