@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
+#include "unit/sanitized.h"
 #include "base/assert.h"
 #include "base/bf16.h"
 #include "base/rng.h"
@@ -147,12 +148,14 @@ static inline void exec_init(struct ash_exec *exec, const char *backend, int thr
     if (ash_exec_init(exec, backend, threads, &err) != 0) fail_msg("%s", err.text);
 }
 
-/* Every backend of this machine, with 1 to 5 threads, against its reference with one, for seeds [0, seeds). */
+/* Every backend of this machine, with 1 to 5 threads, against its reference with one, for seeds [0, seeds), fewer under
+ * a sanitizer. */
 static inline void check_scenario(scenario_fn scenario, uint64_t seeds)
 {
     static const int threads[] = {1, 2, 3, 5};
     struct ash_exec ref, exec;
 
+    if (SANITIZED) seeds = (seeds + 2) / 3;
     for (const char *const *name = ash_exec_backends(); *name != NULL; name++)
         for (size_t t = 0; t < ASH_COUNT(threads); t++) {
             exec_init(&exec, *name, threads[t]);

@@ -15,9 +15,10 @@
 #include "base/rng.h"
 #include "collective/call.h"
 #include "unit/collective/group_ranks.h"
+#include "unit/sanitized.h"
 
 #define SEED 20261115
-#define ROUNDS 200
+#define ROUNDS (SANITIZED ? 50 : 200)
 #define ROUNDS_ACROSS 10 /* over several nodes: their endpoints take a moment to open */
 #define AT_ONCE 6        /* rounds in which a rank stands still: they wait more than they work */
 #define SILENT_S 1.5     /* in those; elsewhere nobody is silent for long */

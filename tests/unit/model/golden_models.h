@@ -2,6 +2,8 @@
 #ifndef ASH_TESTS_GOLDEN_MODELS_H
 #define ASH_TESTS_GOLDEN_MODELS_H
 
+#include "unit/sanitized.h"
+
 static const char *const golden_models[] = {
     "llama-gqa",      "llama-bias-tied", "llama3-rope",        "llama-linear-rope-bf16", "llama-yarn-rope",
     "mistral-window", "qwen2-window",    "qwen3-tied-sharded", "gpt2-default",           "gpt2-scaled",
@@ -9,5 +11,6 @@ static const char *const golden_models[] = {
 };
 
 #define GOLDEN_MODEL_COUNT (sizeof(golden_models) / sizeof(golden_models[0]))
+#define GOLDEN_MODEL_STEP (SANITIZED ? 2 : 1) /* under a sanitizer every second one */
 
 #endif

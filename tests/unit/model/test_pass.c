@@ -110,7 +110,7 @@ static void check_batch_and_pieces(const char *name, bool bf16)
 static void test_batch_and_pieces(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < GOLDEN_MODEL_COUNT; i++)
+    for (size_t i = 0; i < GOLDEN_MODEL_COUNT; i += GOLDEN_MODEL_STEP)
         for (int bf16 = 0; bf16 < 2; bf16++)
             check_batch_and_pieces(golden_models[i], bf16);
 }
@@ -187,7 +187,7 @@ static void check_gradients(const char *name, bool bf16)
 static void test_gradients(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < GOLDEN_MODEL_COUNT; i++)
+    for (size_t i = 0; i < GOLDEN_MODEL_COUNT; i += GOLDEN_MODEL_STEP)
         for (int bf16 = 0; bf16 < 2; bf16++)
             check_gradients(golden_models[i], bf16);
 }
@@ -196,7 +196,7 @@ static void test_gradients(void **state)
 static void test_bf16_copy(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < GOLDEN_MODEL_COUNT; i++) {
+    for (size_t i = 0; i < GOLDEN_MODEL_COUNT; i += GOLDEN_MODEL_STEP) {
         struct fixture f = {0};
         struct ash_doc doc = {.count = DOC_A};
         fixture_open(&f, golden_models[i], NULL, 2, true);

@@ -5,6 +5,7 @@
 
 #include "train/trainer.h"
 #include "unit/collective/group_ranks.h"
+#include "unit/sanitized.h"
 
 #define SAID_TOLERANCE 0.10
 #define SHARE_TOLERANCE 0.15
@@ -16,14 +17,6 @@
 /* What zero=3 keeps of whole layers, however many ranks there are: weights at work (ASH_FSDP_SLOTS), a layer's
  * gradients from all ranks, and those that are on their way (ash_fsdp_bytes). */
 #define WHOLE_LAYERS (ASH_FSDP_SLOTS + 1 + 3)
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define SANITIZED 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) || __has_feature(memory_sanitizer)
-#define SANITIZED 1
-#endif
-#endif
 
 static struct ash_train_memory *said; /* [RANKS_MAX], written by the ranks */
 
@@ -89,7 +82,7 @@ static void test_memory_falls(void **state)
     double peaks[2], one, dealt;
 
     (void)state;
-#ifdef SANITIZED
+#if SANITIZED
     skip(); /* a sanitizer's own memory is no part of the formula */
 #endif
     peaks[0] = peak_of(1, "mesh.zero=3");

@@ -7,16 +7,9 @@
 #include <unistd.h>
 
 #include "train/trainer.h"
+#include "unit/sanitized.h"
 
 #define TOLERANCE 0.10
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define SANITIZED 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) || __has_feature(memory_sanitizer)
-#define SANITIZED 1
-#endif
-#endif
 
 /* Two steps in a process of its own, which then has the peak of nothing else. What it said goes through a pipe. */
 static void train_in_child(const char *const *settings, int fd)
@@ -59,7 +52,7 @@ static void check_peak(const char *const *settings)
 static void test_peak_is_as_said(void **state)
 {
     (void)state;
-#ifdef SANITIZED
+#if SANITIZED
     skip(); /* a sanitizer's own memory is no part of the formula */
 #endif
     /* mostly activations, all of them kept */

@@ -1,0 +1,16 @@
+/* Is this a build under a sanitizer? There code runs several times slower, and tests that draw cases draw fewer. */
+#ifndef ASH_TESTS_SANITIZED_H
+#define ASH_TESTS_SANITIZED_H
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SANITIZED 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) || __has_feature(memory_sanitizer)
+#define SANITIZED 1
+#endif
+#endif
+#ifndef SANITIZED
+#define SANITIZED 0
+#endif
+
+#endif
