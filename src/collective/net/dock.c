@@ -24,7 +24,14 @@ struct lane {
     _Atomic uint64_t arrived; /* messages that have come */
     uint64_t taken, told;     /* of them: given back here, and told to the peer */
     _Atomic int gone;         /* not 0: the network has lost the peer */
+    _Atomic uint64_t gone_ns; /* since when */
 };
+
+static void lose(struct lane *lane, int status)
+{
+    if (atomic_load(&lane->gone) == 0) atomic_store(&lane->gone_ns, ash_clock_ns());
+    atomic_store(&lane->gone, status);
+}
 
 struct ash_dock {
     struct ash_harbor *harbor;
@@ -66,7 +73,7 @@ static void on_lost(struct ash_harbor *harbor, uint32_t member, int status)
     for (struct ash_dock *dock = harbor->docks; dock != NULL; dock = dock->next) {
         struct lane *lane = find_lane(dock, member);
 
-        if (lane != NULL) atomic_store(&lane->gone, status);
+        if (lane != NULL) lose(lane, status);
     }
 }
 
@@ -84,7 +91,7 @@ static void on_word(struct ash_harbor *harbor, uint32_t member, uint64_t word)
         atomic_fetch_add(&lane->room, word & 0xffff);
         break;
     case KIND_CLOSED:
-        atomic_store(&lane->gone, -EPIPE);
+        lose(lane, -EPIPE);
         break;
     }
 }
@@ -98,7 +105,7 @@ static void on_done(struct ash_harbor *harbor, const struct ash_fabric_event *ev
     if (dock == NULL || buffer >= dock->buffer_count) return;
     atomic_fetch_add(&dock->finished[buffer], 1);
     lane = event->status < 0 ? find_lane(dock, event->peer) : NULL;
-    if (lane != NULL) atomic_store(&lane->gone, event->status);
+    if (lane != NULL) lose(lane, event->status);
 }
 
 void ash_dock_event(struct ash_harbor *harbor, const struct ash_fabric_event *event)
@@ -228,6 +235,17 @@ void ash_dock_close(struct ash_dock *dock)
 
 /* ---- messages ---------------------------------------------------------------------------------------------------- */
 
+/* Ask whoever waits. Of a peer that is gone, how long it has been: news of why may still be on its way. */
+static int ask(struct ash_dock *dock, size_t rank, uint64_t since_ns, const struct ash_dock_wait *wait)
+{
+    struct lane *lane = &dock->lanes[rank];
+    int gone = atomic_load(&lane->gone);
+    uint64_t gone_ns = atomic_load(&lane->gone_ns);
+
+    if (gone < 0 && gone_ns > since_ns) since_ns = gone_ns;
+    return wait->ask(wait->ctx, rank, ash_clock_ns() - since_ns, gone);
+}
+
 /* Until the counter is at least value, or whoever is asked says that it will not be. */
 static int wait_for(struct ash_dock *dock, size_t rank, const _Atomic uint64_t *counter, uint64_t value,
                     const struct ash_dock_wait *wait)
@@ -238,7 +256,7 @@ static int wait_for(struct ash_dock *dock, size_t rank, const _Atomic uint64_t *
     if (atomic_load_explicit(counter, memory_order_acquire) >= value) return 0;
     while (!ash_harbor_wait(dock->harbor, counter, value, now_ns + SLICE_NS)) {
         now_ns = ash_clock_ns();
-        rc = wait->ask(wait->ctx, rank, now_ns - since_ns, atomic_load(&dock->lanes[rank].gone));
+        rc = ask(dock, rank, since_ns, wait);
         if (rc < 0) return rc;
     }
     return 0;
@@ -248,7 +266,7 @@ static int wait_for(struct ash_dock *dock, size_t rank, const _Atomic uint64_t *
 static int again(struct ash_dock *dock, size_t rank, uint64_t since_ns, const struct ash_dock_wait *wait)
 {
     ash_harbor_poll(dock->harbor);
-    return wait->ask(wait->ctx, rank, ash_clock_ns() - since_ns, atomic_load(&dock->lanes[rank].gone));
+    return ask(dock, rank, since_ns, wait);
 }
 
 /* Tell a rank one word. */
@@ -262,7 +280,7 @@ static int tell(struct ash_dock *dock, size_t rank, uint32_t kind, uint32_t coun
         rc = ash_fabric_notify(dock->harbor->fabric, dock->members[rank], word);
         pthread_mutex_unlock(&dock->harbor->lock);
         if (rc == 0) return 0;
-        if (rc != -EAGAIN) atomic_store(&dock->lanes[rank].gone, rc);
+        if (rc != -EAGAIN) lose(&dock->lanes[rank], rc);
         rc = again(dock, rank, since_ns, wait);
         if (rc < 0) return rc;
     }
@@ -300,7 +318,7 @@ int ash_dock_send(struct ash_dock *dock, size_t buffer, size_t rank, size_t size
         rc = ash_fabric_write(dock->harbor->fabric, &transfer);
         pthread_mutex_unlock(&dock->harbor->lock);
         if (rc == 0) break;
-        if (rc != -EAGAIN) atomic_store(&lane->gone, rc);
+        if (rc != -EAGAIN) lose(lane, rc);
         rc = again(dock, rank, since_ns, wait);
     }
     if (rc < 0) return rc;

@@ -36,7 +36,8 @@ int ash_dock_connect(struct ash_dock *dock, const struct ash_dock_card *cards, s
 void ash_dock_close(struct ash_dock *dock);
 
 /* Waits of a dock ask this from time to time: 0 to go on, or the negative errno to return. rank is who is waited for;
- * gone: 0, or why nothing will come from it (negative errno; -EPIPE: it has closed its dock). */
+ * gone: 0, or why nothing will come from it (negative errno; -EPIPE: it has closed its dock); then waited_ns counts
+ * from when that was noticed. */
 typedef int (*ash_dock_ask_fn)(void *ctx, size_t rank, uint64_t waited_ns, int gone);
 
 struct ash_dock_wait {

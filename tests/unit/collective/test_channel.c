@@ -241,6 +241,8 @@ static int go_wrong(struct ash_group *group, struct shared *shared, const void *
         ash_channel_close(channel);
         return 0;
     }
+    while (wrong == ABORTED && atomic_load(&shared->joined) < ash_group_size(group)) /* all have come */
+        usleep(500);
     if (rank == 0 && wrong == ABORTED) ash_group_abort(group, "rank 0 gives up: its roof leaks");
     if (rank == 1 && wrong == LATE_RECEIVER) await(&shared->code[0]);
     while (rank == 0 && rc == 0)
