@@ -358,9 +358,20 @@ int ash_group_split(struct ash_group *group, int64_t color, int64_t key, struct 
     return 0;
 }
 
+/* An error that came through the memory of this node may reach other nodes through nobody else: the rank that leaves
+ * was the way to them. */
+static void pass_error_on(struct ash_group *group)
+{
+    struct ash_err err = {0};
+    int rc = group->root != NULL && group->local != NULL ? ash_local_check(group->local, &err) : 0;
+
+    if (rc < 0) ash_group_tell(group, ash_local_culprit(group->local), rc, err.text);
+}
+
 void ash_group_close(struct ash_group *group)
 {
     if (group == NULL) return;
+    pass_error_on(group);
     ash_call_lanes_close(group->lanes);
     ash_group_messages_fini(group);
     ash_net_close(group->net);
