@@ -154,8 +154,7 @@ static int respond(const struct flags *flags)
     rc = answer != NULL ? ash_catalog_open(flags->catalog.items, flags->catalog.count, &catalog, &err)
                         : ash_err_set(&err, -ENOMEM, "out of memory");
     if (rc == 0) answer->consts = ash_consts_default();
-    for (size_t i = 0; rc == 0 && i < flags->set.count; i++)
-        rc = ash_consts_set(&answer->consts, flags->set.items[i], &err);
+    if (rc == 0) rc = ash_consts_set_all(&answer->consts, flags->set.items, flags->set.count, &err);
     if (rc == 0) rc = fill_job(flags, catalog, &answer->job, &err);
     if (rc == 0) rc = solve(flags, answer, &err);
     if (rc == 0) rc = print(flags, answer, &err);

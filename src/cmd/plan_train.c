@@ -151,10 +151,8 @@ static int plan(const struct ash_catalog_flags *files, const struct train_flags 
     struct ash_consts consts = ash_consts_default();
     struct ash_catalog *catalog = NULL;
     struct ash_err err = {0};
-    int rc = 0;
+    int rc = ash_consts_set_all(&consts, flags->set.items, flags->set.count, &err);
 
-    for (size_t i = 0; i < flags->set.count && rc == 0; i++)
-        rc = ash_consts_set(&consts, flags->set.items[i], &err);
     if (rc == 0) rc = ash_cmd_catalog_open(files, &catalog, &err);
     if (rc == 0) rc = read_job(flags, catalog, &train.job, &err);
     if (rc == 0) read_prices(flags, &train);

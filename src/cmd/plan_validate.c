@@ -116,10 +116,8 @@ static int validate(const struct ash_catalog_flags *files, const struct validate
     struct ash_catalog *catalog = NULL;
     struct ash_validate *result = NULL;
     struct ash_err err = {0};
-    int rc = 0;
+    int rc = ash_consts_set_all(&consts, flags->set.items, flags->set.count, &err);
 
-    for (size_t i = 0; i < flags->set.count && rc == 0; i++)
-        rc = ash_consts_set(&consts, flags->set.items[i], &err);
     if (rc == 0) rc = ash_cmd_catalog_open(files, &catalog, &err);
     if (rc == 0) rc = ash_validate_open(&consts, catalog, path, &result, &err);
     if (rc == 0 && flags->json) print_json(result);

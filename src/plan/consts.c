@@ -54,3 +54,12 @@ int ash_consts_set(struct ash_consts *consts, const char *assignment, struct ash
     }
     return ash_err_set(err, -EINVAL, "there is no constant '%.60s'; `ashlar plan constants` lists them", assignment);
 }
+
+int ash_consts_set_all(struct ash_consts *consts, const char *const *assignments, size_t count, struct ash_err *err)
+{
+    for (size_t i = 0; i < count; i++) {
+        int rc = ash_consts_set(consts, assignments[i], err);
+        if (rc < 0) return rc;
+    }
+    return 0;
+}

@@ -25,5 +25,7 @@ size_t ash_const_count(void);
 struct ash_const ash_const_at(size_t index);
 /* "name=value" into consts. An unknown name or a value that is no finite number >= 0 is -EINVAL. */
 int ash_consts_set(struct ash_consts *consts, const char *assignment, struct ash_err *err);
+/* Several of them, as a flag collects them; the first that fails ends it. */
+int ash_consts_set_all(struct ash_consts *consts, const char *const *assignments, size_t count, struct ash_err *err);
 
 #endif

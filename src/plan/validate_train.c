@@ -22,6 +22,14 @@ static enum ash_plan_recompute recompute_of(const char *text)
     return ASH_PLAN_RECOMPUTE_SELECTIVE;
 }
 
+/* The number that text starts with, at most what a cluster can have; 0: none. */
+static int leading_number(const char *text)
+{
+    long value = strtol(text, NULL, 10);
+
+    return value < 0 || value > ASH_CLUSTER_GPUS_MAX ? 0 : (int)value;
+}
+
 /* Which state is spread, and over how many ranks ("JAX FSDP 128 x DP 4", "shard group 8"). */
 static void read_sharding(const char *text, struct ash_layout *layout)
 {
@@ -32,9 +40,9 @@ static void read_sharding(const char *text, struct ash_layout *layout)
     if (says(text, "ZeRO-1") || says(text, "distributed optimizer")) layout->zero = 1;
     if (says(text, "ZeRO-2") || says(text, "no reshard")) layout->zero = 2;
     if (layout->zero == 0 && (says(text, "FSDP") || says(text, "ZeRO-3") || says(text, "not stated"))) layout->zero = 3;
-    if (group != NULL) layout->shard = atoi(group + 12);
-    if (group == NULL && jax != NULL && says(text, " x DP")) layout->shard = atoi(jax + 5);
-    if (layout->shard >= layout->dp * layout->cp || layout->shard < 0) layout->shard = 0;
+    if (group != NULL) layout->shard = leading_number(group + strlen("shard group "));
+    if (group == NULL && jax != NULL && says(text, " x DP")) layout->shard = leading_number(jax + strlen("FSDP "));
+    if (layout->shard >= layout->dp * layout->cp) layout->shard = 0;
 }
 
 /* A row that gives no degree for tensor or context parallelism, but a batch too small for data parallelism alone, must
