@@ -42,9 +42,10 @@ static const struct ash_opt flag_opts[] = {
     {.name = "metrics_port",
      .type = ASH_OPT_INT,
      .offset = offsetof(struct flags, metrics_port),
-     .fallback = "0",
+     .fallback = "-1",
+     .min = -1,
      .max = 65535,
-     .help = "serve Prometheus metrics on this port; 0: do not"},
+     .help = "serve Prometheus metrics on this port of 127.0.0.1; 0: a free one; -1: do not"},
     {.name = "cpu",
      .type = ASH_OPT_STRING,
      .offset = offsetof(struct flags, cpu),
@@ -107,6 +108,20 @@ static int join_ranks(const struct ash_group_opts *opts, struct ash_group **grou
     return ash_group_open(&place, opts, group_out, err);
 }
 
+/* Serve metrics where they were asked for: from the first rank, whose steps are everyone's. */
+static int serve_metrics(const struct flags *flags, const struct ash_group *group, struct ash_exporter **exporter_out,
+                         struct ash_err *err)
+{
+    int rc;
+
+    if (flags->metrics_port < 0 || (group != NULL && ash_group_rank(group) != 0)) return 0;
+    rc = ash_exporter_open(NULL, (int)flags->metrics_port, exporter_out, err);
+    if (rc < 0) return rc;
+    printf("metrics: http://127.0.0.1:%d/metrics\n", ash_exporter_port(*exporter_out));
+    fflush(stdout);
+    return 0;
+}
+
 static int train(const struct ash_job *job, const struct flags *flags, struct ash_group *group, struct ash_err *err)
 {
     struct ash_run_opts opts = {.dir = flags->out,
@@ -118,12 +133,9 @@ static int train(const struct ash_job *job, const struct flags *flags, struct as
                                 .group = group};
     struct ash_run_result result = {0};
     struct ash_exporter *exporter = NULL;
-    int rc;
+    int rc = serve_metrics(flags, group, &exporter, err);
 
-    if (flags->metrics_port > 0 && (group == NULL || ash_group_rank(group) == 0)) {
-        rc = ash_exporter_open(NULL, (int)flags->metrics_port, &exporter, err);
-        if (rc < 0) return rc;
-    }
+    if (rc < 0) return rc;
     signal(SIGXFSZ, SIG_IGN); /* a file-size limit is a failed save, not the end */
     signal(SIGPIPE, SIG_IGN); /* nor is a reader of the screen who left */
     ash_interrupt_install();

@@ -7,8 +7,10 @@ more=(train.steps=1500 schedule.warmup=5 train.hash_every=500)
 train quiet "${more[@]}"
 expect 0 "the quiet run"
 
-scrape() { # port
-    exec 3<> "/dev/tcp/127.0.0.1/$1" || return 1
+scrape() { # once the run has said where
+    local port
+    port=$(sed -n 's|^metrics: http://127.0.0.1:\([0-9]*\)/metrics$|\1|p' "$SCRATCH/out")
+    [ -n "$port" ] && exec 3<> "/dev/tcp/127.0.0.1/$port" || return 1
     printf 'GET /metrics HTTP/1.0\r\n\r\n' >&3
     cat <&3 > "$SCRATCH/metrics"
     exec 3>&-
@@ -16,12 +18,10 @@ scrape() { # port
 } 2> /dev/null
 
 for signal in INT TERM; do
-    port=$((20000 + RANDOM % 20000))
-    while (exec 3<> "/dev/tcp/127.0.0.1/$port") 2> /dev/null; do port=$((port + 1)); done # somebody else's
-    setsid "$ASHLAR" train "$SCRATCH/job.yaml" --out "$SCRATCH/$signal" "${more[@]}" --metrics-port $port \
+    setsid "$ASHLAR" train "$SCRATCH/job.yaml" --out "$SCRATCH/$signal" "${more[@]}" --metrics-port 0 \
         > "$SCRATCH/out" 2> "$SCRATCH/err" < /dev/null &
     pid=$!
-    wait_for "metrics on port $port" scrape $port
+    wait_for "metrics" scrape
     kill -s $signal $pid
     code=0
     wait $pid || code=$?
