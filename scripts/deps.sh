@@ -3,6 +3,7 @@
 # usage: scripts/deps.sh build | test     (test adds what only the tests need)
 set -euo pipefail
 purpose=${1:-build}
+cd "$(dirname "$0")/.."
 
 # What is looked for, on any system ...
 commands=(cc cmake ninja pkg-config)
@@ -14,10 +15,9 @@ packages=(build-essential cmake ninja-build pkg-config libjansson-dev libyaml-de
 extras=(libfabric)
 extra_packages=(libfabric-dev)
 if [ "$purpose" = test ]; then
-    commands+=(clang)
     modules+=(cmocka)
-    packages+=(libcmocka-dev clang libclang-rt-14-dev libclang-rt-dev) # the sanitizers' run time has either name
-    extra_packages+=(iproute2 slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge)
+    packages+=(libcmocka-dev)
+    extra_packages+=(iproute2 slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge clang-16 libclang-rt-16-dev)
 fi
 
 missing=()
@@ -32,6 +32,7 @@ if command -v apt-get > /dev/null && { [ "$(id -u)" -eq 0 ] || [ "$required" -gt
     for m in "${extras[@]}"; do pkg-config --exists "$m" 2> /dev/null || missing+=("$m"); done
     if [ "$purpose" = test ]; then
         for c in ip srun slurmctld slurmd munged; do command -v $c > /dev/null || missing+=($c); done
+        scripts/clang.sh > /dev/null || missing+=(clang-16) # an older one takes seconds to look for leaks on arm64
     fi
     packages+=("${extra_packages[@]}")
 fi

@@ -17,15 +17,9 @@ part() {
     ctest --test-dir "$dir" -j "$jobs" --output-on-failure --no-tests=error "$@"
 }
 
-# Can this compiler build a sanitized fuzz target? A clang without its run-time library cannot.
-sanitizes() {
-    echo 'int LLVMFuzzerTestOneInput(const char *d, unsigned long n); int LLVMFuzzerTestOneInput(const char *d, unsigned long n) { return !d && n; }' |
-        "$1" -x c -fsanitize=address,undefined,fuzzer -o /dev/null - 2> /dev/null
-}
-
 cc=${CC:-cc}
-other=$cc
-sanitizes clang && other=clang
+other=$(scripts/clang.sh || true)
+other=${other:-$cc}
 # What compares with other programs or measures time says nothing more under a sanitizer.
 slow='e2e_.*_world'
 threaded='test_workers test_metrics test_exporter test_pass test_trainer test_dataset test_tokenize test_tokenizer_bpe test_generator test_group test_channel test_call'
