@@ -6,12 +6,13 @@
 
 #include "base/assert.h"
 
-struct ls_flags {
+struct flags {
     bool json;
+    struct ash_catalog_flags machines;
 };
 
 static const struct ash_opt ls_opts[] = {
-    {"json", ASH_OPT_BOOL, offsetof(struct ls_flags, json), NULL, "print the whole catalog as one JSON object", 0, 0,
+    {"json", ASH_OPT_BOOL, offsetof(struct flags, json), NULL, "print the whole catalog as one JSON object", 0, 0,
      NULL},
 };
 
@@ -87,61 +88,94 @@ static void list_named(const struct ash_catalog *catalog, const char *list, cons
     }
 }
 
-static int list_all(const struct ash_catalog *catalog, const char *which)
+static void list_storage(const struct ash_catalog *catalog)
 {
-    const char *const known[] = {"gpus", "machines", "storage", "collectives", "contradictions"};
-    size_t found = 0;
-
-    for (size_t i = 0; i < ASH_COUNT(known); i++) {
-        if (which != NULL && strcmp(which, known[i]) != 0) continue;
-        if (found++ > 0) printf("\n");
-        if (i == 0) list_gpus(catalog);
-        if (i == 1) list_machines(catalog);
-        if (i == 2) list_named(catalog, "storage", "storage tiers", "name", "kind");
-        if (i == 3) list_named(catalog, "collectives", "measured collectives", "hardware", "op");
-        if (i == 4) list_named(catalog, "contradictions", "where sources disagree", "topic", "finding");
-    }
-    if (found == 0)
-        return ash_cmd_misuse("catalog ls",
-                              "there is no list '%s'; try gpus, machines, storage, collectives or "
-                              "contradictions",
-                              which);
-    return 0;
+    list_named(catalog, "storage", "storage tiers", "name", "kind");
 }
 
-static int list(const struct ash_catalog_flags *files, const struct ls_flags *flags, const char *which)
+static void list_collectives(const struct ash_catalog *catalog)
 {
+    list_named(catalog, "collectives", "measured collectives", "hardware", "op");
+}
+
+static void list_contradictions(const struct ash_catalog *catalog)
+{
+    list_named(catalog, "contradictions", "where sources disagree", "topic", "finding");
+}
+
+static const struct {
+    const char *name;
+    void (*print)(const struct ash_catalog *catalog);
+} lists[] = {
+    {"gpus", list_gpus},
+    {"machines", list_machines},
+    {"storage", list_storage},
+    {"collectives", list_collectives},
+    {"contradictions", list_contradictions},
+};
+
+static bool is_list(const char *name)
+{
+    for (size_t i = 0; i < ASH_COUNT(lists); i++)
+        if (strcmp(name, lists[i].name) == 0) return true;
+    return false;
+}
+
+static void list_all(const struct ash_catalog *catalog, const char *which)
+{
+    bool first = true;
+
+    for (size_t i = 0; i < ASH_COUNT(lists); i++) {
+        if (which != NULL && strcmp(which, lists[i].name) != 0) continue;
+        if (!first) printf("\n");
+        first = false;
+        lists[i].print(catalog);
+    }
+}
+
+/* The whole catalog, or one of its lists. */
+static json_t *chosen(const struct ash_catalog *catalog, const char *which)
+{
+    json_t *all = (json_t *)ash_catalog_json(catalog);
+
+    if (which == NULL) return json_incref(all);
+    return json_pack("{s:O, s:O}", "sources", json_object_get(all, "sources"), which, json_object_get(all, which));
+}
+
+static int respond(const void *ctx, const struct ash_opts *opts, const char *which)
+{
+    const struct flags *flags = ctx;
     struct ash_catalog *catalog = NULL;
     struct ash_err err = {0};
     int code = 0;
 
-    if (ash_cmd_catalog_open(files, &catalog, &err) < 0) return ash_cmd_fail(&err);
-    if (flags->json) {
-        json_dumpf(ash_catalog_json(catalog), stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(15));
-        putchar('\n');
-    } else {
-        code = list_all(catalog, which);
-    }
+    (void)opts;
+    if (which != NULL && !is_list(which))
+        return ash_cmd_misuse("catalog ls",
+                              "there is no list '%s'; try gpus, machines, storage, collectives or "
+                              "contradictions",
+                              which);
+    if (ash_cmd_catalog_open(&flags->machines, &catalog, &err) < 0) return ash_cmd_fail(&err);
+    if (!flags->json)
+        list_all(catalog, which);
+    else if (ash_cmd_print_json(chosen(catalog, which), &err) < 0)
+        code = ash_cmd_fail(&err);
     ash_catalog_close(catalog);
     return code;
 }
 
 static int run(int argc, char **argv)
 {
-    struct ls_flags flags = {0};
-    struct ash_catalog_flags files = {0};
-    struct ash_opt_binding bindings[] = {{&ls_table, &flags}, {&ash_catalog_table, &files}};
-    struct ash_opts *opts = NULL;
-    struct ash_err err = {0};
-    const char *which[1] = {NULL};
-    size_t count = 0;
-    int code;
+    struct flags flags = {0};
+    const struct ash_opt_binding bindings[] = {{&ls_table, &flags}, {&ash_catalog_table, &flags.machines}};
+    const struct ash_cmd_form form = {.usage = &usage,
+                                      .bindings = bindings,
+                                      .binding_count = ASH_COUNT(bindings),
+                                      .takes_word = true,
+                                      .respond = respond,
+                                      .flags = &flags};
 
-    if (ash_opts_open(bindings, ASH_COUNT(bindings), &opts, &err) < 0) return ash_cmd_fail(&err);
-    code = ash_cmd_parse(&usage, opts, argc, argv, which, 1, &count);
-    if (code == ASH_CMD_GO) code = list(&files, &flags, which[0]);
-    ash_opts_close(opts);
-    return code;
+    return ash_cmd_run(&form, argc, argv);
 }
 
 const struct ash_cmd ash_cmd_catalog_ls = {"ls", "list GPUs, machines, storage tiers, collectives, contradictions",

@@ -7,13 +7,14 @@
 
 #include "base/assert.h"
 
-struct show_flags {
+struct flags {
     bool json;
+    struct ash_catalog_flags machines;
 };
 
 static const struct ash_opt show_opts[] = {
-    {"json", ASH_OPT_BOOL, offsetof(struct show_flags, json), NULL, "print one JSON object with the sources' addresses",
-     0, 0, NULL},
+    {"json", ASH_OPT_BOOL, offsetof(struct flags, json), NULL, "print one JSON object with the sources' addresses", 0,
+     0, NULL},
 };
 
 static const struct ash_opt_table show_table = {
@@ -217,23 +218,23 @@ static int not_found(const struct ash_catalog *catalog, const char *name)
     return ash_cmd_fail(&err);
 }
 
-static int show(const struct ash_catalog_flags *files, const struct show_flags *flags, const char *name)
+static int respond(const void *ctx, const struct ash_opts *opts, const char *name)
 {
+    const struct flags *flags = ctx;
     struct ash_catalog *catalog = NULL;
     struct ash_err err = {0};
     json_t *facts;
     int code = 0;
 
-    if (ash_cmd_catalog_open(files, &catalog, &err) < 0) return ash_cmd_fail(&err);
+    (void)opts;
+    if (ash_cmd_catalog_open(&flags->machines, &catalog, &err) < 0) return ash_cmd_fail(&err);
     facts = gather(ash_catalog_json(catalog), name);
-    if (facts == NULL) {
+    if (facts == NULL)
         code = not_found(catalog, name);
-    } else if (flags->json) {
-        json_dumpf(facts, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(15));
-        putchar('\n');
-    } else {
+    else if (!flags->json)
         print_facts(facts);
-    }
+    else if (ash_cmd_print_json(json_incref(facts), &err) < 0)
+        code = ash_cmd_fail(&err);
     json_decref(facts);
     ash_catalog_close(catalog);
     return code;
@@ -241,21 +242,17 @@ static int show(const struct ash_catalog_flags *files, const struct show_flags *
 
 static int run(int argc, char **argv)
 {
-    struct show_flags flags = {0};
-    struct ash_catalog_flags files = {0};
-    struct ash_opt_binding bindings[] = {{&show_table, &flags}, {&ash_catalog_table, &files}};
-    struct ash_opts *opts = NULL;
-    struct ash_err err = {0};
-    const char *name[1] = {NULL};
-    size_t count = 0;
-    int code;
+    struct flags flags = {0};
+    const struct ash_opt_binding bindings[] = {{&show_table, &flags}, {&ash_catalog_table, &flags.machines}};
+    const struct ash_cmd_form form = {.usage = &usage,
+                                      .bindings = bindings,
+                                      .binding_count = ASH_COUNT(bindings),
+                                      .takes_word = true,
+                                      .missing_word = "which machine or GPU?",
+                                      .respond = respond,
+                                      .flags = &flags};
 
-    if (ash_opts_open(bindings, ASH_COUNT(bindings), &opts, &err) < 0) return ash_cmd_fail(&err);
-    code = ash_cmd_parse(&usage, opts, argc, argv, name, 1, &count);
-    if (code == ASH_CMD_GO)
-        code = count == 1 ? show(&files, &flags, name[0]) : ash_cmd_misuse("catalog show", "which machine or GPU?");
-    ash_opts_close(opts);
-    return code;
+    return ash_cmd_run(&form, argc, argv);
 }
 
 const struct ash_cmd ash_cmd_catalog_show = {"show", "every fact about one thing, who says it, who says otherwise",

@@ -2,11 +2,14 @@
  * The list, the flags and the errors look the same everywhere because they are printed here and nowhere else. */
 #include "cmd/cmd.h"
 
+#include <errno.h>
 #include <stdarg.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/log.h"
 
+#define JSON_DIGITS 12 /* bytes of a terabyte are still whole */
 #define NAME_MAX_BYTES 32
 #define FAR_AWAY (NAME_MAX_BYTES + 1)
 
@@ -153,6 +156,42 @@ int ash_cmd_parse(const struct ash_cmd_usage *usage, struct ash_opts *opts, int 
     }
     *positional_count_out = count;
     return ASH_CMD_GO;
+}
+
+/* The exit code of a command whose settings are read. */
+static int respond(const struct ash_cmd_form *form, const struct ash_opts *opts, const char *word)
+{
+    const char *synopsis = form->usage->synopsis;
+
+    if (word != NULL || form->missing_word == NULL) return form->respond(form->flags, opts, word);
+    ash_log(ASH_LOG_ERROR, "%s (`%.*s --help` explains)", form->missing_word, command_bytes(synopsis), synopsis);
+    return 2;
+}
+
+int ash_cmd_run(const struct ash_cmd_form *form, int argc, char **argv)
+{
+    struct ash_opts *opts = NULL;
+    struct ash_err err = {0};
+    const char *word = NULL;
+    size_t count = 0;
+    int code;
+
+    if (ash_opts_open(form->bindings, form->binding_count, &opts, &err) < 0) return ash_cmd_fail(&err);
+    code = ash_cmd_parse(form->usage, opts, argc, argv, &word, form->takes_word ? 1 : 0, &count);
+    if (code == ASH_CMD_GO) code = respond(form, opts, word);
+    ash_opts_close(opts);
+    return code;
+}
+
+int ash_cmd_print_json(json_t *json, struct ash_err *err)
+{
+    char *text = json != NULL ? json_dumps(json, JSON_INDENT(2) | JSON_REAL_PRECISION(JSON_DIGITS)) : NULL;
+
+    json_decref(json);
+    if (text == NULL) return ash_err_set(err, -ENOMEM, "out of memory");
+    puts(text);
+    free(text);
+    return 0;
 }
 
 int ash_cmd_fail(const struct ash_err *err)

@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdio.h>
 #include "ashlar/err.h"
+#include "base/json.h"
 #include "base/opts.h"
 
 struct ash_cmd {
@@ -45,6 +46,24 @@ struct ash_cmd_usage {
  * in ash_opts_parse_args. */
 int ash_cmd_parse(const struct ash_cmd_usage *usage, struct ash_opts *opts, int argc, char **argv,
                   const char **positionals, size_t max_positionals, size_t *positional_count_out);
+
+/* A command of the usual form: settings, perhaps one word, then an answer. */
+struct ash_cmd_form {
+    const struct ash_cmd_usage *usage;
+    const struct ash_opt_binding *bindings;
+    size_t binding_count;
+    bool takes_word;
+    const char *missing_word; /* said where the word is missing ("which file?"); NULL: it may be */
+    /* Returns the exit code. opts says which settings were given; word is NULL where none was. */
+    int (*respond)(const void *flags, const struct ash_opts *opts, const char *word);
+    const void *flags; /* what the bindings fill, for respond */
+};
+
+/* Read a command's settings and word, respond, and free them. Returns the exit code. */
+int ash_cmd_run(const struct ash_cmd_form *form, int argc, char **argv);
+
+/* Print json on one object's lines and drop the reference to it; NULL is memory that ran out. Returns 0 or -ENOMEM. */
+int ash_cmd_print_json(json_t *json, struct ash_err *err);
 
 /* Print "ashlar: error: SENTENCE" on standard error; returns the exit code 1. */
 int ash_cmd_fail(const struct ash_err *err);

@@ -4,10 +4,10 @@
 #include "base/assert.h"
 
 static const struct ash_cmd *const commands[] = {
-    &ash_cmd_plan_audit,
     &ash_cmd_plan_train,
-    &ash_cmd_plan_goodput,
     &ash_cmd_plan_serve,
+    &ash_cmd_plan_audit,
+    &ash_cmd_plan_goodput,
     &ash_cmd_plan_validate,
     &ash_cmd_plan_memory,
     &ash_cmd_plan_constants,

@@ -4,9 +4,8 @@
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 
-#include "base/json.h"
+#include "cmd/cmd.h"
 #include "plan/chart.h"
 
 #define DRAWN_MAX ASH_AUDIT_DEGREES_MAX
@@ -92,12 +91,12 @@ static json_t *encode_rows(const struct ash_audit_row *rows, size_t count)
     return list;
 }
 
-int ash_audit_print_json(const struct audit_answer *answer)
+int ash_audit_print_json(const struct audit_answer *answer, struct ash_err *err)
 {
     const struct ash_audit_job *job = &answer->job;
     const struct ash_audit *audit = &answer->audit;
     json_t *limits = json_array(), *json;
-    char layout[128], verdict[256], *text;
+    char layout[128], verdict[256];
     const char *limit;
 
     for (size_t i = 0; (limit = ash_audit_limit(job, audit, i)) != NULL; i++)
@@ -111,12 +110,7 @@ int ash_audit_print_json(const struct audit_answer *answer)
         audit->passes_at[2], "largest_fitting_ep", audit->largest_fitting, "bandwidth_gb_s", audit->bandwidth * 1e-9,
         "flip_gb_s", audit->flip_bandwidth * 1e-9, "limits", limits, "try_first", ash_audit_dispatcher(job), "verdict",
         ash_audit_verdict(job, audit, verdict, sizeof(verdict)));
-    text = json != NULL ? json_dumps(json, JSON_INDENT(2) | JSON_REAL_PRECISION(9)) : NULL;
-    json_decref(json);
-    if (text == NULL) return -ENOMEM;
-    puts(text);
-    free(text);
-    return 0;
+    return ash_cmd_print_json(json, err);
 }
 
 /* ---- picture and check ------------------------------------------------------------------------------------------- */
@@ -154,7 +148,12 @@ int ash_audit_draw(const struct audit_answer *answer, const char *path, struct a
     return ash_chart_write(path, &chart, err);
 }
 
-void ash_audit_print_check(const struct ash_consts *consts, const struct ash_catalog *catalog)
+static double check_error(const struct ash_dispatch_check *check)
+{
+    return check->predicted / check->measured - 1;
+}
+
+static void print_check_table(const struct ash_consts *consts, const struct ash_catalog *catalog)
 {
     struct ash_dispatch_check check;
     double sum = 0;
@@ -162,11 +161,32 @@ void ash_audit_print_check(const struct ash_consts *consts, const struct ash_cat
 
     printf("%-18s %-26s %5s %10s %10s %7s\n", "machine", "what", "ranks", "measured", "predicted", "error");
     for (; ash_dispatch_check(consts, catalog, count, &check); count++) {
-        double error = check.predicted / check.measured - 1;
+        const char *unit = check.us ? "us  " : "GB/s";
 
         printf("%-18s %-26s %5.0f %5.4g %s %5.4g %s %+6.0f%%\n", check.machine, check.what, check.ranks, check.measured,
-               check.us ? "us  " : "GB/s", check.predicted, check.us ? "us  " : "GB/s", 100 * error);
-        sum += fabs(error);
+               unit, check.predicted, unit, 100 * check_error(&check));
+        sum += fabs(check_error(&check));
     }
     if (count > 0) printf("mean error %.0f %% of %zu measurements\n", 100 * sum / (double)count, count);
+}
+
+static json_t *encode_check(const struct ash_consts *consts, const struct ash_catalog *catalog)
+{
+    json_t *list = json_array();
+    struct ash_dispatch_check check;
+
+    for (size_t i = 0; ash_dispatch_check(consts, catalog, i, &check); i++)
+        json_array_append_new(list, json_pack("{s:s, s:s, s:s, s:f, s:f, s:f, s:s, s:f}", "machine", check.machine,
+                                              "what", check.what, "source", check.source, "ranks", check.ranks,
+                                              "measured", check.measured, "predicted", check.predicted, "unit",
+                                              check.us ? "us" : "GB/s", "err", check_error(&check)));
+    return list;
+}
+
+int ash_audit_print_check(const struct ash_consts *consts, const struct ash_catalog *catalog, bool as_json,
+                          struct ash_err *err)
+{
+    if (as_json) return ash_cmd_print_json(encode_check(consts, catalog), err);
+    print_check_table(consts, catalog);
+    return 0;
 }

@@ -1,12 +1,10 @@
 /* ashlar plan goodput: what failures leave of a job's time under four ways to keep its state. */
 #include "cmd/plan_priv.h"
 
-#include <errno.h>
 #include <stdio.h>
 
 #include "base/assert.h"
 #include "cmd/plan_goodput_priv.h"
-#include "infra/catalog.h"
 #include "plan/shape.h"
 
 #define SIM_FAILURES 20000.0
@@ -26,7 +24,7 @@ struct flags {
     int failures;
     bool json;
     const char *model, *cluster, *svg;
-    struct ash_opt_list catalog;
+    struct ash_catalog_flags machines;
 };
 
 #define FIELD(name) offsetof(struct flags, name)
@@ -73,7 +71,6 @@ static const struct ash_opt goodput_opts[] = {
      "seconds of work between checkpoints to shared storage, instead of the best", 0, 1e7, NULL},
     {"days", ASH_OPT_DOUBLE, FIELD(days), "30", "length of a simulated run", 0.01, 3650, NULL},
     {"seed", ASH_OPT_INT, FIELD(seed), "1", "of the simulation", 0, 9e15, NULL},
-    {"catalog", ASH_OPT_LIST, FIELD(catalog), NULL, "files with machines of your own", 0, 0, NULL},
     {"json", ASH_OPT_BOOL, FIELD(json), NULL, "print one JSON object", 0, 0, NULL},
     {"svg", ASH_OPT_STRING, FIELD(svg), NULL, "draw goodput over the number of GPUs into this file", 0, 0, NULL},
 };
@@ -172,7 +169,7 @@ static int look_up(const struct flags *flags, struct ash_goodput_job *job, struc
         job->params = ash_shape_params(&shape);
     }
     if (flags->cluster == NULL) return 0;
-    rc = ash_catalog_open(flags->catalog.items, flags->catalog.count, &catalog, err);
+    rc = ash_cmd_catalog_open(&flags->machines, &catalog, err);
     if (rc == 0) rc = ash_cluster_parse(catalog, flags->cluster, &cluster, err);
     if (rc == 0) {
         job->gpus = cluster.gpus;
@@ -197,12 +194,14 @@ static int misused(const struct flags *flags)
     return 0;
 }
 
-static int respond(const struct flags *flags, const struct ash_opts *opts)
+static int respond(const void *ctx, const struct ash_opts *opts, const char *word)
 {
+    const struct flags *flags = ctx;
     struct goodput_answer answer = {0};
     struct ash_err err = {0};
     int code = misused(flags);
 
+    (void)word;
     if (code != 0) return code;
     fill_job(flags, &answer.job);
     if (look_up(flags, &answer.job, &err) < 0) return ash_cmd_fail(&err);
@@ -215,25 +214,20 @@ static int respond(const struct flags *flags, const struct ash_opts *opts)
         ash_goodput_print_table(&answer);
         return 0;
     }
-    if (ash_goodput_print_json(&answer) == 0) return 0;
-    ash_err_set(&err, -ENOMEM, "out of memory");
-    return ash_cmd_fail(&err);
+    return ash_goodput_print_json(&answer, &err) < 0 ? ash_cmd_fail(&err) : 0;
 }
 
 static int run(int argc, char **argv)
 {
     struct flags flags = {0};
-    const struct ash_opt_binding bindings[] = {{&goodput_table, &flags}};
-    struct ash_opts *opts = NULL;
-    struct ash_err err = {0};
-    size_t count = 0;
-    int code;
+    const struct ash_opt_binding bindings[] = {{&goodput_table, &flags}, {&ash_catalog_table, &flags.machines}};
+    const struct ash_cmd_form form = {.usage = &usage,
+                                      .bindings = bindings,
+                                      .binding_count = ASH_COUNT(bindings),
+                                      .respond = respond,
+                                      .flags = &flags};
 
-    if (ash_opts_open(bindings, 1, &opts, &err) < 0) return ash_cmd_fail(&err);
-    code = ash_cmd_parse(&usage, opts, argc, argv, NULL, 0, &count);
-    if (code == ASH_CMD_GO) code = respond(&flags, opts);
-    ash_opts_close(opts);
-    return code;
+    return ash_cmd_run(&form, argc, argv);
 }
 
 const struct ash_cmd ash_cmd_plan_goodput = {"goodput",

@@ -17,8 +17,7 @@ struct goodput_answer {
 };
 
 void ash_goodput_print_table(const struct goodput_answer *answer);
-/* Returns 0 or -ENOMEM. */
-int ash_goodput_print_json(const struct goodput_answer *answer);
+int ash_goodput_print_json(const struct goodput_answer *answer, struct ash_err *err);
 /* Goodput over the number of GPUs, with the published points. */
 int ash_goodput_draw(const struct goodput_answer *answer, const char *path, struct ash_err *err);
 

@@ -1,13 +1,11 @@
 /* What `ashlar plan goodput` found, as a table, as JSON and as a picture. */
 #include "cmd/plan_goodput_priv.h"
 
-#include <errno.h>
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 #include "base/assert.h"
-#include "base/json.h"
+#include "cmd/cmd.h"
 #include "cmd/units.h"
 #include "plan/chart.h"
 
@@ -282,27 +280,21 @@ static json_t *encode_even(enum ash_goodput_kind a, enum ash_goodput_kind b, con
                      "failures_per_gpu_hour", even->failures_per_gpu_hour, "mtbf_s", even->mtbf_s, "gpus", gpus);
 }
 
-int ash_goodput_print_json(const struct goodput_answer *answer)
+int ash_goodput_print_json(const struct goodput_answer *answer, struct ash_err *err)
 {
-    json_t *ways = json_array(), *evens = json_array(), *json;
-    char *text;
+    json_t *ways = json_array(), *evens = json_array();
 
     for (enum ash_goodput_kind k = 0; k < ASH_GOODPUT_KINDS; k++) {
         json_array_append_new(ways, encode_way(answer, k));
         if (k > 0) json_array_append_new(evens, encode_even(k - 1, k, &answer->even[k]));
     }
     json_array_append_new(evens, encode_even(ASH_GOODPUT_SYNC, ASH_GOODPUT_PEERS, &answer->even[0]));
-    json = json_pack("{s:f, s:f, s:f, s:f, s:f, s:s, s:s, s:o, s:o}", "params", answer->job.params, "gpus",
-                     answer->job.gpus, "state_bytes", answer->memory[0].state_bytes, "failures_per_gpu_hour",
-                     answer->job.failures_per_gpu_hour, "mtbf_s", answer->way[0].mtbf_s, "failure_source",
-                     answer->rate_source, "verdict", ash_goodput_name(answer->best), "strategies", ways, "break_even",
-                     evens);
-    text = json != NULL ? json_dumps(json, JSON_INDENT(2) | JSON_REAL_PRECISION(9)) : NULL;
-    json_decref(json);
-    if (text == NULL) return -ENOMEM;
-    puts(text);
-    free(text);
-    return 0;
+    return ash_cmd_print_json(json_pack("{s:f, s:f, s:f, s:f, s:f, s:s, s:s, s:o, s:o}", "params", answer->job.params,
+                                        "gpus", answer->job.gpus, "state_bytes", answer->memory[0].state_bytes,
+                                        "failures_per_gpu_hour", answer->job.failures_per_gpu_hour, "mtbf_s",
+                                        answer->way[0].mtbf_s, "failure_source", answer->rate_source, "verdict",
+                                        ash_goodput_name(answer->best), "strategies", ways, "break_even", evens),
+                              err);
 }
 
 /* ---- picture ----------------------------------------------------------------------------------------------------- */

@@ -5,10 +5,9 @@
 #include <stdio.h>
 
 #include "base/assert.h"
-#include "base/json.h"
 #include "plan/own_memory.h"
 
-struct memory_flags {
+struct flags {
     const char *model;
     int64_t seq, micro_batch, grains, threads;
     int precision, recompute;
@@ -18,7 +17,7 @@ struct memory_flags {
 static const char *const precisions[] = {"fp32", "bf16", NULL};
 static const char *const recomputes[] = {"none", "selective", "full", NULL};
 
-#define FIELD(name) offsetof(struct memory_flags, name)
+#define FIELD(name) offsetof(struct flags, name)
 
 static const struct ash_opt memory_opts[] = {
     {"model", ASH_OPT_STRING, FIELD(model), NULL, "model folder or well-known name (ashlar plan models)", 0, 0, NULL},
@@ -47,8 +46,26 @@ static void print_line(const char *name, double bytes)
     printf("  %-14s %12.2f MB\n", name, bytes / 1e6);
 }
 
-static int show(const struct memory_flags *flags)
+static json_t *encode(const char *name, const struct ash_own_memory *memory)
 {
+    return json_pack("{s:s, s:f, s:f, s:f, s:f, s:f}", "model", name, "state", memory->state, "gradients",
+                     memory->gradients, "activations", memory->activations, "program", memory->program, "total",
+                     memory->total);
+}
+
+static void print_table(const char *name, const struct ash_own_memory *memory)
+{
+    printf("%s, one process\n", name);
+    print_line("state", memory->state);
+    print_line("gradients", memory->gradients);
+    print_line("activations", memory->activations);
+    print_line("program", memory->program);
+    print_line("total", memory->total);
+}
+
+static int respond(const void *ctx, const struct ash_opts *opts, const char *word)
+{
+    const struct flags *flags = ctx;
     struct ash_own_run run = {.seq_tokens = (double)flags->seq,
                               .micro_batch = (double)flags->micro_batch,
                               .grains = (double)flags->grains,
@@ -59,6 +76,8 @@ static int show(const struct memory_flags *flags)
     struct ash_shape shape;
     struct ash_err err = {0};
 
+    (void)opts, (void)word;
+    if (flags->model == NULL) return ash_cmd_misuse("plan memory", "--model is needed");
     if (ash_shape_find(flags->model, &shape, &err) < 0) return ash_cmd_fail(&err);
     if (!ash_own_memory(&shape, &run, &memory)) {
         ash_err_set(&err, -EINVAL,
@@ -67,39 +86,19 @@ static int show(const struct memory_flags *flags)
                     shape.name);
         return ash_cmd_fail(&err);
     }
-    if (flags->json) {
-        json_t *json = json_pack("{s:s, s:f, s:f, s:f, s:f, s:f}", "model", shape.name, "state", memory.state,
-                                 "gradients", memory.gradients, "activations", memory.activations, "program",
-                                 memory.program, "total", memory.total);
-        json_dumpf(json, stdout, JSON_INDENT(1) | JSON_REAL_PRECISION(15));
-        putchar('\n');
-        json_decref(json);
-        return 0;
-    }
-    printf("%s, one process\n", shape.name);
-    print_line("state", memory.state);
-    print_line("gradients", memory.gradients);
-    print_line("activations", memory.activations);
-    print_line("program", memory.program);
-    print_line("total", memory.total);
+    if (flags->json) return ash_cmd_print_json(encode(shape.name, &memory), &err) < 0 ? ash_cmd_fail(&err) : 0;
+    print_table(shape.name, &memory);
     return 0;
 }
 
 static int run(int argc, char **argv)
 {
-    struct memory_flags flags = {0};
-    struct ash_opt_binding binding = {&memory_table, &flags};
-    struct ash_opts *opts = NULL;
-    struct ash_err err = {0};
-    size_t count = 0;
-    int code;
+    struct flags flags = {0};
+    const struct ash_opt_binding binding = {&memory_table, &flags};
+    const struct ash_cmd_form form = {
+        .usage = &usage, .bindings = &binding, .binding_count = 1, .respond = respond, .flags = &flags};
 
-    if (ash_opts_open(&binding, 1, &opts, &err) < 0) return ash_cmd_fail(&err);
-    code = ash_cmd_parse(&usage, opts, argc, argv, NULL, 0, &count);
-    if (code == ASH_CMD_GO)
-        code = flags.model != NULL ? show(&flags) : ash_cmd_misuse("plan memory", "--model is needed");
-    ash_opts_close(opts);
-    return code;
+    return ash_cmd_run(&form, argc, argv);
 }
 
 const struct ash_cmd ash_cmd_plan_memory = {"memory", "what one process of ashlar train takes", run};

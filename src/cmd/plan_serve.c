@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 #include "base/assert.h"
 #include "cmd/plan_serve_priv.h"
@@ -13,7 +12,7 @@ static const char *const precisions[] = {"bf16", "fp8", "fp4", NULL};
 
 struct flags {
     const char *model, *cluster, *svg;
-    struct ash_opt_list catalog, set;
+    struct ash_plan_flags plan;
     int weights, cache;
     int64_t in_tokens, out_tokens, thinking, samples, verify, tp, pp, ep, attn_dp, show;
     double qps, ttft_ms, itl_ms, usd_gpu_hour;
@@ -42,8 +41,6 @@ static const struct ash_opt serve_opts[] = {
     {"usd-gpu-hour", ASH_OPT_DOUBLE, FIELD(usd_gpu_hour), NULL, "dollars per GPU-hour, instead of the catalog's", 0,
      1e4, NULL},
     {"show", ASH_OPT_INT, FIELD(show), "6", "cuts to print", 1, SERVE_POINTS_MAX, NULL},
-    {"catalog", ASH_OPT_LIST, FIELD(catalog), NULL, "files with machines of your own", 0, 0, NULL},
-    {"set", ASH_OPT_TEXTS, FIELD(set), NULL, "a constant of the cost model, name=value", 0, 0, NULL},
     {"json", ASH_OPT_BOOL, FIELD(json), NULL, "print one JSON object", 0, 0, NULL},
     {"svg", ASH_OPT_STRING, FIELD(svg), NULL, "draw throughput over latency into this file", 0, 0, NULL},
 };
@@ -111,12 +108,14 @@ static void fill_curve(struct serve_answer *answer)
     }
 }
 
-static int solve(const struct flags *flags, struct serve_answer *answer, struct ash_err *err)
+static int solve(const struct flags *flags, const struct ash_consts *consts, struct serve_answer *answer,
+                 struct ash_err *err)
 {
     const struct ash_serve_job *job = &answer->job;
-    int rc = ash_serve_check(&answer->consts, job, err);
+    int rc = ash_serve_check(consts, job, err);
 
     if (rc < 0) return rc;
+    answer->consts = *consts;
     answer->count = ash_serve_search(&answer->consts, job, answer->points, SERVE_POINTS_MAX);
     if (answer->count == 0) return ash_err_set(err, -EINVAL, "%s does not fit into this cluster", job->shape.name);
     answer->shown = answer->count < (size_t)flags->show ? answer->count : (size_t)flags->show;
@@ -136,47 +135,40 @@ static int print(const struct flags *flags, const struct serve_answer *answer, s
         ash_serve_print_table(answer);
         return 0;
     }
-    rc = ash_serve_print_json(answer);
-    return rc < 0 ? ash_err_set(err, rc, "out of memory") : 0;
+    return ash_serve_print_json(answer, err);
 }
 
-static int respond(const struct flags *flags)
+static int respond(const void *ctx, const struct ash_opts *opts, const char *word)
 {
-    struct serve_answer *answer = NULL;
-    struct ash_catalog *catalog = NULL;
+    static struct serve_answer answer; /* large; one command per process */
+    const struct flags *flags = ctx;
+    struct ash_plan_facts facts = {0};
     struct ash_err err = {0};
     int rc;
 
+    (void)opts, (void)word;
     if (flags->model == NULL || flags->cluster == NULL)
         return ash_cmd_misuse("plan serve",
                               "say which model (--model llama-3.1-70b) and which machines (--cluster 8xH200)");
-    answer = calloc(1, sizeof(*answer));
-    rc = answer != NULL ? ash_catalog_open(flags->catalog.items, flags->catalog.count, &catalog, &err)
-                        : ash_err_set(&err, -ENOMEM, "out of memory");
-    if (rc == 0) answer->consts = ash_consts_default();
-    if (rc == 0) rc = ash_consts_set_all(&answer->consts, flags->set.items, flags->set.count, &err);
-    if (rc == 0) rc = fill_job(flags, catalog, &answer->job, &err);
-    if (rc == 0) rc = solve(flags, answer, &err);
-    if (rc == 0) rc = print(flags, answer, &err);
-    ash_catalog_close(catalog);
-    free(answer);
+    rc = ash_plan_facts_open(&flags->plan, &facts, &err);
+    if (rc == 0) rc = fill_job(flags, facts.catalog, &answer.job, &err);
+    if (rc == 0) rc = solve(flags, &facts.consts, &answer, &err);
+    if (rc == 0) rc = print(flags, &answer, &err);
+    ash_plan_facts_close(&facts);
     return rc < 0 ? ash_cmd_fail(&err) : 0;
 }
 
 static int run(int argc, char **argv)
 {
     struct flags flags = {0};
-    const struct ash_opt_binding bindings[] = {{&serve_table, &flags}};
-    struct ash_opts *opts = NULL;
-    struct ash_err err = {0};
-    size_t count = 0;
-    int code;
+    const struct ash_opt_binding bindings[] = {{&serve_table, &flags}, {&ash_plan_table, &flags.plan}};
+    const struct ash_cmd_form form = {.usage = &usage,
+                                      .bindings = bindings,
+                                      .binding_count = ASH_COUNT(bindings),
+                                      .respond = respond,
+                                      .flags = &flags};
 
-    if (ash_opts_open(bindings, 1, &opts, &err) < 0) return ash_cmd_fail(&err);
-    code = ash_cmd_parse(&usage, opts, argc, argv, NULL, 0, &count);
-    if (code == ASH_CMD_GO) code = respond(&flags);
-    ash_opts_close(opts);
-    return code;
+    return ash_cmd_run(&form, argc, argv);
 }
 
 const struct ash_cmd ash_cmd_plan_serve = {"serve", "how to serve a model on given machines, how fast, for how much",

@@ -21,8 +21,7 @@ struct serve_answer {
 };
 
 void ash_serve_print_table(const struct serve_answer *answer);
-/* Returns 0 or -ENOMEM. */
-int ash_serve_print_json(const struct serve_answer *answer);
+int ash_serve_print_json(const struct serve_answer *answer, struct ash_err *err);
 /* Tokens/s per GPU over the time between tokens, for the best cuts. */
 int ash_serve_draw(const struct serve_answer *answer, const char *path, struct ash_err *err);
 

@@ -1,12 +1,10 @@
 /* What `ashlar plan serve` found, as tables, as JSON and as a picture. */
 #include "cmd/plan_serve_priv.h"
 
-#include <errno.h>
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 
-#include "base/json.h"
+#include "cmd/cmd.h"
 #include "cmd/units.h"
 #include "plan/chart.h"
 
@@ -168,7 +166,7 @@ static json_t *encode_split(const struct ash_serve_split *split)
                      (int)split->meets);
 }
 
-int ash_serve_print_json(const struct serve_answer *answer)
+int ash_serve_print_json(const struct serve_answer *answer, struct ash_err *err)
 {
     const struct ash_serve_job *job = &answer->job;
     json_t *json = json_pack(
@@ -178,13 +176,8 @@ int ash_serve_print_json(const struct serve_answer *answer)
         job->verify_passes, "replicas", answer->replicas, "replicas_needed", answer->replicas_needed, "cuts",
         encode_points(answer->points, answer->shown), "curve", encode_points(answer->curve, answer->curve_count),
         "disaggregated", answer->has_split ? encode_split(&answer->split) : json_null());
-    char *text = json != NULL ? json_dumps(json, JSON_INDENT(2) | JSON_REAL_PRECISION(9)) : NULL;
 
-    json_decref(json);
-    if (text == NULL) return -ENOMEM;
-    puts(text);
-    free(text);
-    return 0;
+    return ash_cmd_print_json(json, err);
 }
 
 /* ---- picture ----------------------------------------------------------------------------------------------------- */

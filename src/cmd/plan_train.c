@@ -7,17 +7,16 @@
 #include <string.h>
 
 #include "base/assert.h"
-#include "cmd/catalog_priv.h"
 #include "cmd/plan_priv.h"
 #include "plan/timeline.h"
 
-struct train_flags {
+struct flags {
     const char *model, *cluster, *layout, *svg;
     double tokens, checkpoint_minutes, storage_gb_s, usd_hour;
     int64_t global_batch, seq, top;
     int precision, recompute, zero, stack, tuning;
     bool json, no_offload, overlap_dispatch, plain_dispatch;
-    struct ash_opt_list set;
+    struct ash_plan_flags plan;
 };
 
 static const char *const precisions[] = {"any", "bf16", "fp8", "fp4", NULL};
@@ -26,7 +25,7 @@ static const char *const zeros[] = {"any", "0", "1", "2", "3", NULL};
 static const char *const stacks[] = {"fused", "captured", "eager", "compiled", "early", NULL};
 static const char *const tunings[] = {"all", "lora", NULL};
 
-#define FIELD(name) offsetof(struct train_flags, name)
+#define FIELD(name) offsetof(struct flags, name)
 
 static const struct ash_opt train_opts[] = {
     {"model", ASH_OPT_STRING, FIELD(model), NULL, "model folder or well-known name (ashlar plan models)", 0, 0, NULL},
@@ -58,8 +57,6 @@ static const struct ash_opt train_opts[] = {
     {"top", ASH_OPT_INT, FIELD(top), "5", "layouts to show", 1, PLANS_MAX, NULL},
     {"svg", ASH_OPT_STRING, FIELD(svg), NULL, "draw the best layout's step into this file", 0, 0, NULL},
     {"json", ASH_OPT_BOOL, FIELD(json), NULL, "print one JSON object", 0, 0, NULL},
-    {"set", ASH_OPT_LIST, FIELD(set), NULL, "name=value of a constant of the cost model (ashlar plan constants)", 0, 0,
-     NULL},
 };
 
 static const struct ash_opt_table train_table = {
@@ -78,11 +75,31 @@ static const struct ash_cmd_usage usage = {
 
 /* ---- what is asked ----------------------------------------------------------------------------------------------- */
 
-static int read_job(const struct train_flags *flags, const struct ash_catalog *catalog, struct ash_plan_job *job,
+/* Flags that are missing or say two things at once: the exit code, or 0. */
+static int misused(const struct flags *flags, const struct ash_opts *opts)
+{
+    if (flags->model == NULL || flags->cluster == NULL)
+        return ash_cmd_misuse("plan train",
+                              "say which model (--model llama-3.1-70b) and which machines (--cluster 64xp5.48xlarge)");
+    if (flags->layout != NULL && ash_opts_is_set(opts, "top"))
+        return ash_cmd_misuse("plan train", "--top counts layouts of a search, and --layout gives the only one");
+    return 0;
+}
+
+/* Flags about experts are for models that have some. */
+static int check_experts(const struct flags *flags, const struct ash_shape *shape, struct ash_err *err)
+{
+    if (shape->sparse_layers > 0 || (!flags->overlap_dispatch && !flags->plain_dispatch)) return 0;
+    return ash_err_set(err, -EINVAL, "%s has no experts: --overlap-dispatch and --plain-dispatch mean nothing for it",
+                       shape->name);
+}
+
+static int read_job(const struct flags *flags, const struct ash_catalog *catalog, struct ash_plan_job *job,
                     struct ash_err *err)
 {
     int rc = ash_shape_find(flags->model, &job->shape, err);
 
+    if (rc == 0) rc = check_experts(flags, &job->shape, err);
     if (rc == 0) rc = ash_cluster_parse(catalog, flags->cluster, &job->cluster, err);
     if (rc < 0) return rc;
     job->seq_tokens = (double)flags->seq;
@@ -95,7 +112,7 @@ static int read_job(const struct train_flags *flags, const struct ash_catalog *c
     return 0;
 }
 
-static void read_prices(const struct train_flags *flags, struct plan_train *train)
+static void read_prices(const struct flags *flags, struct plan_train *train)
 {
     const struct ash_machine *machine = &train->job.cluster.machine;
     double storage = flags->storage_gb_s > 0 ? flags->storage_gb_s : 2.0 * train->job.cluster.machines;
@@ -112,7 +129,28 @@ static void read_prices(const struct train_flags *flags, struct plan_train *trai
 
 /* ---- what is found ----------------------------------------------------------------------------------------------- */
 
-static int evaluate_given(const struct ash_consts *consts, const struct train_flags *flags, struct plan_train *train,
+/* A layout's text may repeat what flags say, but not contradict it. */
+static int check_agreement(const struct flags *flags, const struct ash_layout *layout, struct ash_err *err)
+{
+    const struct {
+        bool given;
+        const char *flag;
+        int asked, written;
+    } parts[] = {
+        {flags->precision > 0, "precision", flags->precision - 1, (int)layout->precision},
+        {flags->recompute != ASH_PLAN_RECOMPUTE_FIT, "recompute", flags->recompute, (int)layout->recompute},
+        {flags->zero > 0, "zero", flags->zero - 1, layout->zero},
+        {flags->no_offload, "no-offload", false, layout->offload},
+    };
+
+    for (size_t i = 0; i < ASH_COUNT(parts); i++)
+        if (parts[i].given && parts[i].asked != parts[i].written)
+            return ash_err_set(err, -EINVAL, "--%s contradicts --layout %s: give one of them", parts[i].flag,
+                               flags->layout);
+    return 0;
+}
+
+static int evaluate_given(const struct ash_consts *consts, const struct flags *flags, struct plan_train *train,
                           struct ash_err *err)
 {
     struct ash_layout layout = {.tp = 1, .pp = 1, .cp = 1, .ep = 1, .chunks = 1, .zero = 1, .micro_batch = 1};
@@ -122,6 +160,7 @@ static int evaluate_given(const struct ash_consts *consts, const struct train_fl
     if (flags->precision > 0) layout.precision = (enum ash_precision)(flags->precision - 1);
     if (flags->zero > 0) layout.zero = flags->zero - 1;
     rc = ash_layout_parse(flags->layout, &layout, err);
+    if (rc == 0) rc = check_agreement(flags, &layout, err);
     if (rc == 0) rc = ash_layout_check(&train->job, &layout, err);
     if (rc < 0) return rc;
     train->plans[0].layout = layout;
@@ -130,7 +169,7 @@ static int evaluate_given(const struct ash_consts *consts, const struct train_fl
     return 0;
 }
 
-static int find_plans(const struct ash_consts *consts, const struct train_flags *flags, struct plan_train *train,
+static int find_plans(const struct ash_consts *consts, const struct flags *flags, struct plan_train *train,
                       struct ash_err *err)
 {
     struct ash_search search = {.precision = flags->precision - 1,
@@ -145,43 +184,50 @@ static int find_plans(const struct ash_consts *consts, const struct train_flags 
     return ash_search(consts, &train->job, &search, train->plans, (size_t)flags->top, &train->found, err);
 }
 
-static int plan(const struct ash_catalog_flags *files, const struct train_flags *flags)
+static int answer(const struct flags *flags, const struct ash_plan_facts *facts, struct plan_train *train,
+                  struct ash_err *err)
+{
+    int rc = read_job(flags, facts->catalog, &train->job, err);
+
+    if (rc < 0) return rc;
+    read_prices(flags, train);
+    rc = find_plans(&facts->consts, flags, train, err);
+    if (rc < 0) return rc;
+    train->what_if_count = ash_what_if(&facts->consts, &train->job, &train->plans[0], train->what_ifs);
+    if (flags->svg != NULL) rc = ash_timeline_write(&facts->consts, &train->job, &train->plans[0], flags->svg, err);
+    if (rc < 0) return rc;
+    if (flags->json) return plan_train_json(train, err);
+    plan_train_print(train);
+    return 0;
+}
+
+static int respond(const void *ctx, const struct ash_opts *opts, const char *word)
 {
     static struct plan_train train; /* large; one command per process */
-    struct ash_consts consts = ash_consts_default();
-    struct ash_catalog *catalog = NULL;
+    const struct flags *flags = ctx;
+    struct ash_plan_facts facts = {0};
     struct ash_err err = {0};
-    int rc = ash_consts_set_all(&consts, flags->set.items, flags->set.count, &err);
+    int rc = misused(flags, opts);
 
-    if (rc == 0) rc = ash_cmd_catalog_open(files, &catalog, &err);
-    if (rc == 0) rc = read_job(flags, catalog, &train.job, &err);
-    if (rc == 0) read_prices(flags, &train);
-    if (rc == 0) rc = find_plans(&consts, flags, &train, &err);
-    if (rc == 0) train.what_if_count = ash_what_if(&consts, &train.job, &train.plans[0], train.what_ifs);
-    if (rc == 0 && flags->svg != NULL) rc = ash_timeline_write(&consts, &train.job, &train.plans[0], flags->svg, &err);
-    if (rc == 0 && flags->json) plan_train_json(&train);
-    if (rc == 0 && !flags->json) plan_train_print(&train);
-    ash_catalog_close(catalog);
+    (void)word;
+    if (rc != 0) return rc;
+    rc = ash_plan_facts_open(&flags->plan, &facts, &err);
+    if (rc == 0) rc = answer(flags, &facts, &train, &err);
+    ash_plan_facts_close(&facts);
     return rc < 0 ? ash_cmd_fail(&err) : 0;
 }
 
 static int run(int argc, char **argv)
 {
-    struct train_flags flags = {0};
-    struct ash_catalog_flags files = {0};
-    struct ash_opt_binding bindings[] = {{&train_table, &flags}, {&ash_catalog_table, &files}};
-    struct ash_opts *opts = NULL;
-    struct ash_err err = {0};
-    size_t count = 0;
-    int code;
+    struct flags flags = {0};
+    const struct ash_opt_binding bindings[] = {{&train_table, &flags}, {&ash_plan_table, &flags.plan}};
+    const struct ash_cmd_form form = {.usage = &usage,
+                                      .bindings = bindings,
+                                      .binding_count = ASH_COUNT(bindings),
+                                      .respond = respond,
+                                      .flags = &flags};
 
-    if (ash_opts_open(bindings, ASH_COUNT(bindings), &opts, &err) < 0) return ash_cmd_fail(&err);
-    code = ash_cmd_parse(&usage, opts, argc, argv, NULL, 0, &count);
-    if (code == ASH_CMD_GO && (flags.model == NULL || flags.cluster == NULL))
-        code = ash_cmd_misuse("plan train", "--model and --cluster are needed");
-    if (code == ASH_CMD_GO) code = plan(&files, &flags);
-    ash_opts_close(opts);
-    return code;
+    return ash_cmd_run(&form, argc, argv);
 }
 
 const struct ash_cmd ash_cmd_plan_train = {"train", "search layouts of a training job: memory, time, cost, bounds",

@@ -22,6 +22,6 @@ struct plan_train {
 /* Seconds per step that checkpoints add, over all steps. */
 double plan_train_checkpoint(const struct plan_train *train, const struct ash_plan_step *step);
 void plan_train_print(const struct plan_train *train);
-void plan_train_json(const struct plan_train *train);
+int plan_train_json(const struct plan_train *train, struct ash_err *err);
 
 #endif

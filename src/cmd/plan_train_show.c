@@ -2,7 +2,7 @@
 #include <math.h>
 #include <stdio.h>
 
-#include "base/json.h"
+#include "cmd/cmd.h"
 #include "cmd/plan_train_priv.h"
 
 #define DAY_S 86400.0
@@ -173,7 +173,7 @@ static json_t *plan_json(const struct plan_train *train, const struct ash_plan *
     return json;
 }
 
-void plan_train_json(const struct plan_train *train)
+int plan_train_json(const struct plan_train *train, struct ash_err *err)
 {
     const struct ash_plan_job *job = &train->job;
     json_t *plans = json_array(), *what_ifs = json_array(), *all;
@@ -191,7 +191,5 @@ void plan_train_json(const struct plan_train *train)
                   "global_batch", job->global_batch, "seq", job->seq_tokens, "gpu_watts",
                   job->cluster.machine.gpu->watts * job->cluster.gpus, "layouts_tried", (json_int_t)train->found.tried,
                   "layouts_fitting", (json_int_t)train->found.fitting, "plans", plans, "what_if", what_ifs);
-    json_dumpf(all, stdout, JSON_INDENT(1) | JSON_REAL_PRECISION(9));
-    putchar('\n');
-    json_decref(all);
+    return ash_cmd_print_json(all, err);
 }

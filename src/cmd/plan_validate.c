@@ -5,22 +5,18 @@
 #include <stdio.h>
 
 #include "base/assert.h"
-#include "base/json.h"
-#include "cmd/catalog_priv.h"
 #include "plan/validate.h"
 
-struct validate_flags {
+struct flags {
     bool json, rows;
-    struct ash_opt_list set;
+    struct ash_plan_flags plan;
 };
 
-#define FIELD(name) offsetof(struct validate_flags, name)
+#define FIELD(name) offsetof(struct flags, name)
 
 static const struct ash_opt validate_opts[] = {
     {"json", ASH_OPT_BOOL, FIELD(json), NULL, "print one JSON object: groups and every row", 0, 0, NULL},
     {"rows", ASH_OPT_BOOL, FIELD(rows), NULL, "list every row, not only the groups", 0, 0, NULL},
-    {"set", ASH_OPT_LIST, FIELD(set), NULL, "name=value of a constant of the cost model (ashlar plan constants)", 0, 0,
-     NULL},
 };
 
 static const struct ash_opt_table validate_table = {
@@ -89,9 +85,9 @@ static json_t *row_json(const struct ash_validate_row *row)
     return json;
 }
 
-static void print_json(const struct ash_validate *validate)
+static int print_json(const struct ash_validate *validate, struct ash_err *err)
 {
-    json_t *groups = json_array(), *rows = json_array(), *all;
+    json_t *groups = json_array(), *rows = json_array();
     size_t missing = 0;
 
     for (size_t i = 0; i < ash_validate_group_count(validate); i++) {
@@ -104,49 +100,43 @@ static void print_json(const struct ash_validate *validate)
         missing += !ash_validate_row(validate, i)->predicted;
         json_array_append_new(rows, row_json(ash_validate_row(validate, i)));
     }
-    all = json_pack("{s:o, s:o, s:I}", "groups", groups, "rows", rows, "not_predicted", (json_int_t)missing);
-    json_dumpf(all, stdout, JSON_INDENT(1) | JSON_REAL_PRECISION(6));
-    putchar('\n');
-    json_decref(all);
+    return ash_cmd_print_json(
+        json_pack("{s:o, s:o, s:I}", "groups", groups, "rows", rows, "not_predicted", (json_int_t)missing), err);
 }
 
-static int validate(const struct ash_catalog_flags *files, const struct validate_flags *flags, const char *path)
+static int respond(const void *ctx, const struct ash_opts *opts, const char *path)
 {
-    struct ash_consts consts = ash_consts_default();
-    struct ash_catalog *catalog = NULL;
+    const struct flags *flags = ctx;
+    struct ash_plan_facts facts = {0};
     struct ash_validate *result = NULL;
     struct ash_err err = {0};
-    int rc = ash_consts_set_all(&consts, flags->set.items, flags->set.count, &err);
+    int rc = ash_plan_facts_open(&flags->plan, &facts, &err);
 
-    if (rc == 0) rc = ash_cmd_catalog_open(files, &catalog, &err);
-    if (rc == 0) rc = ash_validate_open(&consts, catalog, path, &result, &err);
-    if (rc == 0 && flags->json) print_json(result);
+    (void)opts;
+    if (rc == 0) rc = ash_validate_open(&facts.consts, facts.catalog, path, &result, &err);
+    if (rc == 0 && flags->json) rc = print_json(result, &err);
     if (rc == 0 && !flags->json) {
         print_groups(result);
         print_rows(result, flags->rows);
     }
     ash_validate_close(result);
-    ash_catalog_close(catalog);
+    ash_plan_facts_close(&facts);
     return rc < 0 ? ash_cmd_fail(&err) : 0;
 }
 
 static int run(int argc, char **argv)
 {
-    struct validate_flags flags = {0};
-    struct ash_catalog_flags files = {0};
-    struct ash_opt_binding bindings[] = {{&validate_table, &flags}, {&ash_catalog_table, &files}};
-    struct ash_opts *opts = NULL;
-    struct ash_err err = {0};
-    const char *path[1] = {NULL};
-    size_t count = 0;
-    int code;
+    struct flags flags = {0};
+    const struct ash_opt_binding bindings[] = {{&validate_table, &flags}, {&ash_plan_table, &flags.plan}};
+    const struct ash_cmd_form form = {.usage = &usage,
+                                      .bindings = bindings,
+                                      .binding_count = ASH_COUNT(bindings),
+                                      .takes_word = true,
+                                      .missing_word = "which file?",
+                                      .respond = respond,
+                                      .flags = &flags};
 
-    if (ash_opts_open(bindings, ASH_COUNT(bindings), &opts, &err) < 0) return ash_cmd_fail(&err);
-    code = ash_cmd_parse(&usage, opts, argc, argv, path, 1, &count);
-    if (code == ASH_CMD_GO)
-        code = count == 1 ? validate(&files, &flags, path[0]) : ash_cmd_misuse("plan validate", "which file?");
-    ash_opts_close(opts);
-    return code;
+    return ash_cmd_run(&form, argc, argv);
 }
 
 const struct ash_cmd ash_cmd_plan_validate = {"validate", "predict measured runs and print how far off it is", run};

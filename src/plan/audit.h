@@ -43,6 +43,14 @@ struct ash_audit {
     double bandwidth;                /* bytes/s per GPU today */
 };
 
+/* Tokens that chose each expert, as counted: numbers with anything between them, as many as there are experts, into
+ * counts. name is for messages. -EINVAL says what was found. */
+int ash_audit_routing(const char *text, const char *name, size_t experts, double *counts, struct ash_err *err);
+/* Complete a job with its layout given, or with the fastest tp and pp that fit around layout.ep (what fits nowhere: the
+ * least memory), and with batch sequences per step (0: 16 micro-batches per replica). -EINVAL says what would do. */
+int ash_audit_given(struct ash_audit_job *job, double batch, struct ash_err *err);
+int ash_audit_choose(const struct ash_consts *consts, struct ash_audit_job *job, double batch, struct ash_err *err);
+
 /* Audit a checked job. -EINVAL for models without experts. */
 int ash_audit_run(const struct ash_consts *consts, const struct ash_audit_job *job, struct ash_audit *audit_out,
                   struct ash_err *err);

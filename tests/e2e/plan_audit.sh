@@ -25,6 +25,13 @@ leak_free audit --check
 expect 0 "check"
 grep -qE '^mean error 1?[0-9] % of 32 measurements$' "$SCRATCH/out" || fail "check: $(tail -1 "$SCRATCH/out")"
 
+leak_free audit --check --json
+expect 0 "check as JSON"
+[ "$(grep -c '"predicted"' "$SCRATCH/out")" -eq 32 ] || fail "check as JSON lacks rows"
+try audit --check --model deepseek-v3
+expect_error 2 "a check of one model" "--check takes"
+try audit "${b300[@]}" --layout tp=1,pp=8,mbs=2 --micro-batch 4
+expect_error 1 "two micro-batches" "disagree"
 try audit --model deepseek-v3
 expect_error 2 "no cluster" "--cluster"
 try audit --model llama-3.1-70b --cluster 2xp5.48xlarge --ep 8
@@ -32,7 +39,7 @@ expect_error 1 "dense model" "has no experts"
 try audit "${b300[@]}" --layout tp=1,pp=8,ep=16
 expect_error 1 "two degrees" "disagree"
 try audit --model deepseek-v3 --cluster 32xp6-b300.48xlarge --ep 7
-expect_error 1 "odd degree" "--ep 7 does not divide the 256 experts" "16, 32, 64"
+expect_error 1 "odd degree" "ep 7 does not divide the 256 experts" "16, 32, 64"
 echo "1 2 3" > "$SCRATCH/short"
 try audit "${b300[@]}" --routing "$SCRATCH/short"
 expect_error 1 "short routing" "3 counts" "256 experts"

@@ -46,8 +46,18 @@ try "$ASHLAR" plan train --model llama-3-8b --cluster p5.48xlarge --layout ep=2
 expect_error 1 "experts of a dense model" 'no experts'
 try "$ASHLAR" plan train --model llama-3-8b --cluster p4d.24xlarge --precision fp8
 expect_error 1 "fp8 on Ampere" 'no fp8'
+for words in 'tp=8,zero=1 --zero 3' 'precision=bf16 --precision fp8' 'recompute=full --recompute none' 'tp=8,offload --no-offload'; do
+    try "$ASHLAR" plan train --model llama-3-8b --cluster p5.48xlarge --layout $words
+    expect_error 1 "a layout that contradicts a flag" 'contradicts --layout'
+done
+try "$ASHLAR" plan train --model llama-3-8b --cluster p5.48xlarge --layout zero=3,precision=fp8 --zero 3 --precision fp8
+expect 0 "a layout that repeats a flag"
+try "$ASHLAR" plan train --model llama-3-8b --cluster p5.48xlarge --overlap-dispatch
+expect_error 1 "dispatch of a dense model" 'has no experts'
 try "$ASHLAR" plan train --model llama-3-8b
 expect 2 "no cluster"
+try "$ASHLAR" plan train --model llama-3-8b --cluster p5.48xlarge --layout tp=8 --top 2
+expect 2 "the best two of one layout"
 try "$ASHLAR" plan train --model llama-3-8b --cluster p5.48xlarge --svg "$SCRATCH/none/x.svg"
 expect 1 "a drawing that cannot be written"
 finish

@@ -1,43 +1,12 @@
 /* Expert traffic: shares that can be worked out on paper, published measurements, and what must hold between degrees.
  */
+#include "facts.h"
+
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-#include <cmocka.h>
 
 #include "base/assert.h"
 #include "plan/audit.h"
-
-static struct ash_catalog *catalog;
-static struct ash_consts consts;
-
-static int open_catalog(void **state)
-{
-    struct ash_err err = {0};
-
-    (void)state;
-    consts = ash_consts_default();
-    return ash_catalog_open(NULL, 0, &catalog, &err);
-}
-
-static int close_catalog(void **state)
-{
-    (void)state;
-    ash_catalog_close(catalog);
-    return 0;
-}
-
-static struct ash_cluster cluster_of(const char *text)
-{
-    struct ash_cluster cluster;
-    struct ash_err err = {0};
-
-    if (ash_cluster_parse(catalog, text, &cluster, &err) < 0) fail_msg("%s", err.text);
-    return cluster;
-}
 
 static void test_what_leaves_the_domain(void **state)
 {
@@ -123,23 +92,10 @@ static void test_imbalance(void **state)
 static struct ash_audit_job deepseek(const char *cluster, const char *layout)
 {
     struct ash_audit_job job = {.fits_share = 0.1};
-    struct ash_err err = {0};
 
-    job.job.cluster = cluster_of(cluster);
-    job.job.seq_tokens = 4096;
-    job.layout = (struct ash_layout){.tp = 1,
-                                     .pp = 1,
-                                     .cp = 1,
-                                     .ep = 1,
-                                     .etp = 1,
-                                     .chunks = 1,
-                                     .zero = 1,
-                                     .micro_batch = 1,
-                                     .recompute = ASH_PLAN_RECOMPUTE_FIT};
-    if (ash_shape_find("deepseek-v3", &job.job.shape, &err) < 0 || ash_layout_parse(layout, &job.layout, &err) < 0)
-        fail_msg("%s", err.text);
-    job.job.global_batch = 512;
-    if (ash_layout_check(&job.job, &job.layout, &err) < 0) fail_msg("%s", err.text);
+    job.job = job_of("deepseek-v3", cluster, 512, 4096);
+    job.job.dedup_dispatch = false;
+    job.layout = layout_of(&job.job, layout);
     return job;
 }
 
@@ -205,5 +161,5 @@ int main(void)
         cmocka_unit_test(test_dense_models_are_refused),
     };
 
-    return cmocka_run_group_tests(tests, open_catalog, close_catalog);
+    return cmocka_run_group_tests(tests, open_facts, close_facts);
 }

@@ -1,28 +1,13 @@
 /* The search: finds what published presets use, is fast, says what would be possible where nothing is. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "facts.h"
+
 #include <errno.h>
 #include <string.h>
-#include <cmocka.h>
 
 #include "base/clock.h"
 #include "plan/search.h"
 
 #define PLANS 16
-
-static struct ash_catalog *catalog;
-static struct ash_consts consts;
-
-static struct ash_plan_job job_of(const char *model, const char *cluster, double batch, double seq)
-{
-    struct ash_plan_job job = {.global_batch = batch, .seq_tokens = seq, .dedup_dispatch = true};
-
-    assert_int_equal(ash_shape_find(model, &job.shape, NULL), 0);
-    assert_int_equal(ash_cluster_parse(catalog, cluster, &job.cluster, NULL), 0);
-    return job;
-}
 
 static size_t search(const struct ash_plan_job *job, int precision, struct ash_plan *plans)
 {
@@ -131,20 +116,6 @@ static void what_ifs_are_ordered_and_true(void **state)
     assert_true(ash_step_bound(&plans[0].step)[0] != '\0');
 }
 
-static int set_up(void **state)
-{
-    (void)state;
-    consts = ash_consts_default();
-    return ash_catalog_open(NULL, 0, &catalog, NULL);
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    ash_catalog_close(catalog);
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -153,5 +124,5 @@ int main(void)
         cmocka_unit_test(offload_is_the_last_resort), cmocka_unit_test(what_ifs_are_ordered_and_true),
     };
 
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, open_facts, close_facts);
 }

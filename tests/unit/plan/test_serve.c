@@ -1,38 +1,18 @@
 /* Serving plans: what must hold between batch sizes, cuts, samples and splits, whatever the constants. */
+#include "facts.h"
+
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-#include <cmocka.h>
 
 #include "plan/serve.h"
 
 #define POINTS_MAX 128
 
-static struct ash_catalog *catalog;
-static struct ash_consts consts;
-
-static int open_catalog(void **state)
-{
-    struct ash_err err = {0};
-
-    (void)state;
-    consts = ash_consts_default();
-    return ash_catalog_open(NULL, 0, &catalog, &err);
-}
-
-static int close_catalog(void **state)
-{
-    (void)state;
-    ash_catalog_close(catalog);
-    return 0;
-}
-
 static struct ash_serve_job make_job(const char *model, const char *cluster)
 {
-    struct ash_serve_job job = {.weights = ASH_PRECISION_FP8,
+    struct ash_serve_job job = {.shape = shape_of(model),
+                                .cluster = cluster_of(cluster),
+                                .weights = ASH_PRECISION_FP8,
                                 .cache = ASH_PRECISION_FP8,
                                 .compute = ASH_PRECISION_FP8,
                                 .in_tokens = 1000,
@@ -41,9 +21,7 @@ static struct ash_serve_job make_job(const char *model, const char *cluster)
                                 .usd_gpu_hour = 4};
     struct ash_err err = {0};
 
-    if (ash_shape_find(model, &job.shape, &err) < 0 || ash_cluster_parse(catalog, cluster, &job.cluster, &err) < 0 ||
-        ash_serve_check(&consts, &job, &err) < 0)
-        fail_msg("%s", err.text);
+    if (ash_serve_check(&consts, &job, &err) < 0) fail_msg("%s", err.text);
     return job;
 }
 
@@ -161,5 +139,5 @@ int main(void)
         cmocka_unit_test(test_refusals),
     };
 
-    return cmocka_run_group_tests(tests, open_catalog, close_catalog);
+    return cmocka_run_group_tests(tests, open_facts, close_facts);
 }

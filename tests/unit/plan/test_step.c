@@ -1,37 +1,11 @@
 /* Layouts, collectives, memory and time of a step: formulas, directions, and a few published facts. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "facts.h"
+
 #include <errno.h>
 #include <math.h>
 #include <string.h>
-#include <cmocka.h>
 
 #include "plan/comm.h"
-#include "plan/step.h"
-
-static struct ash_catalog *catalog;
-static struct ash_consts consts;
-
-static struct ash_plan_job job_of(const char *model, const char *cluster, double batch, double seq)
-{
-    struct ash_plan_job job = {.global_batch = batch, .seq_tokens = seq, .dedup_dispatch = true};
-
-    assert_int_equal(ash_shape_find(model, &job.shape, NULL), 0);
-    assert_int_equal(ash_cluster_parse(catalog, cluster, &job.cluster, NULL), 0);
-    return job;
-}
-
-static struct ash_layout layout_of(const struct ash_plan_job *job, const char *text)
-{
-    struct ash_layout layout = {.tp = 1, .pp = 1, .cp = 1, .ep = 1, .chunks = 1, .zero = 1, .micro_batch = 1};
-    struct ash_err err = {0};
-
-    layout.recompute = ASH_PLAN_RECOMPUTE_FIT;
-    if (ash_layout_parse(text, &layout, &err) < 0 || ash_layout_check(job, &layout, &err) < 0) fail_msg("%s", err.text);
-    return layout;
-}
 
 static struct ash_plan_step step_of(const struct ash_plan_job *job, const char *text)
 {
@@ -46,7 +20,7 @@ static struct ash_plan_step step_of(const struct ash_plan_job *job, const char *
 
 static void refuses(const struct ash_plan_job *job, const char *text, const char *words)
 {
-    struct ash_layout layout = {.tp = 1, .pp = 1, .cp = 1, .ep = 1, .chunks = 1, .zero = 1, .micro_batch = 1};
+    struct ash_layout layout = plain_layout();
     struct ash_err err = {0};
     int rc = ash_layout_parse(text, &layout, &err);
 
@@ -225,20 +199,6 @@ static void experts_like_wide_domains(void **state)
     assert_true(b.tokens_s > 1.1 * a.tokens_s);
 }
 
-static int set_up(void **state)
-{
-    (void)state;
-    consts = ash_consts_default();
-    return ash_catalog_open(NULL, 0, &catalog, NULL);
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    ash_catalog_close(catalog);
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -254,5 +214,5 @@ int main(void)
         cmocka_unit_test(experts_like_wide_domains),
     };
 
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, open_facts, close_facts);
 }
