@@ -117,7 +117,7 @@ static int run_step(struct bench *bench, bool bf16, struct ash_err *err)
     ash_model_grad_fold(model, &bench->exec, grads);
     if ((rc = ash_optimizer_norm(&optimizer, &sums, 1, NULL, &norm, err)) < 0) return rc;
     ash_optimizer_update(&bench->optimizer, grads, norm, optimizer_opts.lr);
-    return 0;
+    return ash_state_advance(&bench->state, err);
 }
 
 static int serve(struct bench *bench, struct ash_err *err)

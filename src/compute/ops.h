@@ -312,7 +312,8 @@ struct ash_route_ops {
 
 struct ash_adamw_args {
     size_t count;
-    float *param, *m, *v; /* float32, updated */
+    const float *param, *m, *v;       /* float32, before */
+    float *param_out, *m_out, *v_out; /* and after: elsewhere, or in place */
     const float *grad;
     float grad_scale; /* clipping factor */
     float lr, beta1, beta2, eps, weight_decay;

@@ -124,7 +124,7 @@ int ash_buffer_init(struct ash_buffer *buffer, const struct ash_memory_ops *memo
 void ash_buffer_fini(struct ash_buffer *buffer)
 {
     if (buffer == NULL) return;
-    if (buffer->data != NULL) {
+    if (buffer->data != NULL && buffer->memory != NULL) {
         buffer->memory->free(buffer->data, buffer->size_bytes);
         atomic_fetch_sub_explicit(&used_bytes, buffer->size_bytes, memory_order_relaxed);
     }

@@ -22,7 +22,7 @@ struct ash_memory_ops {
 /* Host memory. From 2 MiB on it sits on huge-page borders and is taken from the system when it is first touched. */
 extern const struct ash_memory_ops ash_memory_host;
 
-/* A block owned by the caller. */
+/* A block owned by the caller, or (memory NULL) by somebody else. */
 struct ash_buffer {
     void *data;
     size_t size_bytes;
@@ -32,7 +32,7 @@ struct ash_buffer {
 /* Allocate zeroed bytes. size_bytes 0 is allowed (data NULL). Returns 0 or -ENOMEM; err names what and how much. */
 int ash_buffer_init(struct ash_buffer *buffer, const struct ash_memory_ops *memory, size_t size_bytes, const char *what,
                     struct ash_err *err);
-/* Free; a zeroed struct is a no-op. */
+/* Free; a zeroed struct is a no-op, and what somebody else owns is let go. */
 void ash_buffer_fini(struct ash_buffer *buffer);
 /* Zero size_bytes of a buffer from first_byte on; whole pages go back to the system and are taken anew when touched. */
 void ash_buffer_drop(const struct ash_buffer *buffer, size_t first_byte, size_t size_bytes);

@@ -43,6 +43,26 @@ const float *ash_model_vector(const struct ash_model *model, int32_t param)
     return param == ASH_NO_PARAM ? NULL : (const float *)model->vectors.data + model->vector_offset[param];
 }
 
+static void bind_owned(struct ash_model *model)
+{
+    const float *values = model->values.data;
+
+    for (size_t i = 0; i < model->param_count; i++) {
+        model->params[i].data = values + model->params[i].offset;
+        model->params[i].dtype = ASH_F32;
+    }
+}
+
+void ash_model_move(struct ash_model *model, float *values)
+{
+    bool read = model->params[0].dtype == ASH_F32; /* or there is a bf16 copy */
+
+    ash_assert(model->values.data != NULL);
+    ash_buffer_fini(&model->values);
+    model->values = (struct ash_buffer){.data = values, .size_bytes = model->size * sizeof(float)};
+    if (read) bind_owned(model);
+}
+
 void ash_model_use_bf16(struct ash_model *model, const uint16_t *values)
 {
     const float *owned = model->values.data;
@@ -178,16 +198,6 @@ int ash_model_open_slice(const char *path, const struct ash_slice *slice, struct
     if (slice == NULL || !ash_gguf_named(path))
         return slice == NULL ? ash_model_open(path, model_out, err) : open_folder(path, slice, model_out, err);
     return ash_err_set(err, -ENOTSUP, "a model from a GGUF file cannot be trained: use its Hugging Face folder");
-}
-
-static void bind_owned(struct ash_model *model)
-{
-    const float *values = model->values.data;
-
-    for (size_t i = 0; i < model->param_count; i++) {
-        model->params[i].data = values + model->params[i].offset;
-        model->params[i].dtype = ASH_F32;
-    }
 }
 
 static bool role_is_residual_output(const struct ash_model *model, int32_t index)

@@ -77,6 +77,10 @@ int ash_model_own(struct ash_model *model, struct ash_err *err);
 /* The owned buffer: ash_model_size elements, parameter p at params[p.offset]. NULL while mapped. */
 float *ash_model_values(struct ash_model *model);
 
+/* The weights of an owned model are at values from now on (same offsets; borrowed): memory of its own is let go. A
+ * forward pass that reads float32 weights reads these, once ash_model_refresh has been called. */
+void ash_model_move(struct ash_model *model, float *values);
+
 /* From now on the forward pass reads bf16 weights at values (ash_model_size elements, same offsets; borrowed) and
  * rounds matrix operands to bf16; sums stay float32. NULL: back to float32. */
 void ash_model_use_bf16(struct ash_model *model, const uint16_t *values);

@@ -78,3 +78,14 @@ struct ash_shard_part ash_shards_part(const struct ash_shards *shards, const str
     if (begin >= end) return (struct ash_shard_part){0};
     return (struct ash_shard_part){begin - param->offset, end - begin, unit->at + (begin - unit->own.first)};
 }
+
+struct ash_shard_part ash_shards_part_in(const struct ash_shards *shards, const struct ash_param *param,
+                                         struct ash_run run)
+{
+    struct ash_shard_part part = ash_shards_part(shards, param);
+    size_t begin = part.at > run.first ? part.at : run.first, end = part.at + part.count;
+
+    if (end > run.first + run.count) end = run.first + run.count;
+    if (begin >= end) return (struct ash_shard_part){0};
+    return (struct ash_shard_part){part.first + (begin - part.at), end - begin, begin};
+}

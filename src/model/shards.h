@@ -35,5 +35,8 @@ struct ash_shard_part {
     size_t first, count, at;
 };
 struct ash_shard_part ash_shards_part(const struct ash_shards *shards, const struct ash_param *param);
+/* The same, of elements run of the shard only. */
+struct ash_shard_part ash_shards_part_in(const struct ash_shards *shards, const struct ash_param *param,
+                                         struct ash_run run);
 
 #endif

@@ -327,7 +327,7 @@ static int read_moments(const struct ash_safetensors *set, struct ash_state *sta
 {
     for (size_t i = 0; i < ash_model_param_count(state->model); i++) {
         const struct ash_param *param = ash_model_param(state->model, i);
-        struct ash_shard_part part = ash_shards_part(state->shards, param);
+        struct ash_shard_part part = ash_shards_part_in(state->shards, param, state->own);
         int rc;
 
         if (!param->trained || part.count == 0) continue;
@@ -359,8 +359,10 @@ int ash_checkpoint_load(const struct ash_checkpoint *checkpoint, struct ash_stag
     uint64_t hash;
     int rc;
 
-    for (size_t i = 0; i < stages->chunk_count; i++)
-        if ((rc = read_state(checkpoint, &stages->chunks[i].state, err)) < 0) return rc;
+    for (size_t i = 0; i < stages->chunk_count; i++) {
+        struct ash_state *state = &stages->chunks[i].state;
+        if ((rc = read_state(checkpoint, state, err)) < 0 || (rc = ash_state_meet(state, err)) < 0) return rc;
+    }
     if ((rc = ash_stages_hash(stages, &hash, err)) < 0) return rc;
     if (hash == checkpoint->state_hash) return 0;
     return ash_err_set(err, -EBADMSG,

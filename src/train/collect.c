@@ -82,7 +82,7 @@ static void put_parts(struct ash_collect *collect, const struct ash_state *state
     struct ash_shard_part part;
     const float *own;
 
-    if (param == NULL || !param->counts || !state->stands || !(param->expert || state->stands_dense)) return;
+    if (param == NULL || !param->counts || !state->part.stands || !(param->expert || state->part.stands_dense)) return;
     part = ash_shards_part(state->shards, param);
     own = own_values(state, param, &part, kind);
     for (size_t p = 0; p < ash_param_piece_count(param); p++) {

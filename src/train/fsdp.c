@@ -228,9 +228,10 @@ int ash_fsdp_whole(struct ash_fsdp *fsdp, const struct ash_param *param, const v
 void ash_fsdp_keep(struct ash_fsdp *fsdp, const struct ash_param *param, const void *data)
 {
     size_t width = ash_fsdp_width(fsdp);
+    bool copied = fsdp->mesh->zero == 1 || fsdp->mesh->zero == 2; /* moments are dealt out, weights are not */
     struct ash_shard_part part = {0, param->count, 0};
 
-    if (fsdp->mesh->zero == 3) part = ash_shards_part(fsdp->shards, param);
+    if (!copied) part = ash_shards_part_in(fsdp->shards, param, fsdp->state->own);
     memcpy(weights(fsdp) + (param->offset + part.first) * width, (const char *)data + part.first * width,
            part.count * width);
 }

@@ -5,15 +5,6 @@
 #define PROGRAM_BYTES ((size_t)7 << 20) /* code, libraries, tokenizer, log, the pages of the data that are read */
 #define THREAD_BYTES ((size_t)1 << 20)  /* stack and packed blocks of matrices */
 
-static size_t state_bytes(const struct ash_state *state)
-{
-    bool dealt = ash_model_slice(state->model)->shard_weights;
-    size_t held = dealt ? state->shards->total : ash_model_size(state->model);
-
-    return held * (sizeof(float) + (state->bf16.data != NULL ? sizeof(uint16_t) : 0)) + state->m.size_bytes +
-           state->v.size_bytes;
-}
-
 void ash_train_memory(const struct ash_stages *stages, struct ash_train_memory *memory_out)
 {
     struct ash_train_memory memory = {.program = PROGRAM_BYTES +
@@ -21,7 +12,7 @@ void ash_train_memory(const struct ash_stages *stages, struct ash_train_memory *
 
     for (size_t i = 0; i < stages->chunk_count; i++) {
         const struct ash_stage *stage = &stages->chunks[i];
-        memory.state += state_bytes(&stage->state);
+        memory.state += ash_state_bytes(&stage->state);
         memory.gradients += ash_grains_bytes(&stage->grains) + ash_fsdp_bytes(&stage->fsdp);
         for (size_t s = 0; s < stage->slot_count; s++)
             memory.activations += ash_pass_bytes(stage->slots[s].pass);

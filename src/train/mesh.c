@@ -61,6 +61,22 @@ static int split(struct ash_mesh *mesh, unsigned mask, struct ash_group **group_
                            err);
 }
 
+/* Replicas on one node. */
+static int find_twins(struct ash_mesh *mesh, struct ash_err *err)
+{
+    unsigned replicas = 1u << ASH_MESH_DP | 1u << ASH_MESH_CP;
+    size_t rank = ash_group_rank(mesh->world), node = ash_group_member(mesh->world, rank).node_index;
+    int64_t color = color_without(mesh, replicas) * (int64_t)ash_group_nodes(mesh->world) + (int64_t)node;
+    int rc;
+
+    if (ash_mesh_replicas(mesh) == 1 || mesh->zero > 0) return 0;
+    if ((rc = ash_group_split(mesh->world, color, (int64_t)rank, &mesh->twins, err)) < 0) return rc;
+    if (ash_group_size(mesh->twins) > 1) return 0;
+    ash_group_close(mesh->twins);
+    mesh->twins = NULL;
+    return 0;
+}
+
 static int open_groups(struct ash_mesh *mesh, struct ash_err *err)
 {
     unsigned experts = 1u << ASH_MESH_DP | 1u << ASH_MESH_FSDP, data = experts | 1u << ASH_MESH_EP;
@@ -70,6 +86,7 @@ static int open_groups(struct ash_mesh *mesh, struct ash_err *err)
         if ((rc = split(mesh, 1u << a, &mesh->groups[a], err)) < 0) return rc;
     if ((rc = split(mesh, data, &mesh->data, err)) < 0) return rc;
     if ((rc = split(mesh, experts, &mesh->experts, err)) < 0) return rc;
+    if ((rc = find_twins(mesh, err)) < 0) return rc;
     for (size_t a = 0; a <= ASH_MESH_EP; a++)
         if (mesh->groups[a] != NULL &&
             (rc = ash_mesh_link_open(&mesh->links[a], mesh->groups[a], &mesh->meter, err)) < 0)
@@ -104,6 +121,7 @@ void ash_mesh_close(struct ash_mesh *mesh)
         ash_group_close(mesh->groups[a]);
     ash_group_close(mesh->data);
     ash_group_close(mesh->experts);
+    ash_group_close(mesh->twins);
     memset(mesh, 0, sizeof(*mesh));
 }
 
@@ -127,6 +145,16 @@ size_t ash_mesh_data_rank(const struct ash_mesh *mesh)
 size_t ash_mesh_data_size(const struct ash_mesh *mesh)
 {
     return mesh->size[ASH_MESH_DP] * mesh->size[ASH_MESH_FSDP] * mesh->size[ASH_MESH_EP];
+}
+
+size_t ash_mesh_replica(const struct ash_mesh *mesh)
+{
+    return mesh->at[ASH_MESH_DP] * mesh->size[ASH_MESH_CP] + mesh->at[ASH_MESH_CP];
+}
+
+size_t ash_mesh_replicas(const struct ash_mesh *mesh)
+{
+    return mesh->size[ASH_MESH_DP] * mesh->size[ASH_MESH_CP];
 }
 
 size_t ash_mesh_stage_rank(const struct ash_mesh *mesh, size_t stage)

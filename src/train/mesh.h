@@ -34,6 +34,7 @@ struct ash_mesh {
     struct ash_group *groups[ASH_MESH_AXES]; /* who differs along one axis only; NULL where its size is 1 */
     struct ash_group *data;    /* who holds the same slice (experts apart) for other sequences; NULL: nobody */
     struct ash_group *experts; /* who holds the same experts; NULL: nobody */
+    struct ash_group *twins;   /* replicas (below) on this node, where nothing of the state is dealt out; NULL: nobody */
     struct ash_mesh_link links[ASH_MESH_EP + 1];
     struct ash_meter meter; /* of the step at hand */
 };
@@ -51,6 +52,9 @@ bool ash_mesh_speaks(const struct ash_mesh *mesh);
 /* This rank's place among those that share the sequences of a step. */
 size_t ash_mesh_data_rank(const struct ash_mesh *mesh);
 size_t ash_mesh_data_size(const struct ash_mesh *mesh);
+/* This rank's place among those that hold the same part of the state (dp and cp). */
+size_t ash_mesh_replica(const struct ash_mesh *mesh);
+size_t ash_mesh_replicas(const struct ash_mesh *mesh);
 /* The world's rank on another stage, all else equal. */
 size_t ash_mesh_stage_rank(const struct ash_mesh *mesh, size_t stage);
 

@@ -12,10 +12,16 @@ void ash_optimizer_init(struct ash_optimizer *optimizer, const struct ash_job_op
 
 /* ---- norm -------------------------------------------------------------------------------------------------------- */
 
-/* The gradients that this process stands for: of copies, one rank's count. */
-static bool stands_for(const struct ash_state *state, const struct ash_param *param)
+/* What of a parameter's gradients this process stands for: of copies, one rank counts, and replicas (who have all sums
+ * alike) each take a part. */
+static struct ash_shard_part counted(const struct ash_state *state, const struct ash_param *param)
 {
-    return param->trained && param->counts && state->stands && (param->expert || state->stands_dense);
+    const struct ash_state_part *part = &state->part;
+    size_t total = state->shards->total, first = total * part->replica / part->replicas,
+           end = total * (part->replica + 1) / part->replicas;
+
+    if (!param->trained || !param->counts || !(param->expert || part->stands_dense)) return (struct ash_shard_part){0};
+    return ash_shards_part_in(state->shards, param, (struct ash_run){first, end - first});
 }
 
 static uint32_t largest(const struct ash_state *state, const float *grads)
@@ -23,11 +29,8 @@ static uint32_t largest(const struct ash_state *state, const float *grads)
     uint32_t max = 0;
 
     for (size_t i = 0; i < ash_model_param_count(state->model); i++) {
-        const struct ash_param *param = ash_model_param(state->model, i);
-        struct ash_shard_part own = ash_shards_part(state->shards, param);
-        uint32_t bits = 0;
-
-        if (stands_for(state, param)) bits = state->exec->ops->optim->max_abs(state->exec, grads + own.at, own.count);
+        struct ash_shard_part own = counted(state, ash_model_param(state->model, i));
+        uint32_t bits = state->exec->ops->optim->max_abs(state->exec, grads + own.at, own.count);
         if (bits > max) max = bits;
     }
     return max;
@@ -36,11 +39,8 @@ static uint32_t largest(const struct ash_state *state, const float *grads)
 static void add_squares(const struct ash_state *state, const float *grads, int exponent, struct ash_squares *sum)
 {
     for (size_t i = 0; i < ash_model_param_count(state->model); i++) {
-        const struct ash_param *param = ash_model_param(state->model, i);
-        struct ash_shard_part own = ash_shards_part(state->shards, param);
-
-        if (stands_for(state, param))
-            state->exec->ops->optim->sum_squares(state->exec, grads + own.at, own.count, exponent, sum);
+        struct ash_shard_part own = counted(state, ash_model_param(state->model, i));
+        state->exec->ops->optim->sum_squares(state->exec, grads + own.at, own.count, exponent, sum);
     }
 }
 
@@ -99,18 +99,17 @@ void ash_optimizer_update(struct ash_optimizer *optimizer, const float *grads, d
     const struct ash_job_optimizer *opts = optimizer->opts;
     struct ash_state *state = optimizer->state;
     struct ash_exec *exec = state->exec;
-    float *values = ash_model_values(state->model), *m = state->m.data, *v = state->v.data;
+    const float *values = ash_model_values(state->model), *m = state->m.data, *v = state->v.data;
     uint16_t *bf16 = state->bf16.data;
     struct ash_adamw_args args = {
         .lr = (float)lr, .beta1 = (float)opts->beta1, .beta2 = (float)opts->beta2, .eps = (float)opts->eps};
 
-    state->updates++;
     args.grad_scale = opts->clip > 0.0 && norm > opts->clip ? (float)(opts->clip / norm) : 1.0f;
-    args.correction1 = (float)(1.0 - power(opts->beta1, state->updates));
-    args.correction2 = (float)(1.0 - power(opts->beta2, state->updates));
+    args.correction1 = (float)(1.0 - power(opts->beta1, state->updates + 1));
+    args.correction2 = (float)(1.0 - power(opts->beta2, state->updates + 1));
     for (size_t i = 0; i < ash_model_param_count(state->model); i++) {
         const struct ash_param *param = ash_model_param(state->model, i);
-        struct ash_shard_part own = ash_shards_part(state->shards, param);
+        struct ash_shard_part own = ash_shards_part_in(state->shards, param, state->own);
         size_t at = param->offset + own.first;
 
         if (!param->trained || param->follows || own.count == 0) continue;
@@ -118,10 +117,12 @@ void ash_optimizer_update(struct ash_optimizer *optimizer, const float *grads, d
         args.param = values + at;
         args.m = m + own.at;
         args.v = v + own.at;
+        args.param_out = state->next.weights + at;
+        args.m_out = state->next.m + own.at;
+        args.v_out = state->next.v + own.at;
         args.grad = grads + own.at;
         args.weight_decay = param->matrix || opts->decay == ASH_DECAY_ALL ? (float)opts->weight_decay : 0.0f;
         args.param_bf16 = bf16 != NULL ? bf16 + at : NULL;
         exec->ops->optim->adamw(exec, &args);
     }
-    ash_model_refresh(state->model);
 }

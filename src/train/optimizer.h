@@ -21,7 +21,7 @@ void ash_optimizer_init(struct ash_optimizer *optimizer, const struct ash_job_op
  * those of all other ranks of group (NULL: none), which call it too. */
 int ash_optimizer_norm(struct ash_optimizer *const *optimizers, const float *const *grads, size_t count,
                        struct ash_group *group, double *norm_out, struct ash_err *err);
-/* One update of the shard: clip by norm, AdamW, refresh the working copies, count the update. */
+/* Clip by norm and AdamW, of what this process updates of the shard, into state->next; ash_state_advance makes it count. */
 void ash_optimizer_update(struct ash_optimizer *optimizer, const float *grads, double norm, double lr);
 
 #endif

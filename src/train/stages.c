@@ -58,7 +58,10 @@ static int open_chunk(struct ash_stages *stages, const struct ash_stages_source 
     size_t grains = (size_t)stages->job->train.grains;
     struct ash_state_part part = {.stands = ash_mesh_is_whole(mesh) || /* then nobody sums over ranks */
                                             (mesh->at[ASH_MESH_DP] == 0 && mesh->at[ASH_MESH_CP] == 0),
-                                  .stands_dense = mesh->at[ASH_MESH_EP] == 0};
+                                  .stands_dense = mesh->at[ASH_MESH_EP] == 0,
+                                  .replica = ash_mesh_replica(mesh),
+                                  .replicas = ash_mesh_replicas(mesh),
+                                  .twins = mesh->twins};
     struct ash_model *model = NULL;
     int rc = open_model(stages, source, chunk, &model, err);
 
@@ -209,8 +212,7 @@ int ash_stages_norm(struct ash_stages *stages, double *norm_out, struct ash_err 
         optimizers[i] = &stages->chunks[i].optimizer;
         grads[i] = stages->chunks[i].grads;
     }
-    return ash_optimizer_norm(optimizers, grads, stages->chunk_count,
-                              ash_mesh_is_whole(stages->mesh) ? NULL : stages->mesh->world, norm_out, err);
+    return ash_optimizer_norm(optimizers, grads, stages->chunk_count, stages->mesh->world, norm_out, err);
 }
 
 int ash_stages_update(struct ash_stages *stages, double norm, double lr, struct ash_err *err)
@@ -222,7 +224,8 @@ int ash_stages_update(struct ash_stages *stages, double norm, double lr, struct 
 
         ash_optimizer_update(&stages->chunks[i].optimizer, stages->chunks[i].grads, norm, lr);
         ash_meter_begin(meter);
-        rc = ash_fsdp_spread(&stages->chunks[i].fsdp, err);
+        rc = ash_state_advance(&stages->chunks[i].state, err);
+        if (rc == 0) rc = ash_fsdp_spread(&stages->chunks[i].fsdp, err);
         ash_meter_end(meter, ASH_METER_COMM);
         if (rc < 0) return rc;
     }

@@ -177,6 +177,7 @@ int ash_stages_follow(struct ash_stages *stages, struct ash_err *err)
         } else {
             rc = ash_channel_recv(stages->lines.tie_from, stages->tie.data, bytes, err);
             if (rc == 0) ash_fsdp_keep(&stage->fsdp, param, stages->tie.data);
+            if (rc == 0) rc = ash_state_meet(&stage->state, err);
         }
         if (rc < 0) return rc;
     }

@@ -1,6 +1,6 @@
 /* state: weights and moments side by side at the same offsets, and a hash over them that any split of the work agrees
  * on. */
-#include "train/state.h"
+#include "train/state_priv.h"
 
 #include <stdatomic.h>
 #include <stdio.h>
@@ -8,43 +8,25 @@
 
 #include "base/bf16.h"
 #include "base/hash.h"
+#include "collective/host/window.h"
 
 #define CHUNK_WORDS ((size_t)1 << 14) /* one unit of the parallel loops */
 
-int ash_state_init(struct ash_state *state, struct ash_exec *exec, struct ash_model *model, bool bf16,
-                   const struct ash_state_part *part, struct ash_err *err)
+/* Memory of this process alone. */
+static int open_alone(struct ash_state *state, bool bf16, struct ash_err *err)
 {
-    struct ash_state fresh = {.exec = exec, .stands = true, .stands_dense = true};
-    size_t moment_bytes;
+    const struct ash_memory_ops *memory = state->exec->memory;
+    size_t moment_bytes = state->shards->total * sizeof(float), copy_bytes;
     int rc;
 
-    if (part != NULL) {
-        fresh.stands = part->stands;
-        fresh.stands_dense = part->stands_dense;
-    }
-    fresh.shards = ash_model_shards(model);
-    moment_bytes = fresh.shards->total * sizeof(float);
-    if ((rc = ash_buffer_init(&fresh.m, exec->memory, moment_bytes, "first moments", err)) < 0 ||
-        (rc = ash_buffer_init(&fresh.v, exec->memory, moment_bytes, "second moments", err)) < 0 ||
-        (bf16 && (rc = ash_buffer_init(&fresh.bf16, exec->memory, ash_model_size(model) * sizeof(uint16_t),
-                                       "bf16 weights", err)) < 0)) {
-        ash_state_fini(&fresh);
-        return rc;
-    }
-    if (ash_model_slice(model)->shard_weights) ash_buffer_sparse(&fresh.bf16);
-    *state = fresh;
-    state->model = model;
-    ash_state_refresh(state);
+    copy_bytes = ash_model_size(state->model) * sizeof(uint16_t);
+    if ((rc = ash_buffer_init(&state->m, memory, moment_bytes, "first moments", err)) < 0) return rc;
+    if ((rc = ash_buffer_init(&state->v, memory, moment_bytes, "second moments", err)) < 0) return rc;
+    if (bf16 && (rc = ash_buffer_init(&state->bf16, memory, copy_bytes, "bf16 weights", err)) < 0) return rc;
+    if (ash_model_slice(state->model)->shard_weights) ash_buffer_sparse(&state->bf16);
+    state->own = (struct ash_run){0, state->shards->total};
+    state->next = (struct ash_state_values){ash_model_values(state->model), state->m.data, state->v.data};
     return 0;
-}
-
-void ash_state_fini(struct ash_state *state)
-{
-    ash_model_close(state->model);
-    ash_buffer_fini(&state->m);
-    ash_buffer_fini(&state->v);
-    ash_buffer_fini(&state->bf16);
-    memset(state, 0, sizeof(*state));
 }
 
 struct convert_ctx {
@@ -71,17 +53,50 @@ static void round_run(struct ash_state *state, struct ash_run run)
     ash_workers_run(state->exec->workers, (ctx.count + CHUNK_WORDS - 1) / CHUNK_WORDS, 1, convert_range, &ctx);
 }
 
-void ash_state_refresh(struct ash_state *state)
+/* Make the working copies of what this process holds. */
+static int make_copies(struct ash_state *state, struct ash_err *err)
 {
+    int rc;
+
     if (state->bf16.data != NULL) {
         if (ash_model_slice(state->model)->shard_weights)
             for (size_t i = 0; i < state->shards->unit_count; i++)
                 round_run(state, state->shards->units[i].own);
         else
-            round_run(state, (struct ash_run){0, ash_model_size(state->model)});
+            round_run(state, state->window != NULL ? state->own : (struct ash_run){0, ash_model_size(state->model)});
+        if ((rc = ash_state_meet(state, err)) < 0) return rc;
         ash_model_use_bf16(state->model, state->bf16.data);
     }
     ash_model_refresh(state->model);
+    return 0;
+}
+
+int ash_state_init(struct ash_state *state, struct ash_exec *exec, struct ash_model *model, bool bf16,
+                   const struct ash_state_part *part, struct ash_err *err)
+{
+    struct ash_state fresh = {.exec = exec, .model = model, .shards = ash_model_shards(model)};
+    int rc;
+
+    fresh.part = part != NULL ? *part : (struct ash_state_part){.stands = true, .stands_dense = true, .replicas = 1};
+    rc = fresh.part.twins != NULL ? ash_state_open_twins(&fresh, bf16, err) : open_alone(&fresh, bf16, err);
+    if (rc == 0) rc = make_copies(&fresh, err);
+    if (rc < 0) {
+        fresh.model = NULL; /* still the caller's */
+        ash_state_fini(&fresh);
+        return rc;
+    }
+    *state = fresh;
+    return 0;
+}
+
+void ash_state_fini(struct ash_state *state)
+{
+    ash_model_close(state->model);
+    ash_buffer_fini(&state->m);
+    ash_buffer_fini(&state->v);
+    ash_buffer_fini(&state->bf16);
+    ash_window_close(state->window);
+    memset(state, 0, sizeof(*state));
 }
 
 struct hash_ctx {
@@ -138,11 +153,11 @@ static uint64_t hash_own(const struct ash_state *state)
     const float *values = ash_model_values(state->model), *m = state->m.data, *v = state->v.data;
     uint64_t sum = 0;
 
-    for (size_t i = 0; state->stands && i < ash_model_param_count(state->model); i++) {
+    for (size_t i = 0; state->part.stands && i < ash_model_param_count(state->model); i++) {
         const struct ash_param *param = ash_model_param(state->model, i);
         struct ash_shard_part part = ash_shards_part(state->shards, param);
 
-        if (!param->counts || !(param->expert || state->stands_dense) || part.count == 0) continue;
+        if (!param->counts || !(param->expert || state->part.stands_dense) || part.count == 0) continue;
         sum += hash_tensor(state->exec, "weights", param, &part, values + param->offset + part.first);
         if (!param->trained) continue;
         sum += hash_tensor(state->exec, "m", param, &part, m + part.at);

@@ -153,17 +153,23 @@ static void scenario_optim(struct ash_exec *exec, struct tape *tape)
     struct ash_squares squares = {0};
     uint32_t max;
 
-    args.param = draw_floats(tape, count, 1.0f);
-    args.m = draw_floats(tape, count, 0.1f);
-    args.v = draw_floats(tape, count, 0.1f);
+    float *param = draw_floats(tape, count, 1.0f), *m = draw_floats(tape, count, 0.1f),
+          *v = draw_floats(tape, count, 0.1f);
+    bool in_place = draw_bool(tape);
     for (size_t i = 0; i < count; i++)
-        args.v[i] = args.v[i] * args.v[i];
+        v[i] = v[i] * v[i];
+    args.param = param;
+    args.m = m;
+    args.v = v;
+    args.param_out = in_place ? param : tape_alloc(tape, count * sizeof(float));
+    args.m_out = in_place ? m : tape_alloc(tape, count * sizeof(float));
+    args.v_out = in_place ? v : tape_alloc(tape, count * sizeof(float));
     args.grad = draw_floats(tape, count, 1.0f);
     args.param_bf16 = draw_bool(tape) ? tape_alloc(tape, count * sizeof(uint16_t)) : NULL;
     exec->ops->optim->adamw(exec, &args);
-    tape_words(tape, args.param, count);
-    tape_words(tape, args.m, count);
-    tape_words(tape, args.v, count);
+    tape_words(tape, args.param_out, count);
+    tape_words(tape, args.m_out, count);
+    tape_words(tape, args.v_out, count);
     for (size_t i = 0; i < count && args.param_bf16 != NULL; i++) {
         uint32_t word = args.param_bf16[i];
         tape_words(tape, &word, 1);

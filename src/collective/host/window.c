@@ -57,6 +57,11 @@ void *ash_window_data(const struct ash_window *window)
     return window->own.data;
 }
 
+void *ash_window_data_of(const struct ash_window *window, size_t rank)
+{
+    return window->data[rank];
+}
+
 /* Join bytes begin ... end - 1 of all ranks' parts and give the result to everyone. */
 static void join_share(struct ash_window *const *windows, const struct ash_shares *shares, size_t begin, size_t end,
                        enum ash_coll_dtype dtype, enum ash_coll_op op)

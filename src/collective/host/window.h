@@ -12,8 +12,9 @@ struct ash_window;
 int ash_window_open(struct ash_local *local, size_t size_bytes, struct ash_window **window_out, struct ash_err *err);
 /* No call on it may be under way on any rank. NULL is a no-op. */
 void ash_window_close(struct ash_window *window);
-/* This rank's memory. */
+/* This rank's memory; another's, of the group on this node. */
 void *ash_window_data(const struct ash_window *window);
+void *ash_window_data_of(const struct ash_window *window, size_t rank);
 
 /* Rank r's i-th part (by shares) is at the start of its windows[i]; the join of all parts goes to the start of every
  * rank's windows[0]. All ranks pass the same windows, at least one and as many as any rank has parts. Returns as the

@@ -305,9 +305,9 @@ INLINE void adamw_step(const struct adamw *op, const struct ash_adamw_args *args
     v = wide_fma(wide_mul(wide_set(op->grow2), grad), grad, wide_mul(wide_set(args->beta2), v));
     denom = wide_add(wide_div(wide_sqrt(v), wide_set(op->root2)), wide_set(args->eps));
     param = wide_fma(wide_set(-op->step), wide_div(m, denom), wide_mul(param, wide_set(op->decay)));
-    wide_store_n(args->m + i, m, count);
-    wide_store_n(args->v + i, v, count);
-    wide_store_n(args->param + i, param, count);
+    wide_store_n(args->m_out + i, m, count);
+    wide_store_n(args->v_out + i, v, count);
+    wide_store_n(args->param_out + i, param, count);
     if (args->param_bf16 != NULL) wide_store_bf16(args->param_bf16 + i, wide_round_bf16(param), count);
 }
 

@@ -25,9 +25,9 @@ static void adamw_range(void *ctx, size_t begin, size_t end, int worker)
         float denom = sqrtf(v) / op->root2 + args->eps;
         float param = fmaf(-op->step, m / denom, args->param[i] * op->decay);
 
-        args->m[i] = m;
-        args->v[i] = v;
-        args->param[i] = param;
+        args->m_out[i] = m;
+        args->v_out[i] = v;
+        args->param_out[i] = param;
         if (args->param_bf16 != NULL) args->param_bf16[i] = ash_f32_to_bf16(param);
     }
 }
