@@ -1,5 +1,5 @@
-/* Sums over ranks, some hundred elements at a time, so that partial sums stay in the nearest cache. Two parts, the
- * common case, are added straight from memory to memory. */
+/* Sums over ranks, some hundred elements at a time, so that partial sums stay in the nearest cache. Two and four
+ * parts, the common cases, are added straight from memory to memory. */
 #include "collective/sum.h"
 
 #include <stdint.h>
@@ -31,6 +31,12 @@ const char *ash_coll_op_name(enum ash_coll_op op)
     static const char *const names[] = {"sum", "max", "min"};
 
     return names[op];
+}
+
+/* Four parts, (a + b) + (c + d): what four ranks have. */
+static bool is_pair_of_pairs(const struct ash_tree *tree)
+{
+    return tree->part_count == 4 && tree->joins[1] == 1 && tree->joins[3] == 2;
 }
 
 /* out = a op b, element by element, in vectors; signed integers are added as unsigned ones, which wrap. Sums go to a
@@ -77,6 +83,35 @@ const char *ash_coll_op_name(enum ash_coll_op op)
             out[i] = also[i] = (TYPE)((ADD_TYPE)a[i] + (ADD_TYPE)b[i]);                                                \
     }                                                                                                                  \
                                                                                                                        \
+    /* (a + b) + (c + d) to several places, each of which may be one of the four. */                                   \
+    static void NAME##_add_four(const void *const *parts, size_t count, void *const *outs, size_t out_count)           \
+    {                                                                                                                  \
+        const size_t width = VECTOR_BYTES / sizeof(TYPE);                                                              \
+        const TYPE *a = parts[0], *b = parts[1], *c = parts[2], *d = parts[3];                                         \
+        size_t i = 0;                                                                                                  \
+                                                                                                                       \
+        for (; i + 4 * width <= count; i += 4 * width) {                                                               \
+            NAME##_adder sums[4];                                                                                      \
+                                                                                                                       \
+            for (size_t v = 0; v < 4; v++)                                                                             \
+                sums[v] = (*(const NAME##_adder *)(const void *)(a + i + v * width) +                                  \
+                           *(const NAME##_adder *)(const void *)(b + i + v * width)) +                                 \
+                          (*(const NAME##_adder *)(const void *)(c + i + v * width) +                                  \
+                           *(const NAME##_adder *)(const void *)(d + i + v * width));                                  \
+            for (size_t o = 0; o < out_count; o++)                                                                     \
+                for (size_t v = 0; v < 4; v++)                                                                         \
+                    *(NAME##_adder *)(void *)((TYPE *)outs[o] + i + v * width) = sums[v];                              \
+        }                                                                                                              \
+        for (; i < count; i++) {                                                                                       \
+            const ADD_TYPE left = (ADD_TYPE)((ADD_TYPE)a[i] + (ADD_TYPE)b[i]);                                         \
+            const ADD_TYPE right = (ADD_TYPE)((ADD_TYPE)c[i] + (ADD_TYPE)d[i]);                                        \
+            const TYPE sum = (TYPE)(left + right);                                                                     \
+                                                                                                                       \
+            for (size_t o = 0; o < out_count; o++)                                                                     \
+                ((TYPE *)outs[o])[i] = sum;                                                                            \
+        }                                                                                                              \
+    }                                                                                                                  \
+                                                                                                                       \
     static void NAME##_join(enum ash_coll_op op, const TYPE *a, const TYPE *b, size_t count, TYPE *out)                \
     {                                                                                                                  \
         if (op == ASH_COLL_SUM) NAME##_add(a, b, count, out);                                                          \
@@ -116,6 +151,8 @@ const char *ash_coll_op_name(enum ash_coll_op op)
             NAME##_join(op, parts[0], parts[1], count, outs[0]);                                                       \
         else if (tree->part_count == 2 && out_count == 2 && op == ASH_COLL_SUM)                                        \
             NAME##_add_to_two(parts[0], parts[1], count, outs[0], outs[1]);                                            \
+        else if (is_pair_of_pairs(tree) && op == ASH_COLL_SUM)                                                         \
+            NAME##_add_four(parts, count, outs, out_count);                                                            \
         else                                                                                                           \
             for (size_t i = 0; i < count; i += BLOCK)                                                                  \
                 NAME##_block(op, tree, parts, i, count - i < BLOCK ? count - i : BLOCK, outs, out_count);              \
