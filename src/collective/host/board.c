@@ -92,35 +92,49 @@ static int mismatch(struct ash_local *local, size_t peer, struct ash_err *err)
     return ash_local_fail(local, -EPROTO, local->labels[peer], why, err);
 }
 
-/* How far a rank has come: the call that it is in, then the pieces of it. */
-static uint64_t progress(const struct ash_local *local, size_t rank)
+/* How far a rank has come: the call that it is in, then the pieces of it, those that it is through with first: a rank
+ * may have staged further ahead than others that wait for it. */
+struct progress {
+    uint64_t steps[5];
+};
+
+static struct progress progress_of(const struct ash_local *local, size_t rank)
 {
     const struct ash_board *board = local->boards[rank];
     uint64_t number = local->call.number, flag = atomic_load(&board->flag) >> ASH_FLAG_CHECK_BITS,
              tiny = atomic_load(&board->tiny[number % 2].flag) >> ASH_FLAG_CHECK_BITS;
 
-    if (flag < number && tiny < number) return 0;
-    return 1 + atomic_load(&board->staged) + atomic_load(&board->summed) + atomic_load(&board->taken) +
-           atomic_load(&board->finished);
+    if (flag < number && tiny < number) return (struct progress){{0}};
+    return (struct progress){{1, atomic_load(&board->finished), atomic_load(&board->taken), atomic_load(&board->summed),
+                              atomic_load(&board->staged)}};
+}
+
+static bool is_behind(const struct progress *a, const struct progress *b)
+{
+    size_t i = 0;
+
+    while (i + 1 < sizeof(a->steps) / sizeof(a->steps[0]) && a->steps[i] == b->steps[i])
+        i++;
+    return a->steps[i] < b->steps[i];
 }
 
 /* The one we wait for may itself wait for another: the one that is furthest behind is to blame. */
 static int silent(struct ash_local *local, size_t peer, uint64_t waited_ns, struct ash_err *err)
 {
     char text[96], why[ASH_ERR_TEXT_BYTES];
-    uint64_t least = progress(local, peer);
+    struct progress least = progress_of(local, peer);
 
     for (size_t r = 0; r < local->size; r++) {
-        uint64_t mine = r == local->rank ? UINT64_MAX : progress(local, r);
+        struct progress own = progress_of(local, r);
 
-        if (mine >= least) continue;
-        least = mine;
+        if (r == local->rank || !is_behind(&own, &least)) continue;
+        least = own;
         peer = r;
     }
     snprintf(why, sizeof(why), "call %llu: rank %u has waited %.1f s in %s for rank %u, which %s",
              (unsigned long long)local->call.number, local->labels[local->rank], (double)waited_ns * 1e-9,
              ash_board_call_text(&local->call, text, sizeof(text)), local->labels[peer],
-             least == 0 ? "has not made this call" : "has stopped in the middle of it");
+             least.steps[0] == 0 ? "has not made this call" : "has stopped in the middle of it");
     return ash_local_fail(local, -ETIMEDOUT, local->labels[peer], why, err);
 }
 

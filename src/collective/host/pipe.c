@@ -1,92 +1,146 @@
-/* The pipeline of large calls. A stage is used again once every rank has taken what it held. */
+/* The pipeline of large calls. A stage is used again once every rank has taken what it held. A rank does whatever can
+ * be done, the latest step of the oldest piece first, and waits only when nothing can: where ranks share cores, it gets
+ * far before it has to give its core away. */
 #include "collective/host/pipe.h"
 
 #include <string.h>
 
-static int wait_all(struct ash_local *local, size_t counter_offset, uint64_t value, struct ash_err *err)
-{
-    for (size_t r = 0; r < local->size; r++) {
-        const _Atomic uint64_t *counter = (const void *)((const char *)local->boards[r] + counter_offset);
-        int rc = r == local->rank ? 0 : ash_board_wait(local, r, counter, value, err);
+#define STEPS 3 /* stage, join, collect */
 
-        if (rc < 0) return rc;
-    }
-    return 0;
+/* How far this rank is in a call. */
+struct course {
+    const struct ash_pipe *pipe;
+    size_t count, steps;  /* pieces; steps of each */
+    size_t done[STEPS];   /* pieces that are through each step */
+    uint64_t seen[STEPS]; /* what all others were known to have reached for each step to go on */
+    bool compared;        /* all ranks make this call */
+};
+
+/* The counter on each board that a step waits for. */
+static const size_t awaited[STEPS] = {offsetof(struct ash_board, taken), offsetof(struct ash_board, staged),
+                                      offsetof(struct ash_board, summed)};
+
+static const _Atomic uint64_t *counter_of(const struct ash_local *local, size_t rank, size_t step)
+{
+    return (const void *)((const char *)local->boards[rank] + awaited[step]);
 }
 
-#define WAIT_ALL(local, counter, value, err) wait_all(local, offsetof(struct ash_board, counter), value, err)
-
-static int stage_piece(const struct ash_pipe *pipe, size_t piece, size_t first, size_t bytes, struct ash_err *err)
+/* What the counters of all others must have reached before the next piece of a step: for a stage, that its last content
+ * has been taken. */
+static uint64_t needed(const struct course *course, size_t step)
 {
-    struct ash_local *local = pipe->local;
-    struct ash_board *own = local->boards[local->rank];
-    uint64_t number = local->pieces + piece;
-    int rc;
+    uint64_t number = course->pipe->local->pieces + course->done[step];
 
-    if (number >= ASH_BOARD_STAGES && (rc = WAIT_ALL(local, taken, number - ASH_BOARD_STAGES + 1, err)) < 0) return rc;
-    if (pipe->stage != NULL) pipe->stage(pipe, first, bytes, own->stage[number % ASH_BOARD_STAGES]);
-    ash_board_say(local, &own->staged, number + 1);
-    return 0;
+    if (step > 0) return number + 1;
+    return number < ASH_BOARD_STAGES ? 0 : number - ASH_BOARD_STAGES + 1;
 }
 
-static int join_piece(const struct ash_pipe *pipe, size_t piece, size_t first, size_t bytes, struct ash_err *err)
+/* Wait until everybody has come to this call, and compare it. */
+static int wait_flags(struct course *course, struct ash_err *err)
 {
-    struct ash_local *local = pipe->local;
-    struct ash_board *own = local->boards[local->rank];
-    uint64_t number = local->pieces + piece;
-    int rc = WAIT_ALL(local, staged, number + 1, err);
-
-    if (rc < 0) return rc;
-    pipe->join(pipe, first, bytes, number % ASH_BOARD_STAGES);
-    ash_board_say(local, pipe->collect != NULL ? &own->summed : &own->taken, number + 1);
-    return 0;
-}
-
-static int collect_piece(const struct ash_pipe *pipe, size_t piece, size_t first, size_t bytes, struct ash_err *err)
-{
-    struct ash_local *local = pipe->local;
-    uint64_t number = local->pieces + piece;
-    int rc = WAIT_ALL(local, summed, number + 1, err);
-
-    if (rc < 0) return rc;
-    pipe->collect(pipe, first, bytes, number % ASH_BOARD_STAGES);
-    ash_board_say(local, &local->boards[local->rank]->taken, number + 1);
-    return 0;
-}
-
-/* Is everyone in this call? */
-static int compare_call(struct ash_local *local, struct ash_err *err)
-{
+    struct ash_local *local = course->pipe->local;
     int rc = 0;
 
     for (size_t r = 0; r < local->size && rc == 0; r++)
         if (r != local->rank) rc = ash_board_wait_flag(local, r, &local->boards[r]->flag, err);
+    course->compared = rc == 0;
     return rc;
 }
 
-/* Run the pieces through the steps, each one piece behind the step before it. */
+/* The same if everybody is there, else nothing. */
+static int compare(struct course *course, struct ash_err *err)
+{
+    const struct ash_local *local = course->pipe->local;
+
+    for (size_t r = 0; r < local->size; r++)
+        if (r != local->rank && atomic_load(&local->boards[r]->flag) >> ASH_FLAG_CHECK_BITS < local->call.number)
+            return 0;
+    return wait_flags(course, err);
+}
+
+/* Is there a piece for this step, and does no other rank hold it up? */
+static bool is_open(const struct course *course, size_t step)
+{
+    return course->done[step] < (step == 0 ? course->count : course->done[step - 1]);
+}
+
+static bool is_ready(struct course *course, size_t step)
+{
+    const struct ash_local *local = course->pipe->local;
+    uint64_t need = needed(course, step), least = UINT64_MAX;
+
+    if (course->seen[step] >= need) return true;
+    for (size_t r = 0; r < local->size; r++) {
+        uint64_t reached =
+            r == local->rank ? UINT64_MAX : atomic_load_explicit(counter_of(local, r, step), memory_order_acquire);
+
+        if (reached < least) least = reached;
+    }
+    course->seen[step] = least;
+    return least >= need;
+}
+
+static void do_step(struct course *course, size_t step)
+{
+    const struct ash_pipe *pipe = course->pipe;
+    struct ash_local *local = pipe->local;
+    struct ash_board *own = local->boards[local->rank];
+    uint64_t number = local->pieces + course->done[step];
+    size_t first = course->done[step] * pipe->piece_bytes, left = pipe->size_bytes - first,
+           bytes = left < pipe->piece_bytes ? left : pipe->piece_bytes, slot = number % ASH_BOARD_STAGES;
+    bool last = step + 1 == course->steps;
+
+    if (step == 0 && pipe->stage != NULL) pipe->stage(pipe, first, bytes, own->stage[slot]);
+    if (step == 1) pipe->join(pipe, first, bytes, slot);
+    if (step == 2) pipe->collect(pipe, first, bytes, slot);
+    course->done[step]++;
+    ash_board_say(local, last ? &own->taken : step == 0 ? &own->staged : &own->summed, number + 1);
+}
+
+/* Wait for what the oldest piece needs: whoever holds that up does not wait for us. */
+static int wait_on(const struct course *course, struct ash_err *err)
+{
+    struct ash_local *local = course->pipe->local;
+    size_t step = course->steps - 1;
+    int rc = 0;
+
+    while (step > 0 && !is_open(course, step))
+        step--;
+    for (size_t r = 0; r < local->size && rc == 0; r++)
+        if (r != local->rank) rc = ash_board_wait(local, r, counter_of(local, r, step), needed(course, step), err);
+    return rc;
+}
+
+/* The step to do next, or the number of steps: none can be done now. */
+static size_t choose_step(struct course *course)
+{
+    for (size_t step = course->steps; step-- > 0;)
+        if (is_open(course, step) && (step == 0 || course->compared) && is_ready(course, step)) return step;
+    return course->steps;
+}
+
 int ash_pipe_run(const struct ash_pipe *pipe, struct ash_err *err)
 {
     struct ash_local *local = pipe->local;
-    size_t count = (pipe->size_bytes + pipe->piece_bytes - 1) / pipe->piece_bytes,
-           depth = pipe->collect != NULL ? 3 : 2;
-    int (*const steps[])(const struct ash_pipe *, size_t, size_t, size_t, struct ash_err *) = {stage_piece, join_piece,
-                                                                                               collect_piece};
-    int rc;
+    struct course course = {.pipe = pipe,
+                            .count = (pipe->size_bytes + pipe->piece_bytes - 1) / pipe->piece_bytes,
+                            .steps = pipe->collect != NULL ? STEPS : STEPS - 1};
+    int rc = 0;
 
     ash_board_say(local, &local->boards[local->rank]->flag, local->check);
-    if (count == 0) return compare_call(local, err);
-    for (size_t at = 0; at < count + depth - 1; at++)
-        for (size_t step = 0; step < depth; step++) {
-            size_t piece = at - step, first = piece * pipe->piece_bytes, left;
+    while (rc == 0 && (!course.compared || course.done[course.steps - 1] < course.count)) {
+        size_t step = choose_step(&course);
 
-            if (at < step || piece >= count) continue;
-            left = pipe->size_bytes - first;
-            rc = steps[step](pipe, piece, first, left < pipe->piece_bytes ? left : pipe->piece_bytes, err);
-            if (rc == 0 && at == 0) rc = compare_call(local, err); /* while the first piece waits to be read */
-            if (rc < 0) return rc;
-        }
-    local->pieces += count;
+        if (step < course.steps)
+            do_step(&course, step);
+        else if (course.compared)
+            rc = wait_on(&course, err);
+        else
+            rc = wait_flags(&course, err);
+        if (rc == 0 && !course.compared) rc = compare(&course, err);
+    }
+    if (rc < 0) return rc;
+    local->pieces += course.count;
     if (pipe->collect == NULL) atomic_store(&local->boards[local->rank]->summed, local->pieces);
     return 0;
 }
