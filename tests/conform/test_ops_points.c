@@ -87,10 +87,9 @@ static void scenario_loss_parts(struct ash_exec *exec, struct tape *tape)
     exec->ops->loss->cross_entropy(exec, logits, rows, vocab, targets, scale, loss);
     for (size_t p = 0; p < 3; p++) {
         exec->ops->loss->part_end(exec, &parts[p]);
-        assert_memory_equal(loss, part_loss, rows * sizeof(float));
+        assert_floats_equal(loss, part_loss, rows);
         for (size_t r = 0; r < rows && scale != 0.0f && parts[p].cols > 0; r++)
-            assert_memory_equal(logits + r * vocab + cut[p], copies[p] + r * parts[p].cols,
-                                parts[p].cols * sizeof(float));
+            assert_floats_equal(logits + r * vocab + cut[p], copies[p] + r * parts[p].cols, parts[p].cols);
         tape_words(tape, copies[p], rows * parts[p].cols);
     }
     tape_words(tape, loss, rows);

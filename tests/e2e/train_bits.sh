@@ -3,8 +3,12 @@
 # and what a run leaves behind is what the other commands take.
 . "$SOURCE/tests/e2e/train_lib.bash" || exit 1
 
-reference=ref # of the default backend, which may multiply bf16 in an arithmetic of its own
-"$ASHLAR" version | grep -q neon-bf16 && reference=ref-bfmmla
+# the reference of the default backend, which may multiply bf16 in an arithmetic of its own
+case $("$ASHLAR" version | sed -n 's/^ *backends *//p') in
+    neon-bf16,*) reference=ref-bfmmla ;;
+    amx,*) reference=ref-tdpbf16 ;;
+    *) reference=ref ;;
+esac
 for precision in fp32 bf16; do
     train "$precision-1" runtime.threads=1 train.precision=$precision
     expect 0 "$precision, 1 thread"
