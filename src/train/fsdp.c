@@ -64,8 +64,12 @@ void ash_fsdp_fini(struct ash_fsdp *fsdp)
         ash_call_wait(fsdp->slots[i].call, NULL);
         ash_buffer_fini(&fsdp->slots[i].data);
     }
-    for (size_t i = 0; i < ASH_GRAINS_DEPTH_MAX; i++)
-        ash_buffer_fini(&fsdp->sums[i]);
+    for (size_t lane = 0; fsdp->expert_leaves != NULL && lane < fsdp->experts.opts.lane_count; lane++)
+        ash_buffer_fini(&fsdp->expert_leaves[lane]);
+    free(fsdp->expert_leaves);
+    ash_grains_fini(&fsdp->sums);
+    ash_grains_fini(&fsdp->experts);
+    ash_buffer_fini(&fsdp->shard);
     ash_buffer_fini(&fsdp->leaf);
     ash_buffer_fini(&fsdp->inbox);
     free(fsdp->send);
@@ -266,7 +270,7 @@ int ash_fsdp_spread(struct ash_fsdp *fsdp, struct ash_err *err)
 
 float *ash_fsdp_shard(struct ash_fsdp *fsdp, const float *grads)
 {
-    float *shard = fsdp->sums[0].data;
+    float *shard = fsdp->shard.data;
 
     for (size_t i = 0; i < fsdp->shards->unit_count; i++) {
         const struct ash_shard_unit *unit = &fsdp->shards->units[i];
@@ -275,14 +279,22 @@ float *ash_fsdp_shard(struct ash_fsdp *fsdp, const float *grads)
     return shard;
 }
 
+/* Gradients that are on their way to their owners. */
+static size_t leaf_bytes(const struct ash_fsdp *fsdp)
+{
+    size_t lanes = fsdp->experts.opts.lane_count, layer = largest_unit(fsdp->shards) * sizeof(float);
+
+    if (fsdp->streams) return (3 + lanes) * layer;
+    if (lanes == 0) return fsdp->leaf.size_bytes;
+    return fsdp->leaf.size_bytes + (lanes - 1) * fsdp->expert_leaves[0].size_bytes; /* experts' part of leaf is empty */
+}
+
 size_t ash_fsdp_bytes(const struct ash_fsdp *fsdp)
 {
-    size_t bytes = fsdp->inbox.size_bytes;
+    size_t bytes = fsdp->inbox.size_bytes + fsdp->shard.size_bytes;
 
     if (fsdp->mesh->zero == 0) return 0;
     for (size_t i = 0; i < fsdp->slot_count; i++)
         bytes += fsdp->slots[i].data.size_bytes;
-    for (size_t i = 0; i < fsdp->buffer_count; i++)
-        bytes += fsdp->sums[i].size_bytes;
-    return bytes + (fsdp->streams ? 3 * largest_unit(fsdp->shards) * sizeof(float) : fsdp->leaf.size_bytes);
+    return bytes + ash_grains_bytes(&fsdp->sums) + ash_grains_bytes(&fsdp->experts) + leaf_bytes(fsdp);
 }

@@ -1,158 +1,141 @@
-/* fsdp: gradients that are dealt out. In each round every rank has the leaf of one grain; they are neighbours in the
- * tree, in the order of the ranks. The owner of a part gets it from all, pushes the leaves onto its stack one after the
- * other and adds neighbours that are the halves of a subtree, as train/grains.c does. Units come one by one; the stack
- * moves on when the round ends. */
+/* fsdp: gradients that are dealt out. In each round every rank has the leaf of one grain; those of the ranks that share
+ * a slice are neighbours in the tree, in the order of the ranks. The owner of a part gets it from all and puts it into
+ * its sums, unit by unit; the sums move on when the round ends. Ranks along ep have other grains, as replicas do: a
+ * block of neighbours each, of which a round takes the next ones. */
 #include "train/fsdp.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/assert.h"
-
 /* ---- dealing ----------------------------------------------------------------------------------------------------- */
 
-static struct ash_span block_of(const struct ash_mesh *mesh, size_t grain_count, size_t dp)
+/* Grains of those who share a slice with the rank at ep of this replica. */
+static struct ash_span block_of(const struct ash_mesh *mesh, size_t grain_count, size_t ep)
 {
-    return ash_grains_dealt(grain_count, dp, mesh->size[ASH_MESH_DP]);
+    size_t lanes = mesh->size[ASH_MESH_EP];
+
+    return ash_grains_dealt(grain_count, mesh->at[ASH_MESH_DP] * lanes + ep, mesh->size[ASH_MESH_DP] * lanes);
 }
 
 size_t ash_fsdp_rounds(const struct ash_mesh *mesh, size_t grain_count)
 {
-    size_t count = block_of(mesh, grain_count, mesh->at[ASH_MESH_DP]).count, size = mesh->size[ASH_MESH_FSDP];
+    size_t size = mesh->size[ASH_MESH_FSDP], most = 0;
 
-    return (count + size - 1) / size;
+    for (size_t ep = 0; ep < mesh->size[ASH_MESH_EP]; ep++) {
+        size_t rounds = (block_of(mesh, grain_count, ep).count + size - 1) / size;
+        if (rounds > most) most = rounds;
+    }
+    return most;
 }
 
 size_t ash_fsdp_grain(const struct ash_mesh *mesh, size_t grain_count, size_t round)
 {
-    struct ash_span block = block_of(mesh, grain_count, mesh->at[ASH_MESH_DP]);
+    struct ash_span block = block_of(mesh, grain_count, mesh->at[ASH_MESH_EP]);
     size_t place = round * mesh->size[ASH_MESH_FSDP] + mesh->at[ASH_MESH_FSDP];
 
     return place < block.count ? block.first + place : SIZE_MAX;
 }
 
-/* Leaves of a round. */
-static size_t leaves_of(const struct ash_fsdp *fsdp, size_t round)
+/* Leaves of a block in the round at hand: the first ranks have one each. */
+static size_t leaves_of(const struct ash_fsdp *fsdp, struct ash_span block)
 {
-    size_t left = fsdp->block.count - round * fsdp->shards->size;
+    size_t size = fsdp->shards->size, before = fsdp->round * size;
 
-    return left < fsdp->shards->size ? left : fsdp->shards->size;
+    return block.count <= before ? 0 : block.count - before < size ? block.count - before : size;
 }
 
 /* ---- opening ----------------------------------------------------------------------------------------------------- */
 
-/* The most partial sums at once, and what is left at the end. */
-static size_t deepest(const struct ash_fsdp *fsdp)
+/* Do other ranks' grains bring gradients to experts here? */
+static bool serves(const struct ash_fsdp *fsdp)
 {
-    struct ash_span spans[ASH_GRAINS_DEPTH_MAX + 1];
-    size_t depth = 0, most = 1;
-
-    for (size_t i = 0; i < fsdp->block.count && depth <= ASH_GRAINS_DEPTH_MAX; i++) {
-        spans[depth++] = (struct ash_span){fsdp->block.first + i, 1};
-        if (depth > most) most = depth;
-        for (; depth >= 2 && ash_tree_halves(fsdp->grain_count, spans[depth - 2], spans[depth - 1]); depth--)
-            spans[depth - 2].count += spans[depth - 1].count;
-    }
-    return most;
+    return fsdp->mesh->size[ASH_MESH_EP] > 1 && ash_model_expert_size(fsdp->state->model) > 0;
 }
 
-static int plan_shares(struct ash_fsdp *fsdp, struct ash_err *err)
+static bool is_expert(const struct ash_fsdp *fsdp, const struct ash_shard_unit *unit)
 {
-    struct ash_span spans[ASH_TREE_PARTS_MAX];
-    size_t count = 0, replicas = fsdp->mesh->size[ASH_MESH_DP];
-
-    for (size_t dp = 0; dp < replicas; dp++) {
-        struct ash_span cover[ASH_TREE_COVER_MAX];
-        size_t parts = ash_tree_cover(fsdp->grain_count, block_of(fsdp->mesh, fsdp->grain_count, dp), cover);
-
-        if (dp >= ASH_SHARES_RANKS_MAX || count + parts > ASH_TREE_PARTS_MAX)
-            return ash_err_set(err, -EINVAL, "%zu grains over %zu replicas make too many partial sums",
-                               fsdp->grain_count, replicas);
-        memcpy(spans + count, cover, parts * sizeof(*cover));
-        count += parts;
-        fsdp->shares.first[dp + 1] = (uint32_t)count;
-    }
-    return ash_tree_of_spans(&fsdp->shares.tree, spans, count, fsdp->grain_count);
+    return unit->whole.first >= ash_model_dense_size(fsdp->state->model);
 }
 
-static size_t largest_own(const struct ash_shards *shards)
+static void measure(const struct ash_fsdp *fsdp, size_t *dense_out, size_t *largest_out)
 {
-    size_t most = 0;
+    for (size_t i = 0; i < fsdp->shards->unit_count; i++) {
+        const struct ash_shard_unit *unit = &fsdp->shards->units[i];
+        if (unit->own.count > *largest_out) *largest_out = unit->own.count;
+        if (!is_expert(fsdp, unit)) *dense_out += unit->own.count;
+    }
+}
 
-    for (size_t i = 0; i < shards->unit_count; i++)
-        if (shards->units[i].own.count > most) most = shards->units[i].own.count;
-    return most;
+/* Leaves and sums of the experts, for every rank that is served. */
+static int open_experts(struct ash_fsdp *fsdp, struct ash_err *err)
+{
+    size_t lanes = fsdp->mesh->size[ASH_MESH_EP], own = fsdp->shards->total - fsdp->dense;
+    struct ash_grains_opts opts = {.exec = fsdp->state->exec,
+                                   .group = fsdp->mesh->groups[ASH_MESH_DP],
+                                   .grain_count = fsdp->grain_count,
+                                   .lane_count = lanes,
+                                   .sum_size = own,
+                                   .leaf_size = own};
+    int rc = ash_grains_init(&fsdp->experts, &opts, err);
+
+    if (rc < 0) return rc;
+    fsdp->expert_leaves = calloc(lanes, sizeof(*fsdp->expert_leaves));
+    if (fsdp->expert_leaves == NULL) return ash_err_set(err, -ENOMEM, "out of memory for %zu ranks", lanes);
+    for (size_t lane = 0; rc == 0 && lane < lanes; lane++)
+        rc = ash_buffer_init(&fsdp->expert_leaves[lane], fsdp->state->exec->memory,
+                             ash_model_expert_size(fsdp->state->model) * sizeof(float), "experts' gradients", err);
+    return rc;
+}
+
+static int open_dealt(struct ash_fsdp *fsdp, struct ash_err *err)
+{
+    const struct ash_memory_ops *memory = fsdp->state->exec->memory;
+    size_t size = fsdp->shards->size, total = fsdp->shards->total, largest = 0;
+    struct ash_grains_opts opts = {.exec = fsdp->state->exec,
+                                   .group = fsdp->mesh->blocks,
+                                   .grain_count = fsdp->grain_count,
+                                   .lane_count = 1,
+                                   .leaf_size = total};
+    int rc;
+
+    measure(fsdp, &fsdp->dense, &largest);
+    opts.sum_size = serves(fsdp) ? fsdp->dense : total;
+    if (serves(fsdp)) opts.unused = (struct ash_run){fsdp->dense, total - fsdp->dense};
+    if ((rc = ash_grains_init(&fsdp->sums, &opts, err)) < 0) return rc;
+    if (serves(fsdp) && (rc = open_experts(fsdp, err)) < 0) return rc;
+    rc = ash_buffer_init(&fsdp->leaf, memory, ash_model_grad_size(fsdp->state->model) * sizeof(float), "gradients",
+                         err);
+    if (rc < 0) return rc;
+    rc = ash_buffer_init(&fsdp->inbox, memory, size * largest * sizeof(float), "gradients", err);
+    if (rc < 0) return rc;
+    fsdp->send = calloc(size, sizeof(*fsdp->send));
+    fsdp->recv = calloc(size, sizeof(*fsdp->recv));
+    return fsdp->send != NULL && fsdp->recv != NULL ? 0
+                                                    : ash_err_set(err, -ENOMEM, "out of memory for %zu ranks", size);
 }
 
 int ash_fsdp_open_sums(struct ash_fsdp *fsdp, struct ash_err *err)
 {
-    const struct ash_memory_ops *memory = fsdp->state->exec->memory;
-    const struct ash_model *model = fsdp->state->model;
-    size_t size = fsdp->shards->size, buffers = 1;
-    int rc;
-
-    if (fsdp->mesh->zero > 1) {
-        fsdp->block = block_of(fsdp->mesh, fsdp->grain_count, fsdp->mesh->at[ASH_MESH_DP]);
-        if ((buffers = deepest(fsdp)) > ASH_GRAINS_DEPTH_MAX)
-            return ash_err_set(err, -EINVAL, "%zu grains are too many", fsdp->grain_count);
-        if ((rc = plan_shares(fsdp, err)) < 0) return rc;
-        rc = ash_buffer_init(&fsdp->leaf, memory, ash_model_grad_size(model) * sizeof(float), "gradients", err);
-        if (rc < 0) return rc;
-        rc = ash_buffer_init(&fsdp->inbox, memory, size * largest_own(fsdp->shards) * sizeof(float), "gradients", err);
-        if (rc < 0) return rc;
-        fsdp->send = calloc(size, sizeof(*fsdp->send));
-        fsdp->recv = calloc(size, sizeof(*fsdp->recv));
-        if (fsdp->send == NULL || fsdp->recv == NULL)
-            return ash_err_set(err, -ENOMEM, "out of memory for %zu ranks", size);
-    }
-    for (; fsdp->buffer_count < buffers; fsdp->buffer_count++) {
-        rc = ash_buffer_init(&fsdp->sums[fsdp->buffer_count], memory, fsdp->shards->total * sizeof(float), "gradients",
-                             err);
-        if (rc < 0) return rc;
-    }
-    return 0;
+    if (fsdp->mesh->zero > 1) return open_dealt(fsdp, err);
+    return ash_buffer_init(&fsdp->shard, fsdp->state->exec->memory, fsdp->shards->total * sizeof(float), "gradients",
+                           err);
 }
 
 /* ---- a round ----------------------------------------------------------------------------------------------------- */
 
 void ash_fsdp_reset(struct ash_fsdp *fsdp)
 {
-    fsdp->depth = fsdp->round = 0;
+    ash_grains_reset(&fsdp->sums);
+    ash_grains_reset(&fsdp->experts);
+    fsdp->round = 0;
 }
 
-float *ash_fsdp_begin(struct ash_fsdp *fsdp)
+float *ash_fsdp_begin(struct ash_fsdp *fsdp, float **expert_leaves)
 {
+    for (size_t lane = 0; lane < fsdp->experts.opts.lane_count; lane++)
+        expert_leaves[lane] = fsdp->expert_leaves[lane].data;
     return fsdp->leaf.data;
-}
-
-static float *sum_at(const struct ash_fsdp *fsdp, size_t depth, const struct ash_shard_unit *unit)
-{
-    return (float *)fsdp->sums[depth].data + unit->at;
-}
-
-/* Push the leaves of the round onto the stack: of a unit, its numbers; without one, only the stack itself moves. */
-static void push_leaves(struct ash_fsdp *fsdp, const struct ash_shard_unit *unit)
-{
-    struct ash_exec *exec = fsdp->state->exec;
-    struct ash_span spans[ASH_GRAINS_DEPTH_MAX];
-    size_t depth = fsdp->depth, first = fsdp->block.first + fsdp->round * fsdp->shards->size;
-
-    memcpy(spans, fsdp->spans, sizeof(spans));
-    for (size_t r = 0; r < leaves_of(fsdp, fsdp->round); r++) {
-        spans[depth] = (struct ash_span){first + r, 1};
-        if (unit != NULL)
-            memcpy(sum_at(fsdp, depth, unit), (const float *)fsdp->inbox.data + r * unit->own.count,
-                   unit->own.count * sizeof(float));
-        for (depth++; depth >= 2 && ash_tree_halves(fsdp->grain_count, spans[depth - 2], spans[depth - 1]); depth--) {
-            float *left = unit != NULL ? sum_at(fsdp, depth - 2, unit) : NULL;
-            spans[depth - 2].count += spans[depth - 1].count;
-            if (unit != NULL) exec->ops->row->add(exec, left, sum_at(fsdp, depth - 1, unit), unit->own.count, left);
-        }
-    }
-    if (unit != NULL) return;
-    memcpy(fsdp->spans, spans, sizeof(spans));
-    fsdp->depth = depth;
 }
 
 /* What is rank r's of a unit. */
@@ -165,10 +148,19 @@ static size_t part_count(const struct ash_shard_unit *unit, size_t r)
                                                     : unit->part;
 }
 
-int ash_fsdp_send_unit(struct ash_fsdp *fsdp, const struct ash_shard_unit *unit, struct ash_err *err)
+/* A unit of leaves at the flat buffers' offset `base`, to its owners: into elements from `at` on of a lane's sums. */
+struct delivery {
+    const struct ash_shard_unit *unit;
+    const struct ash_buffer *leaf;
+    size_t base;
+    struct ash_grains *sums;
+    size_t lane, at;
+};
+
+static int deliver(struct ash_fsdp *fsdp, const struct delivery *to, struct ash_err *err)
 {
-    size_t leaves = leaves_of(fsdp, fsdp->round);
-    const float *whole = (const float *)fsdp->leaf.data + unit->whole.first;
+    const struct ash_shard_unit *unit = to->unit;
+    size_t leaves = leaves_of(fsdp, ash_grains_lane(to->sums, to->lane)), first = unit->whole.first - to->base;
     int rc;
 
     for (size_t r = 0; r < fsdp->shards->size; r++) {
@@ -176,12 +168,35 @@ int ash_fsdp_send_unit(struct ash_fsdp *fsdp, const struct ash_shard_unit *unit,
         fsdp->recv[r] = r < leaves ? unit->own.count * sizeof(float) : 0;
     }
     ash_meter_begin(&fsdp->mesh->meter);
-    rc = ash_group_all_to_all(fsdp->group, whole, fsdp->send, fsdp->inbox.data, fsdp->recv, err);
+    rc = ash_group_all_to_all(fsdp->group, (const float *)to->leaf->data + first, fsdp->send, fsdp->inbox.data,
+                              fsdp->recv, err);
     ash_meter_end(&fsdp->mesh->meter, ASH_METER_COMM);
     if (rc < 0) return rc;
-    push_leaves(fsdp, unit);
-    ash_buffer_drop(&fsdp->leaf, unit->whole.first * sizeof(float), unit->whole.count * sizeof(float));
+    ash_grains_put(to->sums, to->lane, (struct ash_run){to->at, unit->own.count}, fsdp->inbox.data, leaves);
+    ash_buffer_drop(to->leaf, first * sizeof(float), unit->whole.count * sizeof(float));
     return 0;
+}
+
+int ash_fsdp_send_unit(struct ash_fsdp *fsdp, const struct ash_shard_unit *unit, struct ash_err *err)
+{
+    struct delivery to = {.unit = unit, .leaf = &fsdp->leaf, .sums = &fsdp->sums, .at = unit->at};
+    int rc = 0;
+
+    if (!serves(fsdp) || !is_expert(fsdp, unit)) return deliver(fsdp, &to, err);
+    to.sums = &fsdp->experts;
+    to.base = ash_model_dense_size(fsdp->state->model);
+    to.at = unit->at - fsdp->dense;
+    for (to.lane = 0; rc == 0 && to.lane < fsdp->experts.opts.lane_count; to.lane++) {
+        to.leaf = &fsdp->expert_leaves[to.lane];
+        rc = deliver(fsdp, &to, err);
+    }
+    return rc;
+}
+
+static void move_on(const struct ash_fsdp *fsdp, struct ash_grains *sums)
+{
+    for (size_t lane = 0; lane < sums->opts.lane_count; lane++)
+        ash_grains_move(sums, lane, leaves_of(fsdp, ash_grains_lane(sums, lane)));
 }
 
 int ash_fsdp_end(struct ash_fsdp *fsdp, struct ash_err *err)
@@ -192,23 +207,18 @@ int ash_fsdp_end(struct ash_fsdp *fsdp, struct ash_err *err)
         int rc = sent ? 0 : ash_fsdp_send_unit(fsdp, unit, err);
         if (rc < 0) return rc;
     }
-    push_leaves(fsdp, NULL);
+    move_on(fsdp, &fsdp->sums);
+    move_on(fsdp, &fsdp->experts);
     fsdp->round++;
     return 0;
 }
 
 int ash_fsdp_finish(struct ash_fsdp *fsdp, float **sum_out, struct ash_err *err)
 {
-    const void *parts[ASH_GRAINS_DEPTH_MAX];
-    struct ash_group *dp = fsdp->mesh->groups[ASH_MESH_DP];
-    int rc = 0;
+    float *sum = ash_grains_sum(&fsdp->sums);
+    int rc = ash_grains_finish(&fsdp->sums, NULL, err);
 
-    for (size_t i = 0; i < fsdp->depth; i++)
-        parts[i] = fsdp->sums[i].data;
-    if (dp != NULL)
-        rc = ash_group_all_reduce_parts(dp, parts, &fsdp->shares, fsdp->sums[0].data, fsdp->shards->total, ASH_COLL_F32,
-                                        ASH_COLL_SUM, err);
-    ash_assert(dp != NULL || fsdp->depth == 1);
-    *sum_out = fsdp->sums[0].data;
+    if (rc == 0 && serves(fsdp)) rc = ash_grains_finish(&fsdp->experts, sum + fsdp->dense, err);
+    if (rc == 0) *sum_out = sum;
     return rc;
 }

@@ -10,7 +10,7 @@
 struct ash_train_memory {
     size_t state;       /* weights and two moments in float32, and a bf16 copy of the weights in bf16 runs; replicas of a
                            node: this one's share of what they keep together */
-    size_t gradients;   /* partial sums over this rank's grains (ash_grains_buffers) */
+    size_t gradients;   /* partial sums over this rank's grains (train/grains.h) */
     size_t activations; /* of the micro-batches that are under way at once, by train.recompute, with the logits of one
                            piece of the head */
     size_t program;     /* threads' scratch, code, libraries, pages of the data: nearly the same for all runs */

@@ -79,13 +79,15 @@ static int find_twins(struct ash_mesh *mesh, struct ash_err *err)
 
 static int open_groups(struct ash_mesh *mesh, struct ash_err *err)
 {
-    unsigned experts = 1u << ASH_MESH_DP | 1u << ASH_MESH_FSDP, data = experts | 1u << ASH_MESH_EP;
+    unsigned experts = 1u << ASH_MESH_DP | 1u << ASH_MESH_FSDP, data = experts | 1u << ASH_MESH_EP,
+             blocks = 1u << ASH_MESH_DP | 1u << ASH_MESH_EP;
     int rc;
 
     for (size_t a = 0; a < ASH_MESH_AXES; a++)
         if ((rc = split(mesh, 1u << a, &mesh->groups[a], err)) < 0) return rc;
     if ((rc = split(mesh, data, &mesh->data, err)) < 0) return rc;
     if ((rc = split(mesh, experts, &mesh->experts, err)) < 0) return rc;
+    if (mesh->zero > 1 && (rc = split(mesh, blocks, &mesh->blocks, err)) < 0) return rc;
     if ((rc = find_twins(mesh, err)) < 0) return rc;
     for (size_t a = 0; a <= ASH_MESH_EP; a++)
         if (mesh->groups[a] != NULL &&
@@ -121,6 +123,7 @@ void ash_mesh_close(struct ash_mesh *mesh)
         ash_group_close(mesh->groups[a]);
     ash_group_close(mesh->data);
     ash_group_close(mesh->experts);
+    ash_group_close(mesh->blocks);
     ash_group_close(mesh->twins);
     memset(mesh, 0, sizeof(*mesh));
 }
@@ -227,12 +230,6 @@ int ash_mesh_check(const struct ash_mesh *mesh, const struct ash_model_config *c
     if (mesh->size[ASH_MESH_EP] > 1 && config->expert.experts == 0)
         return ash_err_set(err, -EINVAL, "mesh.ep=%zu deals out experts, and this model has none: use mesh.dp",
                            mesh->size[ASH_MESH_EP]);
-    if (mesh->zero > 1 && mesh->size[ASH_MESH_EP] > 1)
-        return ash_err_set(
-            err, -EINVAL,
-            "mesh.zero=%d deals gradients out, which experts that serve other ranks (mesh.ep) do not allow: set "
-            "mesh.zero=1",
-            mesh->zero);
     if ((rc = check_tokens(mesh, config, job, err)) < 0) return rc;
     return ash_slice_check(config, &slice, job->train.precision == ASH_PRECISION_BF16, err);
 }

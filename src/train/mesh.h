@@ -34,6 +34,7 @@ struct ash_mesh {
     struct ash_group *groups[ASH_MESH_AXES]; /* who differs along one axis only; NULL where its size is 1 */
     struct ash_group *data;    /* who holds the same slice (experts apart) for other sequences; NULL: nobody */
     struct ash_group *experts; /* who holds the same experts; NULL: nobody */
+    struct ash_group *blocks;  /* zero 2 and 3: who holds the same shard (experts apart) for other grains (dp, ep) */
     struct ash_group *twins;   /* replicas (below) on this node, where nothing of the state is dealt out; NULL: nobody */
     struct ash_mesh_link links[ASH_MESH_EP + 1];
     struct ash_meter meter; /* of the step at hand */

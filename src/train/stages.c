@@ -50,6 +50,36 @@ static int open_model(const struct ash_stages *stages, const struct ash_stages_s
     return ash_model_create_slice(source->config, &slice, (uint64_t)stages->job->train.seed, model_out, err);
 }
 
+/* Where gradients are whole. Every rank's batches are grains of their own, so experts that serve several ranks have a
+ * tree of sums for each. */
+static int open_sums(struct ash_stages *stages, struct ash_stage *stage, struct ash_err *err)
+{
+    const struct ash_mesh *mesh = stages->mesh;
+    const struct ash_model *model = stage->state.model;
+    size_t size = ash_model_size(model), experts = ash_model_expert_size(model);
+    bool served = mesh->size[ASH_MESH_EP] > 1 && experts > 0;
+    struct ash_grains_opts opts = {.exec = stages->exec,
+                                   .group = mesh->data,
+                                   .grain_count = (size_t)stages->job->train.grains,
+                                   .lane_count = 1,
+                                   .sum_size = size,
+                                   .leaf_size = ash_model_grad_size(model),
+                                   .in_windows = true};
+    int rc;
+
+    if (served) {
+        opts.sum_size = size - experts;
+        opts.unused = (struct ash_run){size - experts, experts};
+    }
+    if ((rc = ash_grains_init(&stage->grains, &opts, err)) < 0 || !served) return rc;
+    opts.group = mesh->experts;
+    opts.lane_count = mesh->size[ASH_MESH_EP];
+    opts.sum_size = opts.leaf_size = experts;
+    opts.unused = (struct ash_run){0};
+    opts.in_windows = false;
+    return ash_grains_init(&stage->experts, &opts, err);
+}
+
 static int open_chunk(struct ash_stages *stages, const struct ash_stages_source *source, size_t chunk,
                       struct ash_err *err)
 {
@@ -77,11 +107,9 @@ static int open_chunk(struct ash_stages *stages, const struct ash_stages_source 
     if (rc < 0) return rc;
     stage->slot_count = ash_pipeline_depth(&stages->pipeline, chunk);
     if ((rc = open_slots(stages, stage, err)) < 0) return rc;
-    rc = ash_expert_sums_init(&stage->experts, mesh, model, stages->exec, grains, err);
-    if (rc < 0 || mesh->zero > 1) return rc;
-    return ash_grains_init(&stage->grains, stages->exec, mesh->data, ash_model_grad_size(model),
-                           stage->experts.lane_count > 0 ? ash_model_dense_size(model) : ash_model_size(model), grains,
-                           err);
+    stage->expert_leaves = calloc(mesh->size[ASH_MESH_EP], sizeof(*stage->expert_leaves));
+    if (stage->expert_leaves == NULL) return ash_err_set(err, -ENOMEM, "out of memory for the experts' gradients");
+    return mesh->zero > 1 ? 0 : open_sums(stages, stage, err);
 }
 
 /* Grains that this rank goes through in a step: its own, and along ep as many as the rank with the most, since all
@@ -144,7 +172,8 @@ fail:
 static void close_chunk(struct ash_stage *stage)
 {
     ash_grains_fini(&stage->grains);
-    ash_expert_sums_fini(&stage->experts);
+    ash_grains_fini(&stage->experts);
+    free(stage->expert_leaves);
     for (size_t i = 0; stage->slots != NULL && i < stage->slot_count; i++) {
         ash_pass_close(stage->slots[i].pass);
         ash_feed_fini(&stage->slots[i].feed);
@@ -183,8 +212,12 @@ static int join_chunk(struct ash_stages *stages, struct ash_stage *stage, struct
         rc = ash_fsdp_finish(&stage->fsdp, &stage->grads, err);
         return rc < 0 ? rc : spread_over_tokens(stages, stage, stage->state.shards->total, err);
     }
-    if ((rc = ash_grains_finish(&stage->grains, &stage->grads, err)) < 0) return rc;
-    if ((rc = ash_expert_sums_finish(&stage->experts, stage->grads, err)) < 0) return rc;
+    stage->grads = ash_grains_sum(&stage->grains);
+    if ((rc = ash_grains_finish(&stage->grains, NULL, err)) < 0) return rc;
+    if (stage->experts.opts.lane_count > 0) {
+        rc = ash_grains_finish(&stage->experts, stage->grads + ash_model_dense_size(stage->state.model), err);
+        if (rc < 0) return rc;
+    }
     if ((rc = spread_over_tokens(stages, stage, ash_model_size(stage->state.model), err)) < 0) return rc;
     if (stages->mesh->zero == 1) stage->grads = ash_fsdp_shard(&stage->fsdp, stage->grads);
     return 0;

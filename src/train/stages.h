@@ -5,7 +5,6 @@
 #define ASH_TRAIN_STAGES_H
 
 #include "train/data/dataset.h"
-#include "train/expert_sums.h"
 #include "train/feed.h"
 #include "train/fsdp.h"
 #include "train/grains.h"
@@ -27,10 +26,11 @@ struct ash_stage {
     struct ash_stage_slot *slots;
     size_t slot_count;
     struct ash_fsdp fsdp;
-    struct ash_grains grains; /* where gradients are whole */
-    struct ash_expert_sums experts;
-    float *leaf;  /* gradients of the grain whose backward is under way */
-    float *grads; /* of the whole step, once joined: the shard's */
+    struct ash_grains grains;  /* where gradients are whole */
+    struct ash_grains experts; /* then, of experts that serve several ranks: a lane for each; others' are in grains */
+    float *leaf;               /* gradients of the grain whose backward is under way */
+    float **expert_leaves;     /* [ep]: those of experts, of the grains of the ranks that are served */
+    float *grads;              /* of the whole step, once joined: the shard's */
 };
 
 /* To and from the neighbours in the pipeline; NULL where there is none. */

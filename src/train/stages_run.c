@@ -61,28 +61,34 @@ static int go_forward(struct walk *walk, struct ash_stage *stage, size_t micro, 
     return ash_stages_pass_output(stages, slot, err);
 }
 
-/* Room for the gradients of a grain. */
+/* Room for the gradients of a grain, and of those of the ranks that are served. */
 static void begin_grain(struct ash_stages *stages, struct ash_stage *stage, size_t round)
 {
-    if (stages->mesh->zero > 1)
-        stage->leaf = ash_fsdp_begin(&stage->fsdp);
-    else if (grain_of(stages, round) != SIZE_MAX)
-        stage->leaf = ash_grains_begin(&stage->grains);
-    ash_expert_sums_begin(&stage->experts, round);
+    if (stages->mesh->zero > 1) {
+        stage->leaf = ash_fsdp_begin(&stage->fsdp, stage->expert_leaves);
+        return;
+    }
+    if (grain_of(stages, round) != SIZE_MAX) stage->leaf = ash_grains_begin(&stage->grains, 0);
+    for (size_t lane = 0; lane < stage->experts.opts.lane_count; lane++)
+        if (round < ash_grains_lane(&stage->experts, lane).count)
+            stage->expert_leaves[lane] = ash_grains_begin(&stage->experts, lane);
 }
 
 /* A grain's gradients are complete. */
 static int end_grain(struct ash_stages *stages, struct ash_stage *stage, size_t round, struct ash_err *err)
 {
+    bool works = grain_of(stages, round) != SIZE_MAX;
     int rc;
 
-    ash_expert_sums_end(&stage->experts, round);
-    if (grain_of(stages, round) != SIZE_MAX) {
+    if (works) {
         if ((rc = ash_stages_tie(stages, stage, err)) < 0) return rc;
         ash_model_grad_fold(stage->state.model, stages->exec, stage->leaf);
-        if (stages->mesh->zero < 2) ash_grains_end(&stage->grains);
     }
-    return stages->mesh->zero > 1 ? ash_fsdp_end(&stage->fsdp, err) : 0;
+    if (stages->mesh->zero > 1) return ash_fsdp_end(&stage->fsdp, err);
+    if (works) ash_grains_end(&stage->grains, 0);
+    for (size_t lane = 0; lane < stage->experts.opts.lane_count; lane++)
+        if (round < ash_grains_lane(&stage->experts, lane).count) ash_grains_end(&stage->experts, lane);
+    return 0;
 }
 
 static int go_backward(struct walk *walk, struct ash_stage *stage, size_t micro, struct ash_err *err)
@@ -94,7 +100,8 @@ static int go_backward(struct walk *walk, struct ash_stage *stage, size_t micro,
     int rc;
 
     if (in_grain == 0) begin_grain(stages, stage, round);
-    if (stage->experts.lane_count > 0 && (rc = ash_pass_set_expert_grads(slot->pass, stage->experts.leaves, err)) < 0)
+    if (stages->mesh->size[ASH_MESH_EP] > 1 &&
+        (rc = ash_pass_set_expert_grads(slot->pass, stage->expert_leaves, err)) < 0)
         return rc;
     if ((rc = ash_stages_take_gradient(stages, slot, err)) < 0) return rc;
     if ((rc = ash_pass_backward(slot->pass, walk->scale, stage->leaf, slot->feed.losses, err)) < 0) return rc;
@@ -115,7 +122,7 @@ static int share_losses(const struct ash_stages *stages, double *losses, size_t 
 static void reset(struct ash_stage *stage)
 {
     ash_grains_reset(&stage->grains);
-    ash_expert_sums_reset(&stage->experts);
+    ash_grains_reset(&stage->experts);
     ash_fsdp_reset(&stage->fsdp);
 }
 
