@@ -8,7 +8,7 @@
 #include "plan/shape.h"
 
 #define SIM_FAILURES 20000.0
-#define SIM_EVENTS 1500000.0
+#define SIM_EVENTS 1000000.0
 
 static const char *const rate_names[] = {"llama3", "rsc", "rsc-1024", NULL};
 /* Unplanned stops per GPU-hour: 419 in 54 days on 16,384 GPUs (arXiv 2407.21783); a failure every 1.8 h at 16,384 GPUs,

@@ -10,6 +10,9 @@
 #include "cmd/plan_priv.h"
 #include "plan/timeline.h"
 
+#define STATE_BYTES 14.0 /* of a weight: bf16 2, fp32 master 4, Adam's moments 8 */
+#define MACHINE_GB_S 2.0 /* into shared storage where nobody says */
+
 struct flags {
     const char *model, *cluster, *layout, *svg;
     double tokens, checkpoint_minutes, storage_gb_s, usd_hour;
@@ -115,7 +118,7 @@ static int read_job(const struct flags *flags, const struct ash_catalog *catalog
 static void read_prices(const struct flags *flags, struct plan_train *train)
 {
     const struct ash_machine *machine = &train->job.cluster.machine;
-    double storage = flags->storage_gb_s > 0 ? flags->storage_gb_s : 2.0 * train->job.cluster.machines;
+    double storage = flags->storage_gb_s > 0 ? flags->storage_gb_s : MACHINE_GB_S * train->job.cluster.machines;
 
     train->usd_hour = machine->usd_hour > 0 ? machine->usd_hour : machine->usd_hour_reserved;
     train->reserved_price = machine->usd_hour <= 0 && train->usd_hour > 0;
@@ -124,7 +127,7 @@ static void read_prices(const struct flags *flags, struct plan_train *train)
         train->reserved_price = false;
     }
     train->checkpoint_every_s = flags->checkpoint_minutes * 60;
-    train->checkpoint_s = ash_shape_params(&train->job.shape) * 14 / (storage * 1e9);
+    train->checkpoint_s = ash_shape_params(&train->job.shape) * STATE_BYTES / (storage * 1e9);
 }
 
 /* ---- what is found ----------------------------------------------------------------------------------------------- */
@@ -172,29 +175,34 @@ static int evaluate_given(const struct ash_consts *consts, const struct flags *f
 static int find_plans(const struct ash_consts *consts, const struct flags *flags, struct plan_train *train,
                       struct ash_err *err)
 {
-    struct ash_search search = {.precision = flags->precision - 1,
-                                .recompute = flags->recompute,
-                                .zero = flags->zero - 1,
-                                .no_offload = flags->no_offload};
+    struct ash_search *search = &train->search;
 
     if (flags->layout != NULL) return evaluate_given(consts, flags, train, err);
-    if (search.precision >= 0 && train->job.cluster.machine.gpu->flops[search.precision] <= 0)
+    *search = (struct ash_search){.precision = flags->precision - 1,
+                                  .recompute = flags->recompute,
+                                  .zero = flags->zero - 1,
+                                  .no_offload = flags->no_offload};
+    if (search->precision >= 0 && train->job.cluster.machine.gpu->flops[search->precision] <= 0)
         return ash_err_set(err, -EINVAL, "%s has no %s arithmetic; bf16 works", train->job.cluster.machine.gpu->name,
                            precisions[flags->precision]);
-    return ash_search(consts, &train->job, &search, train->plans, (size_t)flags->top, &train->found, err);
+    return ash_search(consts, &train->job, search, train->plans, (size_t)flags->top, &train->found, err);
 }
 
 static int answer(const struct flags *flags, const struct ash_plan_facts *facts, struct plan_train *train,
                   struct ash_err *err)
 {
+    const struct ash_plan *best = &train->plans[0];
     int rc = read_job(flags, facts->catalog, &train->job, err);
 
     if (rc < 0) return rc;
     read_prices(flags, train);
     rc = find_plans(&facts->consts, flags, train, err);
     if (rc < 0) return rc;
-    train->what_if_count = ash_what_if(&facts->consts, &train->job, &train->plans[0], train->what_ifs);
-    if (flags->svg != NULL) rc = ash_timeline_write(&facts->consts, &train->job, &train->plans[0], flags->svg, err);
+    train->what_if_count =
+        ash_what_if(&facts->consts, &train->job, flags->layout == NULL ? &train->search : NULL, best, train->what_ifs);
+    if (flags->svg != NULL)
+        rc = ash_timeline_write(&facts->consts, &train->job, best, plan_train_checkpoint(train, &best->step),
+                                flags->svg, err);
     if (rc < 0) return rc;
     if (flags->json) return plan_train_json(train, err);
     plan_train_print(train);

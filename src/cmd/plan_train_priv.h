@@ -9,6 +9,7 @@
 /* Everything that was found out, for both ways to print it. */
 struct plan_train {
     struct ash_plan_job job;
+    struct ash_search search;
     struct ash_plan plans[PLANS_MAX];
     struct ash_search_result found; /* count 1 and tried 1 where a layout was given */
     struct ash_what_if what_ifs[ASH_WHAT_IFS_MAX];

@@ -80,7 +80,7 @@ struct ash_goodput_sim {
     double error;     /* standard error of shares.useful */
     double low, high; /* 5th and 95th percentile over runs of window_s seconds */
     double window_s;
-    uint64_t failures, runs;
+    uint64_t failures, runs, events; /* events: that it took to play */
 };
 
 struct ash_goodput_memory {

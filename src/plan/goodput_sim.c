@@ -12,9 +12,10 @@
 #define RUNS_LEAST 8 /* where runs must be long */
 #define RUNS_MAX 4096
 #define REPAIRS_MAX 4096 /* nodes away at a time; more cannot be: one more than the spares stops the job */
+#define FAR_PERIODS 1000 /* quiet ones of both levels, from which on they are counted instead of played */
 #define NEVER INFINITY
 
-enum stream { STREAM_GAP = 1, STREAM_LEVEL, STREAM_REPLACE };
+enum stream { STREAM_GAP = 1, STREAM_LEVEL, STREAM_REPLACE, STREAM_AWAY };
 
 /* Progress is in seconds of work. */
 struct track {
@@ -26,7 +27,7 @@ struct track {
 
 struct play {
     const struct ash_goodput_way *way;
-    uint64_t seed, draws, failures;
+    uint64_t seed, draws, failures, events;
     double now, progress, fail_at, stall_until;
     struct track fast, slow;
     bool every_step; /* the fast level costs nothing: its snapshots need no events */
@@ -69,20 +70,31 @@ static void settle(struct track *track, double now)
 
 /* ---- failures ---------------------------------------------------------------------------------------------------- */
 
-/* A broken node goes to repair; where no spare is left the job waits for the first that comes back. */
-static void replace_node(struct play *play)
+/* A node breaks at `now`. Returns when the job can go on: at once with a spare, else when the first node is back. */
+static double repair_node(struct play *play, double now)
 {
-    const struct ash_goodput_way *way = play->way;
-    double back;
-
-    if (way->spares < 0 || ash_rng_uniform(play->seed, STREAM_REPLACE, play->draws) >= way->replace_share) return;
-    while (play->repairs_count > 0 && play->repairs[play->repairs_begin] <= play->now) {
+    while (play->repairs_count > 0 && play->repairs[play->repairs_begin] <= now) {
         play->repairs_begin = (play->repairs_begin + 1) % REPAIRS_MAX;
         play->repairs_count--;
     }
-    play->repairs[(play->repairs_begin + play->repairs_count++) % REPAIRS_MAX] = play->now + way->repair_s;
-    if ((int64_t)play->repairs_count <= way->spares) return;
-    back = play->repairs[play->repairs_begin];
+    play->repairs[(play->repairs_begin + play->repairs_count++) % REPAIRS_MAX] = now + play->way->repair_s;
+    return (int64_t)play->repairs_count <= play->way->spares ? now : play->repairs[play->repairs_begin];
+}
+
+static bool counts_spares(const struct ash_goodput_way *way)
+{
+    return way->spares >= 0 && way->replace_share > 0;
+}
+
+/* Some failures cost a node. */
+static void replace_node(struct play *play)
+{
+    double back;
+
+    if (!counts_spares(play->way) ||
+        ash_rng_uniform(play->seed, STREAM_REPLACE, play->draws) >= play->way->replace_share)
+        return;
+    back = repair_node(play, play->now);
     play->spent.waiting += inside(play, back);
     pass_time(play, back);
 }
@@ -131,6 +143,7 @@ static void handle_failure(struct play *play)
         const struct ash_goodput_level *level;
 
         play->failures++;
+        play->events++;
         if (fast) fast = ash_rng_uniform(play->seed, STREAM_LEVEL, play->draws) < way->cover;
         fall_back(play, fast);
         replace_node(play);
@@ -202,6 +215,33 @@ static double quiet_of_fast(const struct play *play)
     return fmin(until, play->now + play->slow.next - play->progress);
 }
 
+/* The same for both levels together, where the slow one's turns follow each other so closely that playing a quiet
+ * stretch would take too long. Copies keep their distance in progress; what two slow-downs at once would take is
+ * neglected. Returns whether anything was skipped: then copies that were due are behind. */
+static bool skip_far(struct play *play, double quiet_until)
+{
+    const struct ash_goodput_level *fast = &play->way->fast, *slow = &play->way->slow;
+    double fast_pause = fast->stall_s + fast->slowdown * fast->lag_s;
+    double slow_pause = slow->stall_s + slow->slowdown * slow->lag_s;
+    double period = slow->work_s * (1 + fast_pause / fast->work_s) + slow_pause;
+    double stalled = fmax(0, play->stall_until - play->now); /* by a copy that is being taken */
+    double count = floor((quiet_until - play->now - stalled) / period) - 1, work = count * slow->work_s, copies, pauses;
+
+    if (!(count >= FAR_PERIODS)) return false;
+    copies = fmax(0, floor((play->progress + work - play->fast.next) / fast->work_s) + 1);
+    pauses = stalled + count * slow_pause + copies * fast_pause;
+    if (play->now + work + pauses > quiet_until) return false;
+    play->progress += work;
+    play->spent.stall += pauses;
+    play->slow.counts = play->progress - slow->work_s;
+    play->slow.next = play->progress;
+    play->fast.next += copies * fast->work_s;
+    play->fast.counts = fmax(play->fast.counts, play->fast.next - fast->work_s);
+    play->fast.ready_at = NEVER;
+    pass_time(play, play->now + work + pauses);
+    return true;
+}
+
 /* Work until the next event and handle it. */
 static void advance(struct play *play)
 {
@@ -209,6 +249,7 @@ static void advance(struct play *play)
     bool events_of_fast = way->has_fast && !play->every_step;
     double rate = speed(play), until = fmin(play->fail_at, play->run_end), fast_due = NEVER, slow_due;
 
+    play->events++;
     slow_due = due_at(play, &play->slow, rate);
     if (events_of_fast) fast_due = due_at(play, &play->fast, rate);
     until = fmin(until, fmin(fast_due, slow_due));
@@ -223,6 +264,7 @@ static void advance(struct play *play)
         handle_failure(play);
         return;
     }
+    if (until == slow_due && events_of_fast && skip_far(play, fmin(play->fail_at, play->run_end))) fast_due = NEVER;
     if (until == fast_due) {
         double writing = play->slow.ready_at < NEVER ? way->slow.slowdown : 0;
 
@@ -231,25 +273,41 @@ static void advance(struct play *play)
         take_snapshot(play, &play->fast, &way->fast);
     }
     if (until == slow_due) {
-        if (!way->has_fast) skip_periods(play, &play->slow, &way->slow, fmin(play->fail_at, play->run_end), 0);
+        if (!events_of_fast) skip_periods(play, &play->slow, &way->slow, fmin(play->fail_at, play->run_end), 0);
         take_snapshot(play, &play->slow, &way->slow);
     }
 }
 
 /* ---- the whole --------------------------------------------------------------------------------------------------- */
 
-/* How long the runs are and how many. */
+/* Seconds between failures; the job does not fail while it waits for nodes. */
+static double failure_gap(const struct ash_goodput_way *way)
+{
+    if (!counts_spares(way)) return way->mtbf_s;
+    return fmax(way->mtbf_s, way->replace_share * way->repair_s / ((double)way->spares + 1));
+}
+
+/* Events of a second on average. Quiet stretches between failures and inside runs are skipped, but not across turns of
+ * two levels unless they are long. */
+static double event_rate(const struct play *play, double run_s)
+{
+    const struct ash_goodput_way *way = play->way;
+    double gap = failure_gap(way), rate = 12 / gap;
+
+    if (way->has_fast && !play->every_step) rate += fmin(7 / way->slow.work_s, 7 * FAR_PERIODS * (1 / gap + 1 / run_s));
+    return rate;
+}
+
+/* How long the runs are and how many. Nodes that are away link runs that are shorter than a repair: they are made as
+ * long, unless that takes too many events. */
 static void lay_out(struct play *play, double run_s, double wanted_failures, double max_events)
 {
     const struct ash_goodput_way *way = play->way;
-    double events_s = 12 / way->mtbf_s, total_s;
+    double longest_s = max_events / event_rate(play, run_s),
+           total_s = fmin(wanted_failures * failure_gap(way), longest_s);
 
-    /* quiet stretches are skipped, but not across the slow level's turns */
-    if (way->has_fast) events_s += (play->every_step ? 3 : 7) / way->slow.work_s;
-    total_s = fmin(wanted_failures * way->mtbf_s, max_events / events_s);
     play->window_s = fmin(run_s, total_s / RUNS_MIN);
-    if (way->spares >= 0 && way->replace_share > 0 && play->window_s < way->repair_s) {
-        /* nodes that are away would link shorter runs */
+    if (counts_spares(way) && play->window_s < way->repair_s && RUNS_LEAST * way->repair_s <= longest_s) {
         play->window_s = way->repair_s;
         total_s = fmax(total_s, RUNS_LEAST * way->repair_s);
     }
@@ -267,20 +325,18 @@ static void start_runs(struct play *play)
     play->end = play->now + play->window_s * (double)play->wanted_runs;
 }
 
-/* Nobody is away at the beginning: let as many nodes fail as are away later. */
+/* As many nodes are away at the beginning as later: only the failures that cost one are played, for two repairs. */
 static void warm_up(struct play *play)
 {
-    size_t runs = play->wanted_runs;
-    double window_s = play->window_s;
+    const struct ash_goodput_way *way = play->way;
+    double gap = way->mtbf_s / way->replace_share, now = -2 * way->repair_s;
 
-    if (play->way->spares < 0 || play->way->replace_share <= 0) return;
-    play->window_s = 2 * play->way->repair_s;
-    play->wanted_runs = 1;
-    start_runs(play);
-    while (play->runs < play->wanted_runs)
-        advance(play);
-    play->window_s = window_s;
-    play->wanted_runs = runs;
+    if (!counts_spares(way)) return;
+    for (uint64_t i = 0;; i++) {
+        now -= gap * log1p(-ash_rng_uniform(play->seed, STREAM_AWAY, i));
+        if (now >= 0) return;
+        now = repair_node(play, now);
+    }
 }
 
 static int by_value(const void *a, const void *b)
@@ -293,6 +349,8 @@ static int by_value(const void *a, const void *b)
 static void summarise(struct play *play, struct ash_goodput_sim *sim)
 {
     double mean = 0, spread = 0, count = (double)play->runs, keep = 1 - play->way->overhead;
+    double linked =
+        counts_spares(play->way) ? fmax(1, play->way->repair_s / play->window_s) : 1; /* runs that count as one */
 
     for (size_t i = 0; i < play->runs; i++)
         mean += play->gains[i] / count;
@@ -306,12 +364,13 @@ static void summarise(struct play *play, struct ash_goodput_sim *sim)
     sim->shares.redone = 0;
     sim->shares.redone = 1 - mean - sim->shares.stall - sim->shares.detect - sim->shares.restart - sim->shares.load -
                          sim->shares.waiting;
-    sim->error = keep * sqrt(spread / count);
+    sim->error = keep * sqrt(spread / count * linked);
     sim->low = keep * play->gains[play->runs / 20];
     sim->high = keep * play->gains[play->runs - 1 - play->runs / 20];
     sim->window_s = play->window_s;
     sim->failures = play->failures;
     sim->runs = play->runs;
+    sim->events = play->events;
 }
 
 void ash_goodput_play(const struct ash_goodput_way *way, double run_s, double wanted_failures, double max_events,

@@ -9,6 +9,7 @@
 
 #define DEGREE_MAX ASH_CLUSTER_GPUS_MAX
 #define WORD_BYTES 64
+#define EDGES 2 /* the embedding and the output may be a pipeline's first and last piece */
 
 static const char *const recompute_names[] = {"none", "selective", "full", "fit", NULL};
 static const char *const precision_names[] = {"bf16", "fp8", "fp4", NULL};
@@ -171,11 +172,12 @@ static int check_ranks(const struct ash_plan_job *job, struct ash_layout *l, str
 static int check_model(const struct ash_plan_job *job, const struct ash_layout *l, struct ash_err *err)
 {
     const struct ash_shape *s = &job->shape;
+    double stages = (double)l->pp * l->chunks;
 
     if (!divides(l->tp, s->heads) || (!divides(l->tp, s->kv_heads) && !divides(s->kv_heads, l->tp)))
         return ash_err_set(err, -EINVAL, "tp %d does not divide %.0f heads (%.0f for keys); %d would", l->tp, s->heads,
                            s->kv_heads, nearest_divisor(s->heads, l->tp));
-    if ((double)l->pp * l->chunks > s->layers)
+    if (stages > s->layers && stages != s->layers + EDGES)
         return ash_err_set(err, -EINVAL, "%s has %.0f layers: %d pipeline stages of %d chunks have none for some",
                            s->name, s->layers, l->pp, l->chunks);
     if (l->pp == 1 && l->chunks > 1)

@@ -7,6 +7,9 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
+#define PLAYED_PIECES 20000 /* of work; longer pipelines repeat themselves and are continued from a shorter one */
+#define PLAYED_ROUNDS 4 /* of as many micro-batches as there are stages: the ramps are over and the rhythm is found */
+
 struct play {
     const struct ash_pipeline *p;
     double *done[2]; /* [backward][virtual stage * micro_batches + micro batch]: when it ended, -1: not yet */
@@ -116,14 +119,14 @@ static double last_end(const struct play *play)
     return end;
 }
 
-double ash_pipeline_run(const struct ash_pipeline *pipeline, struct ash_pipeline_event *events_out)
+/* Every piece of work, in the order in which it can be done. */
+static double play_all(const struct ash_pipeline *pipeline, struct ash_pipeline_event *events_out)
 {
     struct play play = {.p = pipeline};
     size_t cells;
     bool moved = true;
     double end = -ENOMEM;
 
-    if (pipeline->stages < 1 || pipeline->chunks < 1 || pipeline->micro_batches < 1) return -EINVAL;
     cells = (size_t)virtual_stages(pipeline) * (size_t)pipeline->micro_batches;
     play.done[0] = malloc(2 * cells * sizeof(double));
     play.free_s = calloc((size_t)pipeline->stages, sizeof(double));
@@ -143,4 +146,34 @@ double ash_pipeline_run(const struct ash_pipeline *pipeline, struct ash_pipeline
     free(play.free_s);
     free(play.next);
     return end;
+}
+
+/* After its ramps a pipeline takes the same time for every further round of micro-batches: play two lengths and go on
+ * at the rate of their difference. */
+static double play_and_continue(const struct ash_pipeline *pipeline)
+{
+    struct ash_pipeline some = *pipeline, more;
+    int left = pipeline->micro_batches % pipeline->stages;
+    double short_s, long_s, rounds;
+
+    some.micro_batches = PLAYED_ROUNDS * pipeline->stages + left;
+    more = some;
+    more.micro_batches += pipeline->stages;
+    short_s = play_all(&some, NULL);
+    long_s = play_all(&more, NULL);
+    if (short_s < 0 || long_s < 0) return -ENOMEM;
+    rounds = (double)(pipeline->micro_batches - more.micro_batches) / pipeline->stages;
+    return long_s + rounds * (long_s - short_s);
+}
+
+double ash_pipeline_run(const struct ash_pipeline *pipeline, struct ash_pipeline_event *events_out)
+{
+    double pieces;
+
+    if (pipeline->stages < 1 || pipeline->chunks < 1 || pipeline->micro_batches < 1) return -EINVAL;
+    pieces = 2.0 * pipeline->stages * pipeline->chunks * pipeline->micro_batches;
+    if (events_out != NULL || pieces <= PLAYED_PIECES ||
+        pipeline->micro_batches / pipeline->stages <= PLAYED_ROUNDS + 1)
+        return play_all(pipeline, events_out);
+    return play_and_continue(pipeline);
 }

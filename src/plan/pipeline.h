@@ -18,8 +18,9 @@ struct ash_pipeline_event {
     double start_s, end_s;
 };
 
-/* The time from the first start to the last end, or a negative errno (-ENOMEM, -EINVAL: a size below 1). events_out
- * (may be NULL) has room for 2 * stages * chunks * micro_batches, filled in the order of ranks. */
+/* The time from the first start to the last end, or a negative errno (-ENOMEM, -EINVAL: a size below 1). Without
+ * events_out a long pipeline is played until it repeats itself, then continued at that rate. events_out (may be NULL)
+ * has room for 2 * stages * chunks * micro_batches, filled in the order of ranks. */
 double ash_pipeline_run(const struct ash_pipeline *pipeline, struct ash_pipeline_event *events_out);
 
 #endif

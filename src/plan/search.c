@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,6 +12,13 @@
 #define STAGES_MAX 64
 #define MICRO_BATCH_MAX 16
 #define UNEVEN_MAX 1.15 /* layers of the fullest stage over the mean */
+#define CONTEXT_MAX 32
+#define CONTEXT_TOKENS 2048 /* of a sequence that a rank of cp keeps at least */
+#define SHARD_FACTOR 4      /* between the groups that are tried for one copy of the state */
+#define HOST_SHARE 0.9      /* of host memory that offloaded state may take */
+#define GROWTHS 16          /* larger clusters that are tried for the message: machine by machine, then doubled */
+#define GROWN_MAX 131072.0  /* GPUs of the largest */
+#define BATCH_REACH 2048    /* sequences more or fewer that are tried for the message */
 
 struct hunt {
     const struct ash_consts *consts;
@@ -20,6 +28,7 @@ struct hunt {
     size_t best_count;
     struct ash_search_result result;
     bool offload;
+    bool only_count; /* memory is asked, time is not */
 };
 
 static int by_speed(const void *a, const void *b)
@@ -49,20 +58,41 @@ static void keep(struct hunt *hunt, const struct ash_plan *plan)
 
 /* ---- the innermost choices --------------------------------------------------------------------------------------- */
 
+bool ash_plan_fits_host(const struct ash_plan_job *job, const struct ash_step_memory *memory)
+{
+    const struct ash_cluster *cluster = &job->cluster;
+    double gpus = cluster->gpus < cluster->machine.gpus ? cluster->gpus : cluster->machine.gpus;
+
+    return cluster->machine.host_bytes <= 0 || memory->host * gpus <= HOST_SHARE * cluster->machine.host_bytes;
+}
+
+/* Does the leanest form of a layout fit? Keeps the least that anything needs, for the message. */
+static bool fits(struct hunt *hunt, const struct ash_layout *layout)
+{
+    struct ash_search_result *result = &hunt->result;
+    struct ash_step_memory least;
+    enum ash_plan_recompute leanest = layout->recompute == ASH_PLAN_RECOMPUTE_FIT
+                                          ? ASH_PLAN_RECOMPUTE_FULL
+                                          : layout->recompute; /* of what is allowed */
+    double host;
+
+    ash_step_memory(hunt->consts, hunt->job, layout, leanest, &least);
+    host = least.host * hunt->job->cluster.machine.gpus;
+    if (least.total < result->least_bytes) result->least_bytes = least.total;
+    if (layout->offload && (result->least_host_bytes <= 0 || host < result->least_host_bytes))
+        result->least_host_bytes = host;
+    return least.total <= least.capacity && ash_plan_fits_host(hunt->job, &least);
+}
+
 static void try_layout(struct hunt *hunt, struct ash_layout layout, struct ash_plan *best)
 {
-    struct ash_step_memory least;
     struct ash_plan plan = {.layout = layout};
-    enum ash_plan_recompute leanest = layout.recompute == ASH_PLAN_RECOMPUTE_FIT
-                                          ? ASH_PLAN_RECOMPUTE_FULL
-                                          : layout.recompute; /* of what is allowed */
 
     if (ash_layout_check(hunt->job, &plan.layout, NULL) < 0) return;
     hunt->result.tried++;
-    ash_step_memory(hunt->consts, hunt->job, &plan.layout, leanest, &least);
-    if (least.total < hunt->result.least_bytes) hunt->result.least_bytes = least.total;
-    if (least.total > least.capacity) return;
+    if (!fits(hunt, &plan.layout)) return;
     hunt->result.fitting++;
+    if (hunt->only_count) return;
     ash_step_predict(hunt->consts, hunt->job, &plan.layout, false, &plan.step);
     if (plan.step.tokens_s > best->step.tokens_s) *best = plan;
 }
@@ -119,24 +149,32 @@ static void try_precisions(struct hunt *hunt, struct ash_layout layout)
 
 /* ---- ways to cut the GPUs ---------------------------------------------------------------------------------------- */
 
+/* One copy of the state for all ranks, or several, each among neighbours. */
+static void try_shards(struct hunt *hunt, struct ash_layout layout)
+{
+    int copies = layout.dp * layout.cp, near = hunt->job->cluster.domain_gpus / layout.tp;
+
+    layout.shard = 0;
+    try_precisions(hunt, layout);
+    for (layout.shard = near; layout.shard > 1 && layout.shard < copies; layout.shard *= SHARD_FACTOR)
+        if (copies % layout.shard == 0) try_precisions(hunt, layout);
+}
+
 static void try_sharding(struct hunt *hunt, struct ash_layout layout)
 {
-    static const int stages[] = {1, 3};
-    int copies = layout.dp * layout.cp;
+    int wanted = hunt->search->zero;
 
-    if (copies == 1) {
+    if (layout.dp * layout.cp == 1) {
         layout.zero = 0;
-        if (hunt->search->zero <= 0) try_precisions(hunt, layout);
+        if (wanted <= 0) try_precisions(hunt, layout);
         return;
     }
-    for (int i = 0; i < 2; i++) {
-        int zero = hunt->search->zero >= 0 ? hunt->search->zero : stages[i];
-
-        if (hunt->search->zero >= 0 && i > 0) break;
-        if (zero == 3 && layout.pp > 1 && hunt->search->zero != 3) continue; /* gathers again for every micro-batch */
-        layout.zero = zero;
-        try_precisions(hunt, layout);
-    }
+    layout.zero = wanted >= 0 ? wanted : 1;
+    if (layout.zero < 3) try_precisions(hunt, layout);
+    if (wanted >= 0 && wanted < 3) return;
+    if (layout.pp > 1 && wanted < 0) return; /* a pipeline would gather again for every micro-batch */
+    layout.zero = 3;
+    try_shards(hunt, layout);
 }
 
 static void try_experts(struct hunt *hunt, struct ash_layout layout)
@@ -175,7 +213,7 @@ static void enumerate(struct hunt *hunt)
         if (gpus % tp != 0 || fmod(s->heads, tp) != 0) continue;
         for (int pp = 1; pp <= STAGES_MAX && pp <= s->layers; pp++) {
             if (gpus / tp % pp != 0 || !is_even(s->layers, pp)) continue;
-            for (int cp = 1; cp <= 32 && (cp == 1 || hunt->job->seq_tokens / cp >= 2048); cp *= 2)
+            for (int cp = 1; cp <= CONTEXT_MAX && (cp == 1 || hunt->job->seq_tokens / cp >= CONTEXT_TOKENS); cp *= 2)
                 if (gpus / tp / pp % cp == 0) try_degrees(hunt, tp, pp, cp);
         }
     }
@@ -183,23 +221,92 @@ static void enumerate(struct hunt *hunt)
 
 /* ---- the answer -------------------------------------------------------------------------------------------------- */
 
-static int nothing_found(const struct hunt *hunt, struct ash_err *err)
+/* Everything, and with state in host memory where nothing fits without. */
+static void enumerate_all(struct hunt *hunt)
+{
+    enumerate(hunt);
+    if (hunt->result.fitting > 0 || hunt->search->no_offload || hunt->job->tuning != ASH_TUNING_ALL) return;
+    hunt->offload = true;
+    enumerate(hunt);
+}
+
+/* How many layouts of another job are possible, and how many fit? */
+static struct ash_search_result count_layouts(const struct hunt *hunt, const struct ash_plan_job *job)
+{
+    struct hunt other = {.consts = hunt->consts, .job = job, .search = hunt->search, .only_count = true};
+
+    other.result.least_bytes = INFINITY;
+    enumerate_all(&other);
+    return other.result;
+}
+
+/* The fewest machines, as far as a few tries tell, that hold the job; 0: none did. */
+static int machines_needed(const struct hunt *hunt, double capacity)
+{
+    struct ash_plan_job job = *hunt->job;
+    const struct ash_machine *machine = &job.cluster.machine;
+    double guess = ceil(job.cluster.gpus * hunt->result.least_bytes / capacity / machine->gpus);
+    int machines = guess > job.cluster.machines ? (int)fmin(guess, GROWN_MAX) : job.cluster.machines + 1;
+
+    for (int i = 0; i < GROWTHS && machines * machine->gpus <= GROWN_MAX; i++) {
+        job.cluster.machines = machines;
+        job.cluster.gpus = machines * machine->gpus;
+        job.cluster.domain_gpus = machine->domain_gpus < job.cluster.gpus ? machine->domain_gpus : job.cluster.gpus;
+        if (count_layouts(hunt, &job).fitting > 0) return machines;
+        machines += i < GROWTHS / 2 ? 1 : machines;
+    }
+    return 0;
+}
+
+static int does_not_fit(const struct hunt *hunt, struct ash_err *err)
 {
     const struct ash_plan_job *job = hunt->job;
     const struct ash_machine *machine = &job->cluster.machine;
+    const struct ash_search_result *result = &hunt->result;
     double capacity = machine->gpu->memory_bytes * hunt->consts->memory_usable;
+    int machines = machines_needed(hunt, capacity);
+    char host[64] = "", enough[96] = "shorter sequences or smaller micro-batches might do";
 
-    if (hunt->result.tried == 0)
-        return ash_err_set(err, -EINVAL,
-                           "no layout divides %d GPUs and a global batch of %.0f sequences: make one a multiple of the "
-                           "other",
-                           job->cluster.gpus, job->global_batch);
-    return ash_err_set(
-        err, -ENOSPC,
-        "%s does not fit: the leanest of %zu layouts needs %.1f GB of %.1f GB per GPU; about %.0f GPUs of "
-        "this kind would do",
-        job->shape.name, hunt->result.tried, hunt->result.least_bytes / 1e9, capacity / 1e9,
-        machine->gpus * ceil(job->cluster.gpus * hunt->result.least_bytes / capacity * 1.1 / machine->gpus));
+    if (result->least_host_bytes > 0 && machine->host_bytes > 0)
+        snprintf(host, sizeof(host), " and %.0f GB of %.0f GB per host", result->least_host_bytes / 1e9,
+                 machine->host_bytes / 1e9);
+    if (machines > 0) snprintf(enough, sizeof(enough), "%dx%.60s would do", machines, machine->name);
+    return ash_err_set(err, -ENOSPC,
+                       "%s does not fit: the leanest of %zu layouts needs %.1f GB of %.1f GB per GPU%s; %s",
+                       job->shape.name, result->tried, result->least_bytes / 1e9, capacity / 1e9, host, enough);
+}
+
+/* The nearest global batch below (or above) that some layout divides; 0: none within reach. */
+static double other_batch(const struct hunt *hunt, double direction)
+{
+    struct ash_plan_job job = *hunt->job;
+    double reach = fmin(job.global_batch, BATCH_REACH);
+
+    for (double away = 1; away < reach; away++) {
+        job.global_batch = hunt->job->global_batch + direction * away;
+        if (count_layouts(hunt, &job).tried > 0) return job.global_batch;
+    }
+    return 0;
+}
+
+static int nothing_divides(const struct hunt *hunt, struct ash_err *err)
+{
+    const struct ash_plan_job *job = hunt->job;
+    double below = other_batch(hunt, -1), above = other_batch(hunt, 1);
+    char batches[64] = "take another number of machines";
+
+    if (below > 0 && above > 0)
+        snprintf(batches, sizeof(batches), "a global batch of %.0f or %.0f would do", below, above);
+    else if (below > 0 || above > 0)
+        snprintf(batches, sizeof(batches), "a global batch of %.0f would do", below > 0 ? below : above);
+    return ash_err_set(err, -EINVAL, "no layout of %s divides %d GPUs and a global batch of %.0f sequences: %s",
+                       job->shape.name, job->cluster.gpus, job->global_batch, batches);
+}
+
+static int refuse(const struct hunt *hunt, struct ash_err *err)
+{
+    if (err == NULL) return hunt->result.tried > 0 ? -ENOSPC : -EINVAL; /* nobody asks what would do */
+    return hunt->result.tried > 0 ? does_not_fit(hunt, err) : nothing_divides(hunt, err);
 }
 
 int ash_search(const struct ash_consts *consts, const struct ash_plan_job *job, const struct ash_search *search,
@@ -213,15 +320,11 @@ int ash_search(const struct ash_consts *consts, const struct ash_plan_job *job, 
     hunt->job = job;
     hunt->search = search;
     hunt->result.least_bytes = INFINITY;
-    enumerate(hunt);
-    if (hunt->result.fitting == 0 && !search->no_offload && job->tuning == ASH_TUNING_ALL) {
-        hunt->offload = true;
-        enumerate(hunt);
-    }
+    enumerate_all(hunt);
     for (size_t i = 0; i < hunt->best_count; i++)
         ash_step_predict(consts, job, &hunt->best[i].layout, true, &hunt->best[i].step);
     qsort(hunt->best, hunt->best_count, sizeof(hunt->best[0]), by_speed);
-    if (hunt->best_count == 0) rc = nothing_found(hunt, err);
+    if (hunt->best_count == 0) rc = refuse(hunt, err);
     hunt->result.count = hunt->best_count < max ? hunt->best_count : max;
     memcpy(plans, hunt->best, hunt->result.count * sizeof(*plans));
     *result_out = hunt->result;

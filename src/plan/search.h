@@ -20,30 +20,34 @@ struct ash_search_result {
     size_t count; /* plans that were written */
     size_t tried; /* layouts that can be cut; those that fit are `fitting` */
     size_t fitting;
-    double least_bytes; /* of GPU memory that any layout needs */
+    double least_bytes;      /* of GPU memory that any layout needs */
+    double least_host_bytes; /* of host memory per machine that offloading takes at least; 0: it was not tried */
 };
 
-/* Search tp, pp with its schedules, cp, ep, dp, ZeRO, micro-batch, recomputation, precision, and offload where nothing
- * fits without it. The best max plans, one for each way to cut the GPUs, go into plans in descending order of speed,
- * their pipelines simulated. -ENOSPC: nothing fits, and err says how much memory the leanest layout needs; -EINVAL: no
- * layout is possible at all (the batch is smaller than any way to cut the GPUs). */
+/* Search tp, pp with its schedules, cp, ep, dp, ZeRO and the ranks that share it, micro-batch, recomputation,
+ * precision, and offload where nothing fits without it. The best max plans, one for each way to cut the GPUs, go into
+ * plans in descending order of speed, their pipelines simulated. -ENOSPC: nothing fits, and err says what the leanest
+ * layout needs and how many machines would do; -EINVAL: no layout divides the GPUs and the batch, and err says which
+ * batch would. */
 int ash_search(const struct ash_consts *consts, const struct ash_plan_job *job, const struct ash_search *search,
                struct ash_plan *plans, size_t max, struct ash_search_result *result_out, struct ash_err *err);
 
+/* Does what a layout puts into host memory fit into the machines? True where their memory is not known. */
+bool ash_plan_fits_host(const struct ash_plan_job *job, const struct ash_step_memory *memory);
+
 struct ash_what_if {
-    char change[112];
-    double tokens_s, gain; /* gain: share of speed that is won (negative: lost) */
+    const char *change;
+    struct ash_layout layout; /* that it is evaluated with */
+    double tokens_s, gain;    /* gain: share of speed that is won (negative: lost) */
     bool fits;
 };
 
-#define ASH_WHAT_IFS_MAX 12
+#define ASH_WHAT_IFS_MAX 16
 
-/* The same layout with one thing changed (links, memory, arithmetic, precision, recomputation, batch): what each change
- * is worth, best first. Returns how many. */
-size_t ash_what_if(const struct ash_consts *consts, const struct ash_plan_job *job, const struct ash_plan *plan,
-                   struct ash_what_if what_ifs[ASH_WHAT_IFS_MAX]);
-
-/* What takes the largest share of a step, in words: "matrix products", "the network", ... */
-const char *ash_step_bound(const struct ash_plan_step *step);
+/* One thing changed (links, memory, arithmetic, precision, recomputation, batch): what each change is worth, best
+ * first. Other hardware may want another layout: with search it gets the best one, without (NULL) it keeps the plan's.
+ * Returns how many. */
+size_t ash_what_if(const struct ash_consts *consts, const struct ash_plan_job *job, const struct ash_search *search,
+                   const struct ash_plan *plan, struct ash_what_if what_ifs[ASH_WHAT_IFS_MAX]);
 
 #endif

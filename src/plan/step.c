@@ -11,7 +11,6 @@
 #include "plan/layer.h"
 #include "plan/pipeline.h"
 
-#define PLAYED_MAX 4e6  /* pieces of work of one pipeline that are played; beyond it the formula is as good */
 #define ADAM_BYTES 30.0 /* per weight: gradient 4, master, two moments read and written 24, bf16 copy 2 */
 
 struct world {
@@ -148,7 +147,7 @@ static double closed_form(const struct world *w, int micro_batches, double p2p_s
     return busiest * micro_batches + (l->pp - 1) * (mean / l->chunks + 2 * p2p_s);
 }
 
-/* The same played event by event, or 0 where it would take too long or memory is short. */
+/* The same played event by event, or 0 where memory is short. */
 static double played(const struct world *w, int micro_batches, double p2p_s, struct ash_pipeline_event *events_out)
 {
     const struct ash_layout *l = w->layout;
@@ -156,7 +155,6 @@ static double played(const struct world *w, int micro_batches, double p2p_s, str
     double *times, total;
     struct ash_pipeline pipeline = {.stages = l->pp, .chunks = l->chunks, .micro_batches = micro_batches};
 
-    if ((double)count * micro_batches > PLAYED_MAX) return 0;
     times = calloc((size_t)count * 2, sizeof(*times));
     if (times == NULL) return 0;
     for (int v = 0; v < count; v++) {

@@ -7,38 +7,38 @@
 
 #include "base/file.h"
 #include "base/str.h"
+#include "plan/parts.h"
 
 #define WIDTH 1200.0
 #define LEFT 90.0
 #define LANE 18.0
 #define LANES_MAX 64
 
-struct part {
-    const char *name, *color;
-    double seconds;
-};
+#define LEGEND 150.0 /* from one entry to the next */
+#define SHOWN 0.001  /* of the step, for an entry */
 
-static void bar(struct ash_str *svg, const struct ash_plan_step *step)
+static void bar(struct ash_str *svg, const struct ash_step_time *time, double checkpoint_s)
 {
-    const struct ash_step_time *t = &step->time;
-    const struct part parts[] = {
-        {"compute", "#2a6f97", t->compute},     {"HBM", "#61a5c2", t->memory},      {"host", "#adb5bd", t->host},
-        {"NVLink", "#f4a259", t->nvlink},       {"network", "#bc4b51", t->network}, {"bubble", "#e9ecef", t->bubble},
-        {"optimizer", "#8cb369", t->optimizer}, {"data", "#ced4da", t->data},       {"jitter", "#868e96", t->jitter},
-    };
-    double x = LEFT, scale = (WIDTH - LEFT - 20) / t->total, label = LEFT;
+    struct ash_step_part parts[ASH_STEP_PARTS];
+    double total = time->total + checkpoint_s, x = LEFT, scale = (WIDTH - LEFT - 20) / total, label = LEFT;
+    int row = 0;
 
-    for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
-        double width = parts[i].seconds * scale;
+    ash_step_parts(time, checkpoint_s, parts);
+    for (size_t i = 0; i < ASH_STEP_PARTS; i++) {
+        const struct ash_step_part *part = &parts[i];
+        double width = part->seconds * scale;
 
-        ash_str_addf(svg, "<rect x='%.2f' y='46' width='%.2f' height='26' fill='%s'><title>%s %.4g s</title></rect>\n",
-                     x, width, parts[i].color, parts[i].name, parts[i].seconds);
+        ash_str_addf(svg, "<rect x='%.2f' y='36' width='%.2f' height='26' fill='%s'><title>%s %.4g s</title></rect>\n",
+                     x, width, part->colour, part->name, part->seconds);
         x += width;
-        if (parts[i].seconds < 0.001 * t->total) continue;
-        ash_str_addf(svg,
-                     "<rect x='%.0f' y='80' width='10' height='10' fill='%s'/><text x='%.0f' y='89'>%s %.1f%%</text>\n",
-                     label, parts[i].color, label + 14, parts[i].name, 100 * parts[i].seconds / t->total);
-        label += 120;
+        if (part->seconds < SHOWN * total) continue;
+        ash_str_addf(
+            svg, "<rect x='%.0f' y='%d' width='10' height='10' fill='%s'/><text x='%.0f' y='%d'>%s %.1f%%</text>\n",
+            label, 70 + 15 * row, part->colour, label + 14, 79 + 15 * row, part->name, 100 * part->seconds / total);
+        label += LEGEND;
+        if (label + LEGEND <= WIDTH) continue;
+        label = LEFT;
+        row++;
     }
 }
 
@@ -49,7 +49,7 @@ static void lanes(struct ash_str *svg, const struct ash_layout *l, const struct 
     int shown = l->pp < LANES_MAX ? l->pp : LANES_MAX;
 
     for (int stage = 0; stage < shown; stage++) {
-        double y = 120 + stage * LANE;
+        double y = 122 + stage * LANE;
 
         ash_str_addf(svg, "<text x='10' y='%.0f'>stage %d</text>\n", y + 12, stage);
         for (int i = 0; i < each; i++) {
@@ -66,35 +66,36 @@ static void lanes(struct ash_str *svg, const struct ash_layout *l, const struct 
     }
 }
 
-/* Play a short step and draw its lanes; nothing where there is no pipeline. */
+/* Play a short step and draw its lanes: one for each stage of a pipeline, or the only one. */
 static int draw_pipeline(const struct ash_consts *consts, const struct ash_plan_job *job, const struct ash_plan *plan,
                          struct ash_str *svg)
 {
     const struct ash_layout *l = &plan->layout;
+    const char *what = l->pp > 1 ? "stages of the pipeline" : "passes of a GPU";
     int micro = plan->step.micro_batches < 2 * l->pp + 8 ? plan->step.micro_batches : 2 * l->pp + 8;
     int each;
     struct ash_pipeline_event *events;
     double total;
 
-    if (l->pp == 1) return 0;
     if (l->chunks > 1) micro = micro / l->pp * l->pp;
     each = 2 * l->chunks * micro;
     events = calloc((size_t)each * (size_t)l->pp, sizeof(*events));
     if (events == NULL) return -ENOMEM;
     total = ash_step_timeline(consts, job, l, micro, events);
-    ash_str_addf(svg, "<text x='%.0f' y='112'>%d of %d micro-batches, forward blue, backward green, %.4g s</text>\n",
-                 LEFT, micro, plan->step.micro_batches, total);
+    ash_str_addf(svg,
+                 "<text x='%.0f' y='115'>%s: %d of %d micro-batches, forward blue, backward green, %.4g s</text>\n",
+                 LEFT, what, micro, plan->step.micro_batches, total);
     if (total > 0) lanes(svg, l, events, each, total);
     free(events);
     return 0;
 }
 
 int ash_timeline_write(const struct ash_consts *consts, const struct ash_plan_job *job, const struct ash_plan *plan,
-                       const char *path, struct ash_err *err)
+                       double checkpoint_s, const char *path, struct ash_err *err)
 {
     struct ash_str svg = {0};
     int shown = plan->layout.pp < LANES_MAX ? plan->layout.pp : LANES_MAX, rc;
-    double height = 130 + (plan->layout.pp > 1 ? shown * LANE : 0);
+    double height = 132 + shown * LANE;
     char layout[128];
 
     ash_str_addf(&svg,
@@ -103,8 +104,8 @@ int ash_timeline_write(const struct ash_consts *consts, const struct ash_plan_jo
                  WIDTH, height);
     ash_str_addf(&svg, "<text x='%.0f' y='22' font-size='15'>%s on %d x %s: %s, %.4g s per step</text>\n", LEFT,
                  job->shape.name, job->cluster.machines, job->cluster.machine.name,
-                 ash_layout_text(&plan->layout, layout, sizeof(layout)), plan->step.time.total);
-    bar(&svg, &plan->step);
+                 ash_layout_text(&plan->layout, layout, sizeof(layout)), plan->step.time.total + checkpoint_s);
+    bar(&svg, &plan->step.time, checkpoint_s);
     rc = draw_pipeline(consts, job, plan, &svg);
     if (rc == 0) rc = ash_str_adds(&svg, "</svg>\n");
     if (rc < 0)

@@ -4,9 +4,9 @@
 
 #include "plan/search.h"
 
-/* Draw to path, replacing an older file in one step. Of a long pipeline the first and last micro-batches that make its
- * shape visible are played (at most 64 ranks, 2 * pp + 8 micro-batches). */
+/* Draw a step that takes checkpoint_s longer because of checkpoints to path, replacing an older file in one step. Of a
+ * long pipeline so many micro-batches are played that its shape is visible (at most 64 ranks, 2 * pp + 8 of them). */
 int ash_timeline_write(const struct ash_consts *consts, const struct ash_plan_job *job, const struct ash_plan *plan,
-                       const char *path, struct ash_err *err);
+                       double checkpoint_s, const char *path, struct ash_err *err);
 
 #endif

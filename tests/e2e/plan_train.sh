@@ -4,7 +4,7 @@
 
 leak_free "$ASHLAR" plan train --model llama-3.1-70b --cluster 64xp5.48xlarge --tokens 2e12 --svg "$SCRATCH/step.svg"
 expect 0 "plan train"
-for word in 'tokens/s' 'memory per GPU' 'pipeline bubble\|exposed' 'days' 'USD' 'bound by' 'kW' 'twice the arithmetic rate'; do
+for word in 'tokens/s' 'memory per GPU' 'compute' 'HBM' 'exposed NVLink' 'exposed network' 'pipeline bubble' 'optimizer' 'data' 'checkpoint' MWh TFLOPs 'days' 'USD' 'bound by' 'kW' 'twice the arithmetic rate'; do
     grep -q "$word" "$SCRATCH/out" || fail "plan train does not say '$word'"
 done
 head -c 4 "$SCRATCH/step.svg" | grep -q '<svg' || fail "no drawing"

@@ -305,6 +305,55 @@ static void test_hopeless(void **state)
     }
 }
 
+/* Useful share of the time that is not spent waiting for nodes: a wait that happens once in years is seen by the
+ * formula alone. */
+static double running(const struct ash_goodput_shares *shares)
+{
+    return shares->useful / (1 - shares->waiting);
+}
+
+/* Whatever the job, the answer comes at once: many spares and long repairs, copies every few milliseconds, failures
+ * that are rare beside them. And it is still the formula's. */
+static void test_extremes_are_bounded(void **state)
+{
+    static const struct {
+        double params, gpus, step_s, mtbf_s, repair_s, replace_share;
+        int64_t spares;
+    } cases[] = {
+        {1e9, 131072, 10, 3.6, 2400 * 3600.0, 1e-4, 4000},  {1.5e6, 2936, 0.005, 36000, 86400, 0.05, 10},
+        {5.5e6, 752, 14.65, 4.6e7, 86400, 0.003, -1},       {4e8, 38720, 0.43, 4.6e7, 86400, 0.4, -1},
+        {6.5e8, 15184, 10, 20800, 1639 * 3600.0, 4e-4, 1},  {1e6, 336, 1.6, 3.2e5, 2200, 0.5, -1},
+        {2.6e6, 10584, 10, 2.7e7, 202 * 3600.0, 0.5, 1000}, {4e6, 301472, 0.12, 1.3e7, 86400, 0.5, -1},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ASH_COUNT(cases); i++) {
+        struct ash_goodput_job job = llama405;
+
+        job.params = cases[i].params;
+        job.gpus = cases[i].gpus;
+        job.step_s = cases[i].step_s;
+        job.failures_per_gpu_hour = 3600 / cases[i].mtbf_s / cases[i].gpus;
+        job.repair_s = cases[i].repair_s;
+        job.replace_share = cases[i].replace_share;
+        job.spares = cases[i].spares;
+        for (enum ash_goodput_kind k = 0; k < ASH_GOODPUT_KINDS; k++) {
+            struct ash_goodput_way way;
+            struct ash_goodput_result result;
+            struct ash_goodput_sim sim;
+
+            ash_goodput_plan(&job, k, &way);
+            ash_goodput_solve(&way, &result);
+            ash_goodput_play(&way, 30 * 86400.0, 20000, 1e5, 1, &sim);
+            if (sim.events > 300000)
+                fail_msg("case %zu, %s: %llu events", i, ash_goodput_name(k), (unsigned long long)sim.events);
+            if (fabs(running(&sim.shares) - running(&result.shares)) > 4 * sim.error + 2e-3)
+                fail_msg("case %zu, %s: formula %.5f, simulation %.5f +- %.5f", i, ash_goodput_name(k),
+                         result.shares.useful, sim.shares.useful, sim.error);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -320,6 +369,7 @@ int main(void)
         cmocka_unit_test(test_memory_price),
         cmocka_unit_test(test_impossible_jobs_are_refused),
         cmocka_unit_test(test_hopeless),
+        cmocka_unit_test(test_extremes_are_bounded),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

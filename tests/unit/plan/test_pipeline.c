@@ -84,6 +84,35 @@ static void every_rank_does_one_thing_at_a_time(void **state)
     free(events);
 }
 
+/* A long pipeline is not played to its end: the answer must be that of playing it all, for uneven stages too. */
+static void long_pipelines_are_continued(void **state)
+{
+    static const struct {
+        int stages, chunks, micro_batches;
+    } cases[] = {{4, 1, 4001}, {8, 1, 2048}, {16, 1, 1000}, {8, 4, 512}, {6, 3, 1203}, {16, 2, 640}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        int count = cases[i].stages * cases[i].chunks;
+        double forward[64], backward[64], played, continued;
+        struct ash_pipeline pipeline = {cases[i].stages, cases[i].chunks, cases[i].micro_batches,
+                                        forward,         backward,        0.03};
+        struct ash_pipeline_event *events = calloc((size_t)count * 2 * (size_t)cases[i].micro_batches, sizeof(*events));
+
+        assert_non_null(events);
+        for (int v = 0; v < count; v++) {
+            forward[v] = F * (1 + 0.1 * (v % 3)) + (v == count - 1 ? 0.7 : 0);
+            backward[v] = 2 * forward[v];
+        }
+        played = ash_pipeline_run(&pipeline, events);
+        continued = ash_pipeline_run(&pipeline, NULL);
+        if (continued > played * 1.001 || continued < played * 0.999)
+            fail_msg("%d stages, %d chunks: %.6g, not %.6g", cases[i].stages, cases[i].chunks, continued, played);
+        free(events);
+    }
+    assert_true(play(8, 1, 2000000000, 0, NULL) > 1.99e9 * (F + B));
+}
+
 static void nonsense_is_refused(void **state)
 {
     (void)state;
@@ -95,11 +124,9 @@ static void nonsense_is_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(bubbles_are_the_published_ones),
-        cmocka_unit_test(fewer_micro_batches_than_stages_work),
-        cmocka_unit_test(transfers_cost_at_the_ends),
-        cmocka_unit_test(every_rank_does_one_thing_at_a_time),
-        cmocka_unit_test(nonsense_is_refused),
+        cmocka_unit_test(bubbles_are_the_published_ones), cmocka_unit_test(fewer_micro_batches_than_stages_work),
+        cmocka_unit_test(transfers_cost_at_the_ends),     cmocka_unit_test(every_rank_does_one_thing_at_a_time),
+        cmocka_unit_test(long_pipelines_are_continued),   cmocka_unit_test(nonsense_is_refused),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -39,6 +39,7 @@ static void impossible_layouts_say_what_would_do(void **state)
     refuses(&dense, "tp=8,dp=3", "dp would be 64");
     refuses(&dense, "tp=128", "does not divide 64 heads");
     refuses(&dense, "pp=128", "80 layers");
+    refuses(&dense, "pp=16,vpp=8", "80 layers");
     refuses(&dense, "vpp=4", "need pp of 2");
     refuses(&dense, "ep=2", "no experts");
     refuses(&dense, "mbs=3,tp=8", "not whole micro-batches");
@@ -49,6 +50,16 @@ static void impossible_layouts_say_what_would_do(void **state)
     refuses(&dense, "recompute=some", "none, selective, full or fit");
     refuses(&sparse, "ep=48", "does not divide 128 experts");
     refuses(&sparse, "precision=fp8", "has no fp8");
+}
+
+/* Llama 3.1 405B ran with 126 layers, its embedding and its output as 128 pieces of 16 stages. */
+static void edges_may_be_pieces(void **state)
+{
+    struct ash_plan_job job = job_of("llama-3.1-405b", "2048xp5.48xlarge", 2048, 8192);
+    struct ash_plan_step pieces = step_of(&job, "tp=8,pp=16,vpp=8"), fewer = step_of(&job, "tp=8,pp=16,vpp=4");
+
+    (void)state;
+    assert_true(pieces.fits && pieces.time.bubble < fewer.time.bubble && pieces.tokens_s > fewer.tokens_s);
 }
 
 static void layouts_read_back(void **state)
@@ -203,6 +214,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(impossible_layouts_say_what_would_do),
+        cmocka_unit_test(edges_may_be_pieces),
         cmocka_unit_test(layouts_read_back),
         cmocka_unit_test(collectives_follow_the_slower_level),
         cmocka_unit_test(dispatch_counts_what_crosses),
