@@ -13,6 +13,7 @@
 #include "base/cores.h"
 #include "collective/group.h"
 #include "collective/host/window.h"
+#include "collective/net/net.h"
 #include "orchestrate/local/launch.h"
 
 #define ROUNDS_MAX 101
@@ -49,8 +50,7 @@ static const struct ash_opt bench_opts[] = {
      "instead, every rank copies as many bytes with non-temporal stores: what bounds an all_reduce in shared memory", 0,
      0, NULL},
     {"tune", ASH_OPT_STRING, FIELD(tune), NULL,
-     "instead, measure each way of an all_reduce and write the cost model to this file (setting group.cost)", 0, 0,
-     NULL},
+     "instead, measure each way of each call and write the cost model to this file (setting group.cost)", 0, 0, NULL},
     {"json", ASH_OPT_BOOL, FIELD(json), NULL, "print one JSON object per size", 0, 0, NULL},
 };
 static const struct ash_opt_table bench_table = {
@@ -63,9 +63,17 @@ static const struct ash_cmd_usage usage = {
         "Starts P processes and measures a collective between them. algbw is size / time; busbw multiplies it by what "
         "the\n"
         "operation must move (2 (P - 1) / P for all_reduce), so that it compares with the speed of memory or wires.\n"
-        "Under torchrun, Slurm or `ashlar launch` it uses the processes that are there.",
+        "Under torchrun, Slurm or `ashlar launch` it uses the processes that are there.\n"
+        "With --tune it measures every way in which a group could make its calls: inside a node (everyone joins all\n"
+        "operands, or its share), and with several nodes flat or hierarchical, whole or in shares. A job that is "
+        "given\n"
+        "the file as group.cost takes the cheapest way for each size; parts that a run cannot measure stay as they "
+        "are\n"
+        "in the file.",
     .examples = "  ashlar bench collective --procs 4 --max 256mi\n"
-                "  srun -n 16 ashlar bench collective --op all_gather --json",
+                "  srun -n 16 ashlar bench collective --op all_gather --json\n"
+                "  srun -N 4 ashlar bench collective --tune cost.json\n"
+                "  srun -N 4 ashlar train job.yaml group.cost=cost.json --out run",
 };
 
 struct bench {
@@ -256,50 +264,23 @@ static int run_size(struct bench *bench, struct ash_err *err)
 
 /* ---- the cost model ---------------------------------------------------------------------------------------------- */
 
-#define TUNE_SIZES 7
-#define TUNE_MIN ((size_t)256) /* then four times as many each time */
-
-/* The sizes that a way can take: at once, no more than a board's room for that. */
-static size_t tune_count(enum ash_cost_way way)
+/* For ash_bench_tune. */
+static int measure_call(void *ctx, struct ash_group *group, enum ash_cost_call call, size_t bytes, double *seconds_out,
+                        struct ash_err *err)
 {
-    return way == ASH_COST_AT_ONCE ? 4 : TUNE_SIZES;
-}
+    static const enum op calls[] = {[ASH_COST_ALL_REDUCE] = OP_ALL_REDUCE,
+                                    [ASH_COST_REDUCE_SCATTER] = OP_REDUCE_SCATTER,
+                                    [ASH_COST_ALL_GATHER] = OP_ALL_GATHER,
+                                    [ASH_COST_BROADCAST] = OP_BROADCAST};
+    struct bench bench = *(const struct bench *)ctx;
+    struct flags flags = *bench.flags;
 
-/* The line of one way, all others being made too dear to be taken. */
-static int tune_way(struct bench *bench, enum ash_cost_way way, struct ash_cost_line *line_out, struct ash_err *err)
-{
-    double moved[TUNE_SIZES], seconds[TUNE_SIZES];
-    struct ash_cost forced;
-    int rc = 0;
-
-    for (enum ash_cost_way w = ASH_COST_AT_ONCE; w < ASH_COST_WAYS; w++)
-        forced.ways[w] = (struct ash_cost_line){.latency_s = w == way ? 0 : 1e9, .bytes_per_s = 1e15};
-    ash_group_set_cost(bench->group, &forced);
-    for (size_t i = 0; i < tune_count(way) && rc == 0; i++) {
-        bench->bytes = TUNE_MIN << 2 * i;
-        moved[i] = ash_cost_moved(way, ash_group_size(bench->group), bench->bytes);
-        fill(bench);
-        rc = measure(bench, &seconds[i], err);
-    }
-    if (rc == 0) *line_out = ash_cost_fit(moved, seconds, tune_count(way));
-    return rc;
-}
-
-static int tune(struct bench *bench, struct ash_err *err)
-{
-    bool leads = ash_group_rank(bench->group) == 0;
-    struct ash_cost cost;
-    int rc = 0;
-
-    if (ash_group_size(bench->group) < 2 || ash_group_nodes(bench->group) > 1)
-        return ash_err_set(err, -EINVAL, "a cost model is measured between several processes of one node");
-    for (enum ash_cost_way way = ASH_COST_AT_ONCE; way < ASH_COST_WAYS && rc == 0; way++) {
-        rc = tune_way(bench, way, &cost.ways[way], err);
-        if (rc == 0 && leads)
-            printf("all_reduce %-8s latency %.3f us, %.2f GB/s\n", ash_cost_way_name(way),
-                   cost.ways[way].latency_s * 1e6, cost.ways[way].bytes_per_s * 1e-9);
-    }
-    return rc == 0 && leads ? ash_cost_save(bench->flags->tune, &cost, err) : rc;
+    flags.op = (int)calls[call];
+    bench.flags = &flags;
+    bench.group = group;
+    bench.bytes = bytes;
+    fill(&bench);
+    return measure(&bench, seconds_out, err);
 }
 
 /* ---- all of it --------------------------------------------------------------------------------------------------- */
@@ -340,8 +321,8 @@ static int run_ranks(const struct flags *flags, struct ash_group *group, struct 
     int rc;
 
     pin(group);
-    rc = open_memory(&bench, (flags->tune != NULL ? TUNE_MIN << 2 * TUNE_SIZES : (size_t)flags->max_bytes) + 64, err);
-    if (rc == 0 && flags->tune != NULL) rc = tune(&bench, err);
+    rc = open_memory(&bench, (flags->tune != NULL ? ASH_BENCH_TUNE_BYTES : (size_t)flags->max_bytes) + 64, err);
+    if (rc == 0 && flags->tune != NULL) rc = ash_bench_tune(group, flags->tune, measure_call, &bench, err);
     if (rc == 0 && flags->tune == NULL && ash_group_rank(group) == 0 && !flags->json)
         printf("# %s, %zu ranks on %zu node%s\n#%11s %12s %6s %6s %12s %10s %10s %8s\n", name_of(flags),
                ash_group_size(group), ash_group_nodes(group), ash_group_nodes(group) == 1 ? "" : "s", "size (B)",
@@ -373,13 +354,21 @@ static int launch_self(const struct flags *flags, int argc, char **argv, struct 
     return rc;
 }
 
+/* Tuning chooses by cost models only where nobody has chosen for it. */
+static int check_flags(const struct flags *flags, const struct ash_group_opts *group_opts, struct ash_err *err)
+{
+    if (flags->tune == NULL || group_opts->algorithm == ASH_NET_AUTO) return 0;
+    return ash_err_set(err, -EINVAL, "--tune measures all algorithms: leave group.algorithm at auto");
+}
+
 static int run_bench(const struct flags *flags, const struct ash_group_opts *group_opts, int argc, char **argv,
                      struct ash_err *err)
 {
     struct ash_group *group = NULL;
     struct ash_place place;
-    int rc = ash_place_detect(&place, err);
+    int rc = check_flags(flags, group_opts, err);
 
+    if (rc == 0) rc = ash_place_detect(&place, err);
     if (rc < 0) return rc;
     if (strcmp(place.launcher, "none") == 0 && flags->procs > 1) return launch_self(flags, argc, argv, err);
     rc = ash_group_open(&place, group_opts, &group, err);

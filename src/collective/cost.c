@@ -1,13 +1,27 @@
-/* The cost model of all-reduces inside a node: two lines, and the file that holds them. */
+/* The cost model: a line for every way of a call, and the file that holds them. */
 #include "collective/cost.h"
 
 #include <errno.h>
 
 #include "base/json.h"
 
-/* Measured on two Neoverse V1 cores. */
-const struct ash_cost ash_cost_default = {.ways = {[ASH_COST_AT_ONCE] = {.latency_s = 0.2e-6, .bytes_per_s = 7.5e9},
-                                                   [ASH_COST_SHARES] = {.latency_s = 0.85e-6, .bytes_per_s = 15e9}}};
+/* Measured on two Neoverse V1 cores; across: two ranks on each of two nodes that share such a
+ * machine, over TCP. */
+const struct ash_cost ash_cost_default = {
+    .ways = {[ASH_COST_AT_ONCE] = {.latency_s = 0.2e-6, .bytes_per_s = 7.5e9},
+             [ASH_COST_SHARES] = {.latency_s = 0.85e-6, .bytes_per_s = 15e9}},
+    .across = {[ASH_COST_ALL_REDUCE] = {[ASH_COST_FLAT] = {.latency_s = 400e-6, .bytes_per_s = 0.54e9},
+                                        [ASH_COST_HIERARCHICAL] = {.latency_s = 300e-6, .bytes_per_s = 0.28e9},
+                                        [ASH_COST_FLAT_SHARES] = {.latency_s = 620e-6, .bytes_per_s = 0.54e9},
+                                        [ASH_COST_HIERARCHICAL_SHARES] = {.latency_s = 440e-6, .bytes_per_s = 0.28e9}},
+               [ASH_COST_REDUCE_SCATTER] = {[ASH_COST_FLAT] = {.latency_s = 370e-6, .bytes_per_s = 0.53e9},
+                                            [ASH_COST_HIERARCHICAL] = {.latency_s = 270e-6, .bytes_per_s = 0.27e9}},
+               [ASH_COST_ALL_GATHER] = {[ASH_COST_FLAT] = {.latency_s = 380e-6, .bytes_per_s = 0.27e9},
+                                        [ASH_COST_HIERARCHICAL] = {.latency_s = 270e-6, .bytes_per_s = 0.28e9}},
+               [ASH_COST_BROADCAST] = {[ASH_COST_FLAT] = {.latency_s = 300e-6, .bytes_per_s = 0.98e9},
+                                       [ASH_COST_HIERARCHICAL] = {.latency_s = 330e-6, .bytes_per_s = 0.64e9}}}};
+
+/* ---- inside a node ----------------------------------------------------------------------------------------------- */
 
 const char *ash_cost_way_name(enum ash_cost_way way)
 {
@@ -21,13 +35,18 @@ double ash_cost_moved(enum ash_cost_way way, size_t ranks, size_t bytes)
     return way == ASH_COST_AT_ONCE ? (double)ranks * (double)bytes : (double)bytes;
 }
 
+static double seconds_of(const struct ash_cost_line *line, double moved_bytes)
+{
+    return line->latency_s + moved_bytes / line->bytes_per_s;
+}
+
 enum ash_cost_way ash_cost_choose(const struct ash_cost *cost, size_t ranks, size_t bytes)
 {
     double least = 0;
     enum ash_cost_way best = ASH_COST_AT_ONCE;
 
     for (enum ash_cost_way way = ASH_COST_AT_ONCE; way < ASH_COST_WAYS; way++) {
-        double seconds = cost->ways[way].latency_s + ash_cost_moved(way, ranks, bytes) / cost->ways[way].bytes_per_s;
+        double seconds = seconds_of(&cost->ways[way], ash_cost_moved(way, ranks, bytes));
 
         if (way == ASH_COST_AT_ONCE || seconds < least) {
             least = seconds;
@@ -36,6 +55,94 @@ enum ash_cost_way ash_cost_choose(const struct ash_cost *cost, size_t ranks, siz
     }
     return best;
 }
+
+/* ---- between nodes ----------------------------------------------------------------------------------------------- */
+
+const char *ash_cost_call_name(enum ash_cost_call call)
+{
+    static const char *const names[] = {"all_reduce", "reduce_scatter", "all_gather", "broadcast"};
+
+    return names[call];
+}
+
+const char *ash_cost_across_name(enum ash_cost_across way)
+{
+    static const char *const names[] = {"flat", "hierarchical", "flat_shares", "hierarchical_shares"};
+
+    return names[way];
+}
+
+bool ash_cost_has(enum ash_cost_call call, enum ash_cost_across way)
+{
+    return call == ASH_COST_ALL_REDUCE || way <= ASH_COST_HIERARCHICAL;
+}
+
+/* Bytes of an all-reduce that leave a node. */
+static double reduced_across(enum ash_cost_across way, const struct ash_cost_shape *shape)
+{
+    double ranks = (double)shape->ranks, nodes = (double)shape->nodes, here = (double)shape->here,
+           pieces = (double)shape->pieces, pairs = here * (ranks - here);
+
+    switch (way) {
+    case ASH_COST_FLAT:
+        return pairs;
+    case ASH_COST_HIERARCHICAL:
+        return (nodes - 1) * pieces;
+    case ASH_COST_FLAT_SHARES:
+        return 2 * pairs / ranks;
+    default:
+        return (nodes - 1) / nodes * (pieces + 1);
+    }
+}
+
+double ash_cost_moved_across(enum ash_cost_call call, enum ash_cost_across way, const struct ash_cost_shape *shape,
+                             size_t bytes)
+{
+    double ranks = (double)shape->ranks, nodes = (double)shape->nodes, here = (double)shape->here,
+           pieces = (double)shape->pieces, away = ranks - here;
+    bool flat = way == ASH_COST_FLAT;
+    double times = 0;
+
+    switch (call) {
+    case ASH_COST_REDUCE_SCATTER:
+        times = (flat ? here : pieces) * away / ranks;
+        break;
+    case ASH_COST_ALL_GATHER:
+        times = here * (flat ? away : nodes - 1);
+        break;
+    case ASH_COST_BROADCAST:
+        times = flat ? away : nodes - 1;
+        break;
+    default:
+        times = reduced_across(way, shape);
+    }
+    return times * (double)bytes;
+}
+
+double ash_cost_seconds_across(const struct ash_cost *cost, enum ash_cost_call call, enum ash_cost_across way,
+                               const struct ash_cost_shape *shape, size_t bytes)
+{
+    return seconds_of(&cost->across[call][way], ash_cost_moved_across(call, way, shape, bytes));
+}
+
+enum ash_cost_across ash_cost_choose_across(const struct ash_cost *cost, enum ash_cost_call call,
+                                            const struct ash_cost_shape *shape, size_t bytes)
+{
+    double least = 0;
+    enum ash_cost_across best = ASH_COST_FLAT;
+
+    for (enum ash_cost_across way = ASH_COST_FLAT; way < ASH_COST_ACROSS && ash_cost_has(call, way); way++) {
+        double seconds = ash_cost_seconds_across(cost, call, way, shape, bytes);
+
+        if (way == ASH_COST_FLAT || seconds < least) {
+            least = seconds;
+            best = way;
+        }
+    }
+    return best;
+}
+
+/* ---- measuring --------------------------------------------------------------------------------------------------- */
 
 /* Least squares of (latency + bytes * slope - seconds) / seconds. */
 struct ash_cost_line ash_cost_fit(const double *moved_bytes, const double *seconds, size_t count)
@@ -62,48 +169,93 @@ struct ash_cost_line ash_cost_fit(const double *moved_bytes, const double *secon
 
 /* ---- the file ---------------------------------------------------------------------------------------------------- */
 
-static int read_line(const json_t *ways, enum ash_cost_way way, struct ash_cost_line *line, struct ash_err *err)
+static int read_line(const json_t *ways, const char *name, struct ash_cost_line *line, struct ash_err *err)
 {
     const json_t *object = NULL;
     double latency_us = 0, gbps = 0;
-    int rc = ash_json_object(ways, ash_cost_way_name(way), &object, err);
+    int rc = ash_json_object(ways, name, &object, err);
 
-    if (rc == 0) return ash_err_set(err, -EINVAL, "'%s' is missing", ash_cost_way_name(way));
+    if (rc == 0) return ash_err_set(err, -EINVAL, "'%s' is missing", name);
     if (rc > 0) rc = ash_json_double(object, "latency_us", 0, 1e9, &latency_us, err);
-    if (rc == 0) return ash_err_set(err, -EINVAL, "'%s' has no 'latency_us'", ash_cost_way_name(way));
+    if (rc == 0) return ash_err_set(err, -EINVAL, "'%s' has no 'latency_us'", name);
     if (rc > 0) rc = ash_json_double(object, "gb_per_s", 1e-6, 1e6, &gbps, err);
-    if (rc == 0) return ash_err_set(err, -EINVAL, "'%s' has no 'gb_per_s'", ash_cost_way_name(way));
+    if (rc == 0) return ash_err_set(err, -EINVAL, "'%s' has no 'gb_per_s'", name);
     if (rc < 0) return rc;
     *line = (struct ash_cost_line){.latency_s = latency_us * 1e-6, .bytes_per_s = gbps * 1e9};
     return 0;
 }
 
+static int read_inside(const json_t *json, struct ash_cost *cost, struct ash_err *err)
+{
+    const json_t *ways = NULL;
+    int rc = ash_json_object(json, "all_reduce", &ways, err);
+
+    if (rc == 0) rc = ash_err_set(err, -EINVAL, "'all_reduce' is missing");
+    for (enum ash_cost_way way = ASH_COST_AT_ONCE; rc >= 0 && way < ASH_COST_WAYS; way++)
+        rc = read_line(ways, ash_cost_way_name(way), &cost->ways[way], err);
+    return rc;
+}
+
+static int read_across(const json_t *json, struct ash_cost *cost, struct ash_err *err)
+{
+    const json_t *across = NULL, *ways = NULL;
+    int rc = ash_json_object(json, "across", &across, err);
+
+    if (rc <= 0) return rc;
+    for (enum ash_cost_call call = ASH_COST_ALL_REDUCE; rc >= 0 && call < ASH_COST_CALLS; call++) {
+        rc = ash_json_object(across, ash_cost_call_name(call), &ways, err);
+        if (rc == 0) rc = ash_err_set(err, -EINVAL, "'%s' is missing", ash_cost_call_name(call));
+        for (enum ash_cost_across way = ASH_COST_FLAT; rc >= 0 && way < ASH_COST_ACROSS; way++)
+            if (ash_cost_has(call, way)) rc = read_line(ways, ash_cost_across_name(way), &cost->across[call][way], err);
+        if (rc < 0) return ash_err_prefix(err, rc, "across: %s", ash_cost_call_name(call));
+    }
+    return 0;
+}
+
 int ash_cost_load(const char *path, struct ash_cost *cost_out, struct ash_err *err)
 {
-    struct ash_cost cost = {0};
-    const json_t *ways = NULL;
+    struct ash_cost cost = ash_cost_default;
     json_t *json = NULL;
     int rc = ash_json_load(path, &json, err);
 
     if (rc < 0) return rc;
-    rc = ash_json_object(json, "all_reduce", &ways, err);
-    if (rc == 0) rc = ash_err_set(err, -EINVAL, "'all_reduce' is missing");
-    for (enum ash_cost_way way = ASH_COST_AT_ONCE; rc >= 0 && way < ASH_COST_WAYS; way++)
-        rc = read_line(ways, way, &cost.ways[way], err);
+    rc = read_inside(json, &cost, err);
+    if (rc >= 0) rc = read_across(json, &cost, err);
     json_decref(json);
     if (rc < 0) return ash_err_prefix(err, rc, "%s (write it with `ashlar bench collective --tune`)", path);
     *cost_out = cost;
     return 0;
 }
 
+/* Add a line to an object. Like those of jansson: -1 where memory is out. */
+static int add_line(json_t *ways, const char *name, const struct ash_cost_line *line)
+{
+    return json_object_set_new(
+        ways, name, json_pack("{s:f,s:f}", "latency_us", line->latency_s * 1e6, "gb_per_s", line->bytes_per_s * 1e-9));
+}
+
+static int add_across(json_t *across, enum ash_cost_call call, const struct ash_cost_line *lines)
+{
+    json_t *ways = json_object();
+    int bad = 0;
+
+    for (enum ash_cost_across way = ASH_COST_FLAT; way < ASH_COST_ACROSS; way++)
+        if (ash_cost_has(call, way)) bad |= add_line(ways, ash_cost_across_name(way), &lines[way]);
+    return json_object_set_new(across, ash_cost_call_name(call), ways) | bad;
+}
+
 int ash_cost_save(const char *path, const struct ash_cost *cost, struct ash_err *err)
 {
-    const struct ash_cost_line *once = &cost->ways[ASH_COST_AT_ONCE], *shares = &cost->ways[ASH_COST_SHARES];
-    json_t *json = json_pack("{s:{s:{s:f,s:f},s:{s:f,s:f}}}", "all_reduce", "at_once", "latency_us",
-                             once->latency_s * 1e6, "gb_per_s", once->bytes_per_s * 1e-9, "shares", "latency_us",
-                             shares->latency_s * 1e6, "gb_per_s", shares->bytes_per_s * 1e-9);
-    int rc = json != NULL ? ash_json_save(path, json, err) : ash_err_set(err, -ENOMEM, "out of memory for '%s'", path);
+    json_t *inside = json_object(), *across = json_object(), *json;
+    int bad = 0, rc;
 
+    for (enum ash_cost_way way = ASH_COST_AT_ONCE; way < ASH_COST_WAYS; way++)
+        bad |= add_line(inside, ash_cost_way_name(way), &cost->ways[way]);
+    for (enum ash_cost_call call = ASH_COST_ALL_REDUCE; call < ASH_COST_CALLS; call++)
+        bad |= add_across(across, call, cost->across[call]);
+    json = json_pack("{s:o,s:o}", "all_reduce", inside, "across", across);
+    rc = json != NULL && bad == 0 ? ash_json_save(path, json, err)
+                                  : ash_err_set(err, -ENOMEM, "out of memory for '%s'", path);
     json_decref(json);
     return rc;
 }

@@ -137,6 +137,7 @@ static int connect_net(struct ash_group *group, const struct ash_net_docks *dock
                                 .members = group->members,
                                 .node_of = group->node_index,
                                 .way = (enum ash_net_way)group->root->opts.algorithm,
+                                .cost = group->root->cards[0].cost,
                                 .timeout_ns = call_timeout_ns(&group->root->opts)};
 
     return ash_net_open(&opts, &group->net, err);
@@ -413,6 +414,7 @@ void ash_group_set_cost(struct ash_group *group, const struct ash_cost *cost)
 {
     ash_call_drain(group, ASH_NATURE_COLLECTIVE);
     ash_local_set_cost(group->local, cost);
+    if (group->net != NULL) ash_net_set_cost(group->net, cost);
 }
 
 /* ---- ends -------------------------------------------------------------------------------------------------------- */

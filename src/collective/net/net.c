@@ -135,10 +135,53 @@ static int mismatch(struct ash_net *net, size_t rank, const struct ash_net_head 
 
 /* ---- the frame of a call ----------------------------------------------------------------------------------------- */
 
+static struct ash_cost_shape shape_of(const struct ash_net *net, size_t pieces)
+{
+    const struct ash_net_view *placed = &net->placed;
+    struct ash_cost_shape shape = {.ranks = net->opts.size, .nodes = placed->nodes, .pieces = pieces};
+
+    for (size_t n = 0; n < placed->nodes; n++)
+        if (ash_net_ranks_on(placed, n) > shape.here) shape.here = ash_net_ranks_on(placed, n);
+    return shape;
+}
+
+/* Is a call of so many bytes cheaper when every rank exchanges with every other one? */
+static bool flat_is_cheaper(const struct ash_net *net, enum ash_call_kind kind, size_t size_bytes)
+{
+    static const enum ash_cost_call calls[] = {[ASH_CALL_ALL_REDUCE] = ASH_COST_ALL_REDUCE,
+                                               [ASH_CALL_REDUCE_SCATTER] = ASH_COST_REDUCE_SCATTER,
+                                               [ASH_CALL_ALL_GATHER] = ASH_COST_ALL_GATHER,
+                                               [ASH_CALL_BROADCAST] = ASH_COST_BROADCAST};
+    struct ash_cost_shape shape = shape_of(net, net->placed.even.most);
+    enum ash_cost_across way;
+
+    if (kind == ASH_CALL_BARRIER || size_bytes == 0) return false;
+    way = ash_cost_choose_across(&net->opts.cost, calls[kind], &shape, size_bytes);
+    return way == ASH_COST_FLAT || way == ASH_COST_FLAT_SHARES;
+}
+
+bool ash_net_whole(const struct ash_net *net, size_t pieces, size_t size_bytes)
+{
+    struct ash_cost_shape shape = shape_of(net, pieces);
+    bool flat = net->view == &net->flat;
+    const enum ash_cost_across ways[] = {flat ? ASH_COST_FLAT : ASH_COST_HIERARCHICAL,
+                                         flat ? ASH_COST_FLAT_SHARES : ASH_COST_HIERARCHICAL_SHARES};
+    double seconds[2];
+
+    for (size_t i = 0; i < 2; i++)
+        seconds[i] = ash_cost_seconds_across(&net->opts.cost, ASH_COST_ALL_REDUCE, ways[i], &shape, size_bytes);
+    return seconds[0] <= seconds[1];
+}
+
+void ash_net_set_cost(struct ash_net *net, const struct ash_cost *cost)
+{
+    net->opts.cost = *cost;
+}
+
 int ash_net_begin(struct ash_net *net, struct ash_board_call call, size_t size_bytes, struct ash_err *err)
 {
     bool flat = net->opts.way == ASH_NET_FLAT || call.kind == ASH_CALL_ALL_TO_ALL ||
-                (net->opts.way == ASH_NET_AUTO && size_bytes > 0 && size_bytes <= ASH_NET_SMALL);
+                (net->opts.way == ASH_NET_AUTO && flat_is_cheaper(net, call.kind, size_bytes));
     int rc;
 
     net->err = err;

@@ -43,7 +43,8 @@ struct ash_net_opts {
     const uint32_t *members; /* [size] numbers in the root group */
     const uint32_t *node_of; /* [size] */
     enum ash_net_way way;
-    uint64_t timeout_ns; /* how long a rank may be late for a call */
+    struct ash_cost cost; /* by which ASH_NET_AUTO chooses; equal on all ranks */
+    uint64_t timeout_ns;  /* how long a rank may be late for a call */
 };
 
 /* All ranks of the group call it, like what follows. */
@@ -61,6 +62,9 @@ int ash_net_all_gather(struct ash_net *net, const void *in, void *out, size_t si
 int ash_net_broadcast(struct ash_net *net, void *data, size_t size_bytes, size_t root, struct ash_err *err);
 int ash_net_all_to_all(struct ash_net *net, const void *in, const size_t *send_bytes, void *out,
                        const size_t *recv_bytes, struct ash_err *err);
+
+/* Choose by another cost model from now on; every rank sets the same, between calls. */
+void ash_net_set_cost(struct ash_net *net, const struct ash_cost *cost);
 
 /* One part from each rank. */
 const struct ash_shares *ash_net_even(const struct ash_net *net);

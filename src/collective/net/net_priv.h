@@ -10,7 +10,6 @@
 #define ASH_NET_SLOTS 3 /* rounds of a call that are under way in an arena */
 #define ASH_NET_STAGE_BYTES ((size_t)512 * 1024)
 #define ASH_NET_RESULT_BYTES ((size_t)256 * 1024)
-#define ASH_NET_SMALL ((size_t)1024) /* up to so many bytes a call goes the way with the fewest steps */
 
 /* Memory of a rank that its node has mapped: what it brings to a round, and what it has for the others. */
 struct ash_arena {
@@ -77,6 +76,8 @@ static inline void ash_net_copy(void *to, const void *from, size_t size_bytes)
     if (size_bytes > 0) memcpy(to, from, size_bytes);
 }
 
+/* Is it cheaper to send everyone the whole than its share, for an all-reduce whose nodes bring so many pieces? */
+bool ash_net_whole(const struct ash_net *net, size_t pieces, size_t size_bytes);
 /* Begin a call: choose the way, compare with the ranks of this node. */
 int ash_net_begin(struct ash_net *net, struct ash_board_call call, size_t size_bytes, struct ash_err *err);
 /* All ranks of this node have come so far. */

@@ -344,7 +344,7 @@ int ash_net_all_reduce(struct ash_net *net, const void *const *parts, const stru
 
     if (rc < 0) return rc;
     sum = make_sum(net, parts, shares, out, count, dtype, op, &plan);
-    sum.direct = bytes <= ASH_NET_SMALL || (sum.view->nodes == 2 && sum.plan->most == 1);
+    sum.direct = ash_net_whole(net, sum.plan->most, bytes);
     cell = ASH_DOCK_BODY_BYTES / (sum.plan->most * sum.wire_width) * (sum.direct ? 1 : sum.view->nodes);
     sum.block = (cell - 1) * sum.view->least; /* cuts may be uneven by one element */
     if (!sum.view->alone) {

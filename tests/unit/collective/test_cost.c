@@ -27,6 +27,35 @@ static void test_choose(void **state)
     assert_int_equal(ash_cost_choose(&ash_cost_default, 2, 100000), ASH_COST_SHARES);
 }
 
+/* Four ranks on two nodes of two: bytes that leave a node. */
+static void test_across(void **state)
+{
+    const struct ash_cost_shape shape = {.ranks = 4, .nodes = 2, .here = 2, .pieces = 1};
+    struct ash_cost cost = ash_cost_default;
+
+    (void)state;
+    assert_true(ash_cost_moved_across(ASH_COST_ALL_REDUCE, ASH_COST_FLAT, &shape, 100) == 400);
+    assert_true(ash_cost_moved_across(ASH_COST_ALL_REDUCE, ASH_COST_HIERARCHICAL, &shape, 100) == 100);
+    assert_true(ash_cost_moved_across(ASH_COST_ALL_REDUCE, ASH_COST_FLAT_SHARES, &shape, 100) == 200);
+    assert_true(ash_cost_moved_across(ASH_COST_ALL_REDUCE, ASH_COST_HIERARCHICAL_SHARES, &shape, 100) == 100);
+    assert_true(ash_cost_moved_across(ASH_COST_REDUCE_SCATTER, ASH_COST_FLAT, &shape, 100) == 100);
+    assert_true(ash_cost_moved_across(ASH_COST_REDUCE_SCATTER, ASH_COST_HIERARCHICAL, &shape, 100) == 50);
+    assert_true(ash_cost_moved_across(ASH_COST_ALL_GATHER, ASH_COST_FLAT, &shape, 100) == 400);
+    assert_true(ash_cost_moved_across(ASH_COST_ALL_GATHER, ASH_COST_HIERARCHICAL, &shape, 100) == 200);
+    assert_true(ash_cost_moved_across(ASH_COST_BROADCAST, ASH_COST_FLAT, &shape, 100) == 200);
+    assert_true(ash_cost_moved_across(ASH_COST_BROADCAST, ASH_COST_HIERARCHICAL, &shape, 100) == 100);
+    for (int way = 0; way < ASH_COST_ACROSS; way++) {
+        for (int other = 0; other < ASH_COST_ACROSS; other++)
+            cost.across[ASH_COST_ALL_REDUCE][other].latency_s = other == way ? 1e-6 : 1;
+        assert_int_equal(ash_cost_choose_across(&cost, ASH_COST_ALL_REDUCE, &shape, 1000), way);
+    }
+    cost.across[ASH_COST_BROADCAST][ASH_COST_FLAT] = (struct ash_cost_line){.latency_s = 1e-6, .bytes_per_s = 1e9};
+    cost.across[ASH_COST_BROADCAST][ASH_COST_HIERARCHICAL] =
+        (struct ash_cost_line){.latency_s = 2e-6, .bytes_per_s = 1e9};
+    assert_int_equal(ash_cost_choose_across(&cost, ASH_COST_BROADCAST, &shape, 999), ASH_COST_FLAT);
+    assert_int_equal(ash_cost_choose_across(&cost, ASH_COST_BROADCAST, &shape, 1001), ASH_COST_HIERARCHICAL);
+}
+
 static void test_fit(void **state)
 {
     double bytes[] = {100, 1000, 50000, 1000000}, seconds[4];
@@ -53,6 +82,9 @@ static void write_text(const char *path, const char *text)
     fclose(file);
 }
 
+#define LINE "{\"latency_us\":3,\"gb_per_s\":2}"
+#define INSIDE "{\"all_reduce\":{\"at_once\":" LINE ",\"shares\":" LINE "}"
+
 static void test_file(void **state)
 {
     static const char *const bad[] = {"",
@@ -61,7 +93,9 @@ static void test_file(void **state)
                                       "{\"all_reduce\":{}}",
                                       "{\"all_reduce\":{\"at_once\":{\"latency_us\":1}}}",
                                       "{\"all_reduce\":{\"at_once\":{\"latency_us\":-1,\"gb_per_s\":2}}}",
-                                      "{\"all_reduce\":{\"at_once\":{\"latency_us\":1,\"gb_per_s\":0}}}"};
+                                      "{\"all_reduce\":{\"at_once\":{\"latency_us\":1,\"gb_per_s\":0}}}",
+                                      INSIDE ",\"across\":{}}",
+                                      INSIDE ",\"across\":{\"all_reduce\":{\"flat\":{\"latency_us\":1}}}}"};
     char path[] = "/tmp/ashlar-test-cost-XXXXXX";
     struct ash_cost cost = {0}, kept = {0};
     struct ash_err err = {0};
@@ -77,6 +111,15 @@ static void test_file(void **state)
 
         assert_true(ratio > 0.999 && ratio < 1.001);
     }
+    for (int way = 0; way < ASH_COST_ACROSS; way++) {
+        double ratio = cost.across[0][way].bytes_per_s / ash_cost_default.across[0][way].bytes_per_s;
+
+        assert_true(ratio > 0.999 && ratio < 1.001);
+    }
+    write_text(path, INSIDE "}"); /* without lines between nodes: those stay as they were */
+    assert_int_equal(ash_cost_load(path, &cost, &err), 0);
+    assert_true(cost.ways[0].bytes_per_s == 2e9);
+    assert_memory_equal(&cost.across, &ash_cost_default.across, sizeof(cost.across));
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
         write_text(path, bad[i]);
         assert_int_equal(ash_cost_load(path, &kept, &err), -EINVAL);
@@ -89,8 +132,8 @@ static void test_file(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_choose), cmocka_unit_test(test_fit),
-                                       cmocka_unit_test(test_file)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_choose), cmocka_unit_test(test_across),
+                                       cmocka_unit_test(test_fit), cmocka_unit_test(test_file)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

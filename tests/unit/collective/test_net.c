@@ -259,6 +259,48 @@ static int everything(struct ash_group *group, struct shared *shared, const void
     return ash_group_barrier(group, NULL) != 0;
 }
 
+/* A cost model by which all-reduces go this way. */
+static struct ash_cost only(enum ash_cost_across way)
+{
+    struct ash_cost cost = ash_cost_default;
+
+    for (enum ash_cost_across w = ASH_COST_FLAT; w < ASH_COST_ACROSS; w++)
+        cost.across[ASH_COST_ALL_REDUCE][w] =
+            (struct ash_cost_line){.latency_s = w == way ? 0 : 1, .bytes_per_s = 1e15};
+    return cost;
+}
+
+/* Every way gives the same bits; ranks whose models differ do not go different ways. */
+static int every_way(struct ash_group *group, struct shared *shared, const void *arg)
+{
+    static const size_t counts[] = {1, 2000, COUNT_MAX};
+    size_t rank = ash_group_rank(group), size = ash_group_size(group);
+    float *data = malloc(COUNT_MAX * sizeof(*data)), *want = malloc(COUNT_MAX * sizeof(*want));
+    struct ash_cost cost;
+    struct ash_shares even;
+    struct ash_err err = {0};
+
+    (void)shared;
+    (void)arg;
+    even_parts(&even, size);
+    for (enum ash_cost_across way = ASH_COST_FLAT; way < ASH_COST_ACROSS; way++)
+        for (size_t c = 0; c < sizeof(counts) / sizeof(counts[0]); c++) {
+            cost = only(way);
+            ash_group_set_cost(group, &cost);
+            make_operand(ASH_COLL_F32, rank, 0, counts[c], data);
+            expect_sum(&even, size, ASH_COLL_F32, ASH_COLL_SUM, counts[c], want);
+            CHECK(ash_group_all_reduce(group, data, data, counts[c], ASH_COLL_F32, ASH_COLL_SUM, NULL) == 0);
+            CHECK(memcmp(data, want, counts[c] * sizeof(*data)) == 0);
+        }
+    cost = only(rank == 0 ? ASH_COST_FLAT : ASH_COST_HIERARCHICAL);
+    ash_group_set_cost(group, &cost);
+    CHECK(ash_group_all_reduce(group, data, data, 1, ASH_COLL_F32, ASH_COLL_SUM, &err) == -EPROTO);
+    CHECK(strstr(err.text, "group.algorithm") != NULL);
+    free(want);
+    free(data);
+    return 0;
+}
+
 static void run_placement(const char *nodes, int algorithm)
 {
     struct job job = {
@@ -283,9 +325,23 @@ static void test_flat(void **state)
     run_placement("aabb", ASH_NET_FLAT);
 }
 
+static void test_ways(void **state)
+{
+    static const char *const placements[] = {"aabb", "abcac"};
+
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        struct job job = {
+            .size = strlen(placements[i]), .silent_s = 20, .call_s = 20, .run = every_way, .nodes = placements[i]};
+
+        assert_int_equal(run_job(&job), 0);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_hierarchical), cmocka_unit_test(test_flat)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_hierarchical), cmocka_unit_test(test_flat),
+                                       cmocka_unit_test(test_ways)};
 
     if (!has_network()) return 0; /* nothing to test without libfabric */
     return cmocka_run_group_tests(tests, NULL, NULL);
