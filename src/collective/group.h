@@ -57,8 +57,9 @@ int ash_group_split(struct ash_group *group, int64_t color, int64_t key, struct 
  * lost ones (they open with opts.rejoin, and come to the job's door on the first rank's host), meet as a new one, of
  * the next epoch. Addresses and endpoints of those who were there are known already, so it takes a moment. Every rank
  * that is left calls it. It ends when all places are taken, or wait_s seconds after the last of those that are left has
- * come: places that are empty then are left out, ranks above move down and the size shrinks. lost is closed in any
- * case. */
+ * come: places that are empty then are left out, ranks above move down and the size shrinks. Ranks on hosts that do not
+ * answer are not waited for; they may live on the other side of a cut, so only the side with more ranks goes on (of equal
+ * ones that with the lowest), the other hears -EHOSTUNREACH or -EPERM. lost is closed in any case. */
 int ash_group_reform(struct ash_group *lost, double wait_s, struct ash_group **group_out, struct ash_err *err);
 /* How often its root group has been formed again. */
 uint32_t ash_group_epoch(const struct ash_group *group);

@@ -1,5 +1,7 @@
 /* Meeting again. Everyone tries the ranks below its own, lowest first: a process that is gone refuses at once, one that
- * still works with the old group hangs up, and one that keeps the door answers when all have come. */
+ * still works with the old group hangs up, and one that keeps the door answers when all have come. Where the network is
+ * cut, both sides do so; only the larger one goes on, or there would be two jobs that each take themselves for the one.
+ */
 #include "collective/reform.h"
 
 #include <errno.h>
@@ -11,11 +13,12 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "collective/reach.h"
 
 #define MAGIC 0x46485341u /* "ASHF" */
 #define HELLO_S 0.5
-#define TRY_S 0.2     /* to reach a rank that is left */
 #define REACH_S 0.005 /* to see whether somebody listens */
+#define TRY_S 0.2     /* the same where the host answers others */
 #define PROBE_MS 20   /* between looks whether those who have not come are gone */
 #define PAUSE_NS 2000000
 
@@ -39,7 +42,8 @@ struct door {
     size_t card_bytes, here;
     char *cards;          /* [size] by old rank */
     int *guests;          /* by old rank; -1: not here */
-    bool *gone;           /* by old rank: nobody listens there */
+    bool *gone;           /* by old rank: nobody listens there, or nobody can be reached, */
+    bool *cut;            /* and only the latter */
     int fds[2];           /* its own address, the job's door (or -1) */
     uint64_t complete_ns; /* since when all that are left are here; 0: not yet */
 };
@@ -75,6 +79,18 @@ static int receive(struct door *door, int fd, struct ash_err *err)
     return 0;
 }
 
+/* Those whose hosts do not answer are not waited for. */
+static int look_for_cuts(struct door *door, struct ash_err *err)
+{
+    const struct ash_reform *reform = door->reform;
+
+    if (ash_reach_hosts(reform->members, reform->size, reform->rank, door->cut) < 0)
+        return ash_err_set(err, -ENOMEM, "out of memory to look for %zu ranks", reform->size);
+    for (size_t r = 0; r < reform->size; r++)
+        if (door->cut[r]) door->gone[r] = true;
+    return 0;
+}
+
 /* Those that have not come and whom nobody represents any more are not waited for. */
 static bool all_left_are_here(struct door *door)
 {
@@ -93,6 +109,21 @@ static bool all_left_are_here(struct door *door)
     return all;
 }
 
+/* Of those who may live on both sides of a cut, are more here, or as many with the lowest rank? */
+static bool is_larger_side(const struct door *door, size_t *cut_out)
+{
+    size_t cut = 0, lowest = SIZE_MAX;
+
+    for (size_t r = 0; r < door->reform->size; r++) {
+        bool away = !is_here(door, r) && door->cut[r];
+
+        cut += away;
+        if (lowest == SIZE_MAX && (away || is_here(door, r))) lowest = r;
+    }
+    *cut_out = cut;
+    return cut < door->here || (cut == door->here && is_here(door, lowest));
+}
+
 /* Wait a little for somebody to come. */
 static int serve(struct door *door, struct ash_err *err)
 {
@@ -108,7 +139,8 @@ static int serve(struct door *door, struct ash_err *err)
     return rc;
 }
 
-static int gather(struct door *door, uint64_t deadline_ns, struct ash_err *err)
+/* Let in all that come, until there is nobody left to wait for. */
+static int wait_for_all(struct door *door, uint64_t deadline_ns, struct ash_err *err)
 {
     const struct ash_reform *reform = door->reform;
     int rc = 0;
@@ -122,6 +154,18 @@ static int gather(struct door *door, uint64_t deadline_ns, struct ash_err *err)
         rc = serve(door, err);
     }
     return rc;
+}
+
+static int gather(struct door *door, uint64_t deadline_ns, struct ash_err *err)
+{
+    size_t cut = 0;
+    int rc = look_for_cuts(door, err);
+
+    if (rc == 0) rc = wait_for_all(door, deadline_ns, err);
+    if (rc < 0 || is_larger_side(door, &cut)) return rc;
+    return ash_err_set(err, -EHOSTUNREACH,
+                       "the network is cut: %zu of %zu ranks cannot be reached and may go on; the %zu on this side end",
+                       cut, door->reform->size, door->here);
 }
 
 /* Tell everyone the outcome; the places that are empty close up. */
@@ -159,9 +203,10 @@ static int keep_door(struct ash_reform *reform, const void *card, size_t card_by
                         .cards = calloc(reform->size, card_bytes),
                         .guests = malloc(reform->size * sizeof(*door.guests)),
                         .gone = calloc(reform->size, sizeof(*door.gone)),
+                        .cut = calloc(reform->size, sizeof(*door.cut)),
                         .fds = {reform->listen_fd, ash_socket_listen(NULL, reform->port, NULL)}};
     struct ash_err why = {0};
-    int rc = door.cards != NULL && door.guests != NULL && door.gone != NULL
+    int rc = door.cards != NULL && door.guests != NULL && door.gone != NULL && door.cut != NULL
                  ? 0
                  : ash_err_set(err, -ENOMEM, "out of memory to meet %zu ranks", reform->size);
 
@@ -174,6 +219,7 @@ static int keep_door(struct ash_reform *reform, const void *card, size_t card_by
         if (rc < 0) ash_err_set(err, rc, "%s", why.text);
     }
     if (door.fds[1] >= 0) close(door.fds[1]);
+    free(door.cut);
     free(door.gone);
     free(door.guests);
     if (rc < 0) {
@@ -221,25 +267,50 @@ static int go_in(struct ash_reform *reform, int fd, void *card, size_t card_byte
     return 0;
 }
 
-/* Try one address until it answers, is known to be nobody's (-ECONNREFUSED) or the time is over. */
-static int visit(struct ash_reform *reform, const char *host, int port, void *card, size_t card_bytes, void **cards_out,
-                 uint64_t deadline_ns, struct ash_err *err)
+/* Try one address until it answers, is known to be nobody's (-ECONNREFUSED), cannot be reached within reach_s
+ * (-EHOSTUNREACH) or the time is over. */
+static int visit(struct ash_reform *reform, const char *host, int port, double reach_s, void *card, size_t card_bytes,
+                 void **cards_out, uint64_t deadline_ns, struct ash_err *err)
 {
     const struct timespec pause = {.tv_nsec = PAUSE_NS};
-    uint64_t try_ns = reform->rejoins ? deadline_ns : ash_deadline_in(TRY_S);
 
     for (;;) {
-        int fd = ash_socket_connect(host, port, reform->rejoins ? try_ns : ash_deadline_in(REACH_S), NULL), rc = 0;
+        int fd = ash_socket_connect(host, port, ash_deadline_in(reach_s), NULL), rc;
 
-        if (fd < 0) rc = fd == -ECONNREFUSED || ash_clock_ns() >= try_ns ? -ECONNREFUSED : -ECONNRESET;
-        if (fd >= 0) {
-            rc = go_in(reform, fd, card, card_bytes, cards_out, deadline_ns, err);
-            close(fd);
-        }
+        if (fd < 0) return fd == -ECONNREFUSED ? fd : -EHOSTUNREACH;
+        rc = go_in(reform, fd, card, card_bytes, cards_out, deadline_ns, err);
+        close(fd);
         if (rc != -ECONNRESET) return rc;
         if (ash_clock_ns() >= deadline_ns) return -ETIMEDOUT;
         nanosleep(&pause, NULL); /* it has not noticed the loss yet */
     }
+}
+
+/* Go to the lowest rank below `end` that is left; -ECONNREFUSED: there is none. Where one does not answer, look which
+ * hosts are cut off (cut: room for that) before all of them are waited for one by one. */
+static int visit_lowest(struct ash_reform *reform, size_t end, void *card, size_t card_bytes, void **cards_out,
+                        uint64_t deadline_ns, bool *cut, struct ash_err *err)
+{
+    double reach_s = REACH_S;
+    int rc = -ECONNREFUSED;
+
+    for (size_t r = 0; r < end && rc == -ECONNREFUSED; r++) {
+        const struct ash_watch_member *member = &reform->members[r];
+
+        if (r == reform->rank || r == reform->culprit || cut[r]) continue;
+        rc = visit(reform, member->address, member->port, reach_s, card, card_bytes, cards_out, deadline_ns, err);
+        if (rc == -EHOSTUNREACH && reach_s < TRY_S) {
+            reach_s = TRY_S;
+            rc = ash_reach_hosts(reform->members, reform->size, reform->rank, cut);
+            if (rc == 0 && !cut[r])
+                rc = visit(reform, member->address, member->port, reach_s, card, card_bytes, cards_out, deadline_ns,
+                           err);
+            else if (rc == 0)
+                rc = -ECONNREFUSED;
+        }
+        if (rc == -EHOSTUNREACH) rc = -ECONNREFUSED;
+    }
+    return rc;
 }
 
 int ash_reform_meet(struct ash_reform *reform, const void *card, size_t card_bytes, void **cards_out,
@@ -247,20 +318,21 @@ int ash_reform_meet(struct ash_reform *reform, const void *card, size_t card_byt
 {
     uint64_t deadline_ns = ash_deadline_in(reform->timeout_s);
     void *own = malloc(card_bytes);
+    bool *cut = calloc(reform->size, sizeof(*cut));
     size_t end = reform->rank == reform->culprit ? reform->size : reform->rank; /* whom others avoid keeps no door */
-    int rc = -ECONNREFUSED;
+    int rc = own != NULL && cut != NULL ? 0 : ash_err_set(err, -ENOMEM, "out of memory to meet the other ranks");
 
-    if (own == NULL) return ash_err_set(err, -ENOMEM, "out of memory to meet the other ranks");
-    memcpy(own, card, card_bytes);
-    if (reform->rejoins) rc = visit(reform, reform->host, reform->port, own, card_bytes, cards_out, deadline_ns, err);
-    for (size_t r = 0; !reform->rejoins && r < end && rc == -ECONNREFUSED; r++)
-        if (r != reform->rank && r != reform->culprit)
-            rc = visit(reform, reform->members[r].address, reform->members[r].port, own, card_bytes, cards_out,
-                       deadline_ns, err);
+    if (rc == 0) {
+        memcpy(own, card, card_bytes);
+        rc = reform->rejoins ? visit(reform, reform->host, reform->port, reform->timeout_s, own, card_bytes, cards_out,
+                                     deadline_ns, err)
+                             : visit_lowest(reform, end, own, card_bytes, cards_out, deadline_ns, cut, err);
+    }
+    free(cut);
     free(own);
     if (rc == -ECONNREFUSED && !reform->rejoins)
         return keep_door(reform, card, card_bytes, cards_out, deadline_ns, err);
-    if (rc == -ECONNREFUSED || rc == -ETIMEDOUT)
+    if (rc == -ECONNREFUSED || rc == -EHOSTUNREACH || rc == -ETIMEDOUT)
         return ash_err_set(err, -ETIMEDOUT, "rank %zu has met nobody within %.0f s", reform->rank, reform->timeout_s);
     return rc;
 }

@@ -27,7 +27,9 @@ struct ash_reform {
 };
 
 /* Bring card[card_bytes], get everyone's by new rank: *cards_out is the caller's to free. Places that stay empty are
- * left out and those after them move down. Returns 0, -ETIMEDOUT, -EEXIST (two take one place) or -EPERM. */
+ * left out and those after them move down; ranks on hosts that do not answer are not waited for. Returns 0, -ETIMEDOUT,
+ * -EEXIST (two take one place), -EHOSTUNREACH (most of those who may live are on the other side of a cut network) or
+ * -EPERM (the keeper of the door has heard one of these, or is gone). */
 int ash_reform_meet(struct ash_reform *reform, const void *card, size_t card_bytes, void **cards_out,
                     struct ash_err *err);
 

@@ -106,6 +106,16 @@ static int join_net(struct ash_group_root *root, const char *own_address, size_t
     return ash_net_join(&join, &root->harbor, &root->docks, &root->addresses, err);
 }
 
+/* Close the harbor of an earlier epoch. Those that it knew are forgotten first: what was said to a lost one last would
+ * be waited for. */
+static void leave_net(struct ash_group_root *root, size_t known)
+{
+    for (size_t r = 0; root->harbor != NULL && r < known; r++)
+        ash_harbor_disconnect(root->harbor, (uint32_t)r);
+    ash_harbor_close(root->harbor);
+    root->harbor = NULL;
+}
+
 static int start_watch(struct ash_group_root *root, struct ash_err *err)
 {
     struct ash_watch_opts opts = {.rank = root->rank,
@@ -129,12 +139,10 @@ static int settle(struct ash_group_root *root, const char *own_address, size_t k
     root->watched = calloc(root->size, sizeof(*root->watched));
     if (root->watched == NULL) return ash_err_set(err, -ENOMEM, "out of memory for %zu ranks", root->size);
     tidy_cards(root);
-    if (several_nodes(root)) {
+    if (several_nodes(root))
         rc = join_net(root, own_address, known, err);
-    } else {
-        ash_harbor_close(root->harbor); /* of an earlier epoch */
-        root->harbor = NULL;
-    }
+    else
+        leave_net(root, known);
     return rc == 0 && root->size > 1 ? start_watch(root, err) : rc;
 }
 

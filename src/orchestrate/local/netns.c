@@ -165,6 +165,11 @@ int ash_netns_open(size_t nodes, const char *rate, struct ash_netns **netns_out,
     return 0;
 }
 
+int ash_netns_cut(const struct ash_netns *netns, size_t node, struct ash_err *err)
+{
+    return run_in(netns->switch_fd, err, "ip link set node%zu down", node);
+}
+
 void ash_netns_close(struct ash_netns *netns)
 {
     if (netns == NULL) return;

@@ -20,6 +20,8 @@ int ash_netns_open(size_t nodes, const char *rate, struct ash_netns **netns_out,
 void ash_netns_close(struct ash_netns *netns);
 /* Move the calling thread (of a new process, before exec) to the network of a node. Returns 0 or a negative errno. */
 int ash_netns_enter(const struct ash_netns *netns, size_t node);
+/* Pull a node's cable out of the switch: nothing that is said arrives any more, and nothing is refused. */
+int ash_netns_cut(const struct ash_netns *netns, size_t node, struct ash_err *err);
 /* The address of a node there. Returns buf. */
 const char *ash_netns_address(size_t node, char *buf, size_t buf_bytes);
 

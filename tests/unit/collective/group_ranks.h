@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "base/socket.h"
 #include "collective/group.h"
+#include "orchestrate/local/netns.h"
 
 #define RANKS_MAX 64
 
@@ -26,6 +27,7 @@ struct shared {
     _Atomic int pids[RANKS_MAX];
     _Atomic uint64_t began_ns, joined_ns[RANKS_MAX], heard_ns[RANKS_MAX];
     _Atomic size_t joined;
+    _Atomic uint64_t calls[RANKS_MAX]; /* that each has begun, where a test counts them */
     char text[RANKS_MAX][ASH_ERR_TEXT_BYTES];
     _Atomic int code[RANKS_MAX];
 };
@@ -35,9 +37,17 @@ struct job {
     double silent_s, call_s;
     int (*run)(struct ash_group *group, struct shared *shared, const void *arg);
     const void *arg;
-    const char *nodes; /* a letter for the node of each rank, "aabb"; NULL: all are on one */
-    int algorithm;     /* between nodes */
+    const char *nodes;             /* a letter for the node of each rank, "aabb"; NULL: all are on one */
+    int algorithm;                 /* between nodes */
+    const struct ash_netns *netns; /* their networks; NULL: all are reached through loopback */
 };
+
+/* Move to the network of a rank's node; the first rank is on the first. */
+static inline int enter_network(const struct ash_netns *netns, char node, struct ash_place *place)
+{
+    ash_netns_address(0, place->host, sizeof(place->host));
+    return ash_netns_enter(netns, (size_t)(node - 'a'));
+}
 
 static inline int rank_main(const struct job *job, struct shared *shared, size_t rank, int port)
 {
@@ -52,8 +62,8 @@ static inline int rank_main(const struct job *job, struct shared *shared, size_t
 
     if (nodes != NULL) opts.node = node;
     opts.algorithm = job->algorithm;
+    if (job->netns != NULL && enter_network(job->netns, node[0], &place) < 0) return 1;
     rc = ash_group_open(&place, &opts, &group, &err);
-
     if (rc < 0) {
         fprintf(stderr, "rank %zu: %s\n", rank, err.text);
         return 1;

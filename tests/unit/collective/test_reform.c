@@ -1,13 +1,15 @@
 /* What is left of a group after a loss meets again: with a replacement at full size, without one smaller, on one node
- * and on several, in a moment. */
+ * and on several, in a moment; and on the larger side of a network that is cut. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <cmocka.h>
 
 #include "unit/collective/group_ranks.h"
+#include "unit/collective/networks.h"
 
 #define RANKS 4
+#define CUT_SILENT_S 1
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define LIMIT_S 2.0 /* sanitizers take their time */
 #else
@@ -15,10 +17,17 @@
 #endif
 
 struct plan {
-    const char *nodes;
-    size_t victim;
+    const char *nodes; /* a letter for the node of each rank */
+    size_t victim;     /* killed, or on the node that is cut off */
     bool replaced;
+    struct ash_netns *netns; /* not NULL: the victim's node is cut off */
 };
+
+/* Is this rank not in the new group (or only its replacement is)? */
+static bool is_lost(const struct plan *plan, size_t rank)
+{
+    return plan->netns != NULL ? plan->nodes[rank] == plan->nodes[plan->victim] : rank == plan->victim;
+}
 
 /* What the processes of a test share. */
 struct story {
@@ -36,12 +45,18 @@ static int sum_is(struct ash_group *group, int64_t mine, int64_t want)
 /* In the new group: its size, ranks, epoch and sums; parts of it work, too. */
 static int check_new(struct ash_group *group, const struct plan *plan, size_t old_rank)
 {
-    size_t rank = ash_group_rank(group), size = ash_group_size(group), want = plan->replaced ? RANKS : RANKS - 1;
+    size_t rank = ash_group_rank(group), size = 0, new_rank = 0;
     struct ash_group *part = NULL;
-    int64_t sum = RANKS * (RANKS - 1) / 2 - (plan->replaced ? 0 : (int64_t)plan->victim);
+    int64_t sum = 0;
 
-    if (size != want || ash_group_epoch(group) != 1) return 1;
-    if (rank != old_rank - (!plan->replaced && old_rank > plan->victim)) return 2;
+    for (size_t r = 0; r < RANKS; r++) {
+        if (!plan->replaced && is_lost(plan, r)) continue;
+        new_rank += r < old_rank;
+        sum += (int64_t)r;
+        size++;
+    }
+    if (ash_group_size(group) != size || ash_group_epoch(group) != 1) return 1;
+    if (rank != new_rank) return 2;
     if (!sum_is(group, (int64_t)old_rank, sum)) return 3;
     if (ash_group_split(group, (int64_t)(rank % 2), 0, &part, NULL) != 0 || ash_group_barrier(part, NULL) != 0)
         return 4;
@@ -53,7 +68,10 @@ static struct ash_group_opts options(const struct plan *plan, size_t rank, char 
 {
     node[0] = plan->nodes[rank];
     node[1] = '\0';
-    return (struct ash_group_opts){.join_timeout = 20, .silent_timeout = 10, .call_timeout = 20, .node = node};
+    return (struct ash_group_opts){.join_timeout = 20,
+                                   .silent_timeout = plan->netns != NULL ? CUT_SILENT_S : 10,
+                                   .call_timeout = 20,
+                                   .node = node};
 }
 
 static int survivor(const struct plan *plan, struct story *story, const struct ash_place *place)
@@ -70,6 +88,8 @@ static int survivor(const struct plan *plan, struct story *story, const struct a
     if (group == NULL) return fprintf(stderr, "rank %zu: %s\n", place->rank, err.text), 10;
     atomic_store(&story->noticed_ns[place->rank], ash_clock_ns());
     rc = ash_group_reform(group, plan->replaced ? 10 : 0, &again, &err);
+    if (is_lost(plan, place->rank)) /* on the smaller side of the cut, with the reason */
+        return (rc == -EHOSTUNREACH || rc == -EPERM) && strstr(err.text, "cannot be reached") != NULL ? 0 : 13;
     if (rc < 0) return fprintf(stderr, "rank %zu: %s\n", place->rank, err.text), 11;
     atomic_store(&story->formed_ns[place->rank], ash_clock_ns());
     rc = check_new(again, plan, place->rank);
@@ -102,6 +122,7 @@ static int start_rank(const struct plan *plan, struct story *story, int port, si
 
     if (pid != 0) return pid;
     alarm(60); /* a hang is a failure */
+    if (plan->netns != NULL && enter_network(plan->netns, plan->nodes[rank], &place) < 0) _exit(1);
     rc = rejoins ? replacement(plan, &place) : survivor(plan, story, &place);
     if (rc != 0) fprintf(stderr, "rank %zu%s: check %d\n", rank, rejoins ? " (new)" : "", rc);
     _exit(rc != 0);
@@ -113,10 +134,18 @@ static double slowest(const struct story *story, const struct plan *plan)
     uint64_t last_ns = 0, most_ns = 0;
 
     for (size_t r = 0; r < RANKS; r++) /* nobody can be faster than the last one that hears of it */
-        if (r != plan->victim && story->noticed_ns[r] > last_ns) last_ns = story->noticed_ns[r];
+        if (!is_lost(plan, r) && story->noticed_ns[r] > last_ns) last_ns = story->noticed_ns[r];
     for (size_t r = 0; r < RANKS; r++)
-        if (r != plan->victim && story->formed_ns[r] - last_ns > most_ns) most_ns = story->formed_ns[r] - last_ns;
+        if (!is_lost(plan, r) && story->formed_ns[r] - last_ns > most_ns) most_ns = story->formed_ns[r] - last_ns;
     return (double)most_ns * 1e-9;
+}
+
+static void lose(const struct plan *plan, int victim_pid)
+{
+    if (plan->netns == NULL)
+        kill(victim_pid, SIGKILL);
+    else
+        assert_int_equal(ash_netns_cut(plan->netns, (size_t)(plan->nodes[plan->victim] - 'a'), NULL), 0);
 }
 
 static double tell(const struct plan *plan)
@@ -132,16 +161,19 @@ static double tell(const struct plan *plan)
         usleep(1000);
     if (plan->replaced) pids[RANKS] = start_rank(plan, story, port, plan->victim, true);
     if (plan->replaced) usleep(300000); /* it stands ready */
-    kill(pids[plan->victim], SIGKILL);
+    lose(plan, pids[plan->victim]);
     for (size_t r = 0; r <= RANKS; r++) {
         int status = 0;
 
         if (pids[r] > 0) waitpid(pids[r], &status, 0);
-        if (r != plan->victim && status != 0) bad++;
+        if ((r != plan->victim || plan->netns != NULL) && status != 0) bad++;
     }
     assert_int_equal(bad, 0);
     took = slowest(story, plan);
-    print_message("nodes %s, rank %zu %s: %.0f ms\n", plan->nodes, plan->victim, plan->replaced ? "replaced" : "lost",
+    print_message("nodes %s, rank %zu %s: %.0f ms\n", plan->nodes, plan->victim,
+                  plan->netns != NULL ? "cut off"
+                  : plan->replaced    ? "replaced"
+                                      : "lost",
                   took * 1e3);
     munmap(story, sizeof(*story));
     return took;
@@ -176,9 +208,36 @@ static void test_replace(void **state)
     if (has_network()) tell_in_time(&(struct plan){.nodes = "aabb", .victim = 2, .replaced = true});
 }
 
+/* The node of rank `victim` is cut off; the better of three, each with networks of its own. */
+static void cut_off(const char *nodes, size_t victim)
+{
+    double best = LIMIT_S;
+
+    for (int i = 0; i < 3 && best >= LIMIT_S; i++) {
+        struct plan plan = {.nodes = nodes, .victim = victim, .netns = open_networks(3)};
+
+        if (plan.netns == NULL) skip();
+        best = tell(&plan);
+        ash_netns_close(plan.netns);
+    }
+    assert_true(best < LIMIT_S);
+}
+
+static void test_cut(void **state)
+{
+    (void)state;
+    if (!has_network()) skip();
+    cut_off("aaab", 3);
+    cut_off("abca", 1); /* the others are on two nodes */
+    cut_off("abbc", 0); /* the lowest rank is on the other side */
+    cut_off("aabb", 2); /* of equal sides the one with the lowest rank goes on */
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_shrink), cmocka_unit_test(test_replace)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_shrink), cmocka_unit_test(test_replace),
+                                       cmocka_unit_test(test_cut)};
 
+    become_root();
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
