@@ -1,7 +1,7 @@
 /* Faults at random points, from a seed: in each of many rounds a few processes meet and make random calls until one of
- * them is killed, stands still, makes another call, gives up or leaves. Every other one must name the culprit, in
- * bounded time, and nothing may be left behind. Times are bounded generously and culprits strictly, so that a loaded
- * machine changes nothing. */
+ * them is killed, stands still, makes another call, gives up or leaves, or the cable of a node is pulled. Every other
+ * one must name the culprit (on both sides of a cut: a rank of the other side), in bounded time, and nothing may be
+ * left behind. Times are bounded generously and culprits strictly, so that a loaded machine changes nothing. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -15,12 +15,13 @@
 #include "base/rng.h"
 #include "collective/call.h"
 #include "unit/collective/group_ranks.h"
+#include "unit/collective/networks.h"
 #include "unit/sanitized.h"
 
 #define SEED 20261115
 #define ROUNDS (SANITIZED ? 50 : 200)
 #define ROUNDS_ACROSS 10 /* over several nodes: their endpoints take a moment to open */
-#define AT_ONCE 6        /* rounds in which a rank stands still: they wait more than they work */
+#define AT_ONCE 12       /* rounds in which a rank is silent: they wait more than they work */
 #define SILENT_S 1.5     /* in those; elsewhere nobody is silent for long */
 #define PATIENCE_S 60    /* for everything that should not take time */
 #define HEARD_S 20       /* until the last survivor knows; far more than it takes */
@@ -28,14 +29,16 @@
 #define DELAY_US 400     /* signals come up to so long after the call has begun */
 #define COUNT_MAX 300000 /* elements */
 
-enum fault { KILLED, STOPPED, MISMATCHED, ABORTED, LEFT, FAULTS };
+enum fault { KILLED, STOPPED, MISMATCHED, ABORTED, LEFT, CUT, FAULTS };
+static const char *const fault_names[] = {"killed", "stopped", "mismatched", "aborted", "left", "cut"};
 
 struct plan {
     uint64_t round;
     enum fault fault;
-    size_t victim;
-    uint64_t call;  /* before which it happens, */
-    uint64_t delay; /* or so many microseconds later */
+    const char *nodes; /* where there are cables: a letter for the node of each rank */
+    size_t victim;     /* cut: its node is */
+    uint64_t call;     /* before which it happens, */
+    uint64_t delay;    /* or so many microseconds later */
 };
 
 static uint64_t draw(uint64_t round, uint64_t what, uint64_t below)
@@ -152,6 +155,7 @@ static int play(struct ash_group *group, struct shared *shared, const void *arg)
         size_t count = count_of(plan->round, call);
         bool strikes = rank == plan->victim && call == plan->call;
 
+        atomic_store(&shared->calls[rank], call + 1);
         if (strikes && misbehave(group, plan)) break;
         if (strikes && plan->fault == MISMATCHED) {
             if (kind == BARRIER) kind = ALL_REDUCE;
@@ -172,25 +176,46 @@ struct round {
     struct plan plan;
     struct job job;
     struct shared *shared;
+    struct ash_netns *netns;
     uint64_t began_ns;
 };
 
+/* Pull the cable of the victim's node when the victim has come to its call. */
+static void cut_cable(const struct round *round)
+{
+    const struct plan *plan = &round->plan;
+    uint64_t limit_ns = ash_deadline_in(HEARD_S);
+    struct ash_err err = {0};
+
+    while (atomic_load(&round->shared->calls[plan->victim]) <= plan->call && ash_clock_ns() < limit_ns)
+        usleep(100);
+    usleep((useconds_t)plan->delay);
+    if (ash_netns_cut(round->netns, (size_t)(plan->nodes[plan->victim] - 'a'), &err) < 0) fail_msg("%s", err.text);
+}
+
 static void start_round(struct round *round, uint64_t number, enum fault fault)
 {
+    static const char *const placements[2][3] = {{"aab", "abb", "abc"}, {"aabb", "abac", "abbc"}}; /* of 3, of 4 */
     size_t size = 3 + draw(number, 1, 2);
 
-    round->plan = (struct plan){.round = number,
-                                .fault = fault,
-                                .victim = draw(number, 2, size),
-                                .call = draw(number, 3, CALLS_BEFORE),
-                                .delay = draw(number, 4, DELAY_US)};
+    *round = (struct round){.plan = {.round = number,
+                                     .fault = fault,
+                                     .nodes = placements[size - 3][draw(number, 5, 3)],
+                                     .victim = draw(number, 2, size),
+                                     .call = draw(number, 3, CALLS_BEFORE),
+                                     .delay = draw(number, 4, DELAY_US)},
+                            .netns = fault == CUT ? open_networks(3) : NULL,
+                            .began_ns = ash_clock_ns()};
+    assert_true(fault != CUT || round->netns != NULL);
     round->job = (struct job){.size = size,
-                              .silent_s = fault == STOPPED ? SILENT_S : PATIENCE_S,
+                              .silent_s = fault == STOPPED || fault == CUT ? SILENT_S : PATIENCE_S,
                               .call_s = PATIENCE_S,
                               .run = play,
-                              .arg = &round->plan};
-    round->began_ns = ash_clock_ns();
+                              .arg = &round->plan,
+                              .nodes = fault == CUT ? round->plan.nodes : NULL,
+                              .netns = round->netns};
     round->shared = start(&round->job);
+    if (fault == CUT) cut_cable(round);
 }
 
 static bool right_code(enum fault fault, int code)
@@ -200,26 +225,37 @@ static bool right_code(enum fault fault, int code)
     return code == -ECONNRESET;
 }
 
+/* Does the sentence name who it should? A cut has two sides, each of which names one of the other. */
+static bool right_culprit(const struct plan *plan, size_t rank, size_t size, const char *text)
+{
+    const char *nodes = plan->nodes, *name = strstr(text, "rank ");
+    size_t named = SIZE_MAX;
+    char culprit[32];
+
+    if (plan->fault == CUT)
+        return name != NULL && sscanf(name, "rank %zu", &named) == 1 && named < size &&
+               (nodes[named] == nodes[plan->victim]) != (nodes[rank] == nodes[plan->victim]);
+    snprintf(culprit, sizeof(culprit), "rank %zu", plan->victim);
+    return strstr(text, culprit) != NULL && (plan->fault != ABORTED || strstr(text, "had enough") != NULL);
+}
+
 static void check_survivor(const struct round *round, size_t rank)
 {
-    static const char *const names[] = {"killed", "stopped", "mismatched", "aborted", "left"};
     const struct plan *plan = &round->plan;
     struct shared *shared = round->shared;
     double heard_s = (double)(shared->heard_ns[rank] - round->began_ns) * 1e-9;
-    char culprit[32];
 
-    snprintf(culprit, sizeof(culprit), "rank %zu", plan->victim);
-    if (!right_code(plan->fault, shared->code[rank]) || strstr(shared->text[rank], culprit) == NULL ||
-        (plan->fault == ABORTED && strstr(shared->text[rank], "had enough") == NULL) || heard_s > HEARD_S)
-        fail_msg("round %llu (%s, rank %zu of %zu, call %llu): rank %zu says after %.1f s: %d, %s",
-                 (unsigned long long)plan->round, names[plan->fault], plan->victim, round->job.size,
+    if (!right_code(plan->fault, shared->code[rank]) ||
+        !right_culprit(plan, rank, round->job.size, shared->text[rank]) || heard_s > HEARD_S)
+        fail_msg("round %llu (%s, rank %zu of %zu, nodes %s, call %llu): rank %zu says after %.1f s: %d, %s",
+                 (unsigned long long)plan->round, fault_names[plan->fault], plan->victim, round->job.size, plan->nodes,
                  (unsigned long long)plan->call, rank, heard_s, shared->code[rank], shared->text[rank]);
 }
 
-/* Wait for the survivors, then put an end to the victim, and see what they said. */
+/* Wait for the survivors, then put an end to the victim, and see what they said. Of a cut, all are survivors. */
 static void finish_round(struct round *round)
 {
-    size_t victim = round->plan.victim;
+    size_t victim = round->plan.fault == CUT ? SIZE_MAX : round->plan.victim;
     int status = 0;
 
     for (size_t r = 0; r < round->job.size; r++) {
@@ -228,9 +264,11 @@ static void finish_round(struct round *round)
         assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
     }
     if (round->plan.fault == STOPPED) kill(round->shared->pids[victim], SIGKILL);
-    assert_int_equal(waitpid(round->shared->pids[victim], &status, 0), round->shared->pids[victim]);
+    if (victim != SIZE_MAX)
+        assert_int_equal(waitpid(round->shared->pids[victim], &status, 0), round->shared->pids[victim]);
     for (size_t r = 0; r < round->job.size; r++)
         if (r != victim) check_survivor(round, r);
+    ash_netns_close(round->netns);
     end(round->shared);
 }
 
@@ -260,39 +298,55 @@ static size_t segments(void)
     return count;
 }
 
-static void make_faults(uint64_t rounds)
+/* Which fault a round has: nobody is silent in most of them, which cost a second, and nobody is cut off where there are
+ * no cables. */
+static enum fault choose_fault(uint64_t number, bool cables)
 {
-    size_t descriptors = entries("/proc/self/fd"), named = entries("/dev/shm");
+    static const enum fault others[] = {MISMATCHED, KILLED, KILLED};
+    uint64_t drawn = draw(number, 0, FAULTS + ASH_COUNT(others));
+    enum fault fault = drawn < FAULTS ? (enum fault)drawn : others[drawn - FAULTS];
+
+    return fault == CUT && !cables ? KILLED : fault;
+}
+
+static void make_faults(uint64_t rounds, bool cables)
+{
+    size_t descriptors = entries("/proc/self/fd"), named = entries("/dev/shm"), links = entries("/sys/class/net");
     struct round waiting[AT_ONCE];
     size_t wait_count = 0, counts[FAULTS] = {0};
 
     for (uint64_t number = 0; number < rounds; number++) {
-        enum fault fault = (enum fault)draw(number, 0, FAULTS + 3); /* a rank that stands still costs a second */
+        enum fault fault = choose_fault(number, cables);
+        bool silent = fault == STOPPED || fault == CUT;
         struct round round;
 
-        if (fault >= FAULTS) fault = fault == FAULTS ? MISMATCHED : KILLED;
         counts[fault]++;
-        start_round(fault == STOPPED ? &waiting[wait_count] : &round, number, fault);
-        if (fault != STOPPED) finish_round(&round);
-        if (fault == STOPPED && ++wait_count < AT_ONCE) continue;
-        for (; fault == STOPPED && wait_count > 0; wait_count--)
+        start_round(silent ? &waiting[wait_count] : &round, number, fault);
+        if (!silent) finish_round(&round);
+        if (silent && ++wait_count < AT_ONCE) continue;
+        for (; silent && wait_count > 0; wait_count--)
             finish_round(&waiting[wait_count - 1]);
     }
     for (; wait_count > 0; wait_count--)
         finish_round(&waiting[wait_count - 1]);
-    print_message("killed %zu, stopped %zu, mismatched %zu, aborted %zu, left %zu\n", counts[KILLED], counts[STOPPED],
-                  counts[MISMATCHED], counts[ABORTED], counts[LEFT]);
+    for (enum fault fault = KILLED; fault < FAULTS; fault++)
+        print_message("%s%s %zu", fault == KILLED ? "" : ", ", fault_names[fault], counts[fault]);
+    print_message("\n");
     assert_int_equal(waitpid(-1, NULL, WNOHANG), -1); /* no process */
     assert_int_equal(errno, ECHILD);
     assert_int_equal(entries("/proc/self/fd"), descriptors); /* no socket */
     assert_int_equal(entries("/dev/shm"), named);            /* no segment, */
     assert_int_equal(segments(), 0);                         /* with a name or without */
+    assert_int_equal(entries("/sys/class/net"), links);      /* no cable: networks without a name are gone with these */
 }
 
 static void test_faults(void **state)
 {
+    struct ash_netns *netns = has_network() ? open_networks(2) : NULL;
+
     (void)state;
-    make_faults(ROUNDS);
+    ash_netns_close(netns);
+    make_faults(ROUNDS, netns != NULL);
 }
 
 static void test_faults_across(void **state)
@@ -300,12 +354,13 @@ static void test_faults_across(void **state)
     (void)state;
     if (!has_network()) skip();
     usual_nodes = "aab";
-    make_faults(ROUNDS_ACROSS);
+    make_faults(ROUNDS_ACROSS, false);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_faults), cmocka_unit_test(test_faults_across)};
 
+    become_root();
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
