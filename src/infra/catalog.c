@@ -235,6 +235,74 @@ int ash_catalog_machine(const struct ash_catalog *catalog, const char *name, con
     return no_such(catalog, "machines", "machine", name, err);
 }
 
+/* Letters and digits of name that text begins with, whatever stands between; 0 where it does not begin so, or where the
+ * word goes on behind it ("A10" is not in "A100"). */
+static size_t begins_with(const char *text, const char *name)
+{
+    size_t length = 0;
+    char last = '\0';
+
+    for (; *name != '\0'; name++) {
+        if (!isalnum((unsigned char)*name)) continue;
+        while (*text != '\0' && !isalnum((unsigned char)*text) && length > 0)
+            text++;
+        if (tolower((unsigned char)*text) != tolower((unsigned char)*name)) return 0;
+        last = *text++;
+        length++;
+    }
+    if (isdigit((unsigned char)last) ? isdigit((unsigned char)*text) : isalpha((unsigned char)*text)) return 0;
+    return length;
+}
+
+/* How much of a name stands somewhere in text, at the start of a word or behind a count ("8xH100"). */
+static size_t stands_in(const char *text, const char *name)
+{
+    size_t most = 0;
+
+    for (const char *at = text; *at != '\0'; at++) {
+        bool counted = at >= text + 2 && tolower((unsigned char)at[-1]) == 'x' && isdigit((unsigned char)at[-2]);
+        size_t length = at == text || !isalnum((unsigned char)at[-1]) || counted ? begins_with(at, name) : 0;
+
+        if (length > most) most = length;
+    }
+    return most;
+}
+
+/* The index of the thing of a list of which most stands in text; count where none does. */
+static size_t longest_in(const json_t *things, size_t count, const char *text)
+{
+    size_t best = count, most = 1; /* one letter is no name */
+
+    for (size_t i = 0; i < count; i++) {
+        const json_t *thing = json_array_get(things, i), *aliases = json_object_get(thing, "aliases");
+        size_t length = stands_in(text, json_string_value(json_object_get(thing, "name")));
+
+        for (size_t k = 0; k < json_array_size(aliases); k++) {
+            const char *alias = json_string_value(json_array_get(aliases, k));
+            size_t other = alias != NULL ? stands_in(text, alias) : 0;
+            if (other > length) length = other;
+        }
+        if (length <= most) continue;
+        most = length;
+        best = i;
+    }
+    return best;
+}
+
+const struct ash_gpu *ash_catalog_gpu_in(const struct ash_catalog *catalog, const char *text)
+{
+    size_t i = longest_in(json_object_get(catalog->json, "gpus"), catalog->gpu_count, text);
+
+    return ash_catalog_gpu_at(catalog, i);
+}
+
+const struct ash_machine *ash_catalog_machine_in(const struct ash_catalog *catalog, const char *text)
+{
+    size_t i = longest_in(json_object_get(catalog->json, "machines"), catalog->machine_count, text);
+
+    return ash_catalog_machine_at(catalog, i);
+}
+
 size_t ash_catalog_gpu_count(const struct ash_catalog *catalog)
 {
     return catalog->gpu_count;

@@ -53,6 +53,10 @@ int ash_catalog_gpu(const struct ash_catalog *catalog, const char *name, const s
                     struct ash_err *err);
 int ash_catalog_machine(const struct ash_catalog *catalog, const char *name, const struct ash_machine **machine_out,
                         struct ash_err *err);
+/* The GPU or machine whose name (or alias) stands in a text as people write them: "8x NVIDIA H100 80GB HBM3", "AWS
+ * p5.48xlarge". The longest wins. NULL: none does. */
+const struct ash_gpu *ash_catalog_gpu_in(const struct ash_catalog *catalog, const char *text);
+const struct ash_machine *ash_catalog_machine_in(const struct ash_catalog *catalog, const char *text);
 size_t ash_catalog_gpu_count(const struct ash_catalog *catalog);
 const struct ash_gpu *ash_catalog_gpu_at(const struct ash_catalog *catalog, size_t index);
 size_t ash_catalog_machine_count(const struct ash_catalog *catalog);

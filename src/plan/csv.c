@@ -1,6 +1,7 @@
 /* csv: the text is copied once and cut in place, so that fields are plain strings. */
 #include "plan/csv.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,6 +10,7 @@
 #include "base/number.h"
 
 #define COLUMNS_MAX 1024
+#define NUMBER_MAX 64
 
 struct ash_csv {
     char *text;
@@ -19,6 +21,7 @@ struct ash_csv {
 struct cursor {
     char *at, *end;
     size_t line;
+    char separator;
     const char *name;
 };
 
@@ -43,28 +46,53 @@ static int read_quoted(struct cursor *cursor, char **field_out, struct ash_err *
     return ash_err_set(err, -EINVAL, "%s:%zu: a quote is never closed", cursor->name, line);
 }
 
-/* One field, and what ended it: ',' or '\n' (also for the end of the text). */
-static int read_field(struct cursor *cursor, const char **field_out, char *ended_out, struct ash_err *err)
+static bool is_line_end(char c)
 {
-    char *field = cursor->at, *stop;
+    return c == '\n' || c == '\r';
+}
+
+static void skip_spaces(struct cursor *cursor)
+{
+    while (cursor->at < cursor->end && *cursor->at == ' ')
+        cursor->at++;
+}
+
+/* An unquoted field, without the spaces around it. */
+static char *read_plain(struct cursor *cursor, char **field_out)
+{
+    char *stop;
+
+    *field_out = cursor->at;
+    while (cursor->at < cursor->end && *cursor->at != cursor->separator && !is_line_end(*cursor->at))
+        cursor->at++;
+    stop = cursor->at;
+    while (stop > *field_out && stop[-1] == ' ')
+        stop--;
+    return stop;
+}
+
+/* One field, and whether it was the last of its line (or of the text). */
+static int read_field(struct cursor *cursor, const char **field_out, bool *last_out, struct ash_err *err)
+{
+    char *field, *stop;
     int rc;
 
+    skip_spaces(cursor);
     if (cursor->at < cursor->end && *cursor->at == '"') {
         cursor->at++;
         if ((rc = read_quoted(cursor, &field, err)) < 0) return rc;
         stop = cursor->at;
+        skip_spaces(cursor);
     } else {
-        while (cursor->at < cursor->end && *cursor->at != ',' && *cursor->at != '\n' && *cursor->at != '\r')
-            cursor->at++;
-        stop = cursor->at;
+        stop = read_plain(cursor, &field);
     }
-    if (cursor->at + 1 < cursor->end && *cursor->at == '\r' && cursor->at[1] == '\n') cursor->at++;
-    if (cursor->at < cursor->end && *cursor->at != ',' && *cursor->at != '\n')
+    if (cursor->at < cursor->end && *cursor->at != cursor->separator && !is_line_end(*cursor->at))
         return ash_err_set(err, -EINVAL, "%s:%zu: text between a field and the next comma", cursor->name, cursor->line);
-    *ended_out = cursor->at < cursor->end ? *cursor->at : '\n';
+    *last_out = cursor->at >= cursor->end || is_line_end(*cursor->at);
+    if (cursor->at + 1 < cursor->end && *cursor->at == '\r' && cursor->at[1] == '\n') cursor->at++;
     if (cursor->at < cursor->end) cursor->at++;
     *stop = '\0'; /* the text has one byte more than its size */
-    cursor->line += *ended_out == '\n';
+    cursor->line += *last_out;
     *field_out = field;
     return 0;
 }
@@ -83,17 +111,18 @@ static int add_field(struct ash_csv *csv, size_t index, const char *field)
     return 0;
 }
 
-/* One line of fields into row `row`; the header decides how many there are. */
+/* One line of fields into row `row`; the header decides how many there are. Empty ones behind its last are nothing. */
 static int read_row(struct ash_csv *csv, struct cursor *cursor, size_t row, struct ash_err *err)
 {
     size_t limit = row == 0 ? COLUMNS_MAX : csv->columns, count = 0, line = cursor->line;
-    char ended = ',';
+    bool last = false;
     int rc;
 
-    while (ended == ',') {
+    while (!last) {
         const char *field = "";
 
-        if ((rc = read_field(cursor, &field, &ended, err)) < 0) return rc;
+        if ((rc = read_field(cursor, &field, &last, err)) < 0) return rc;
+        if (count == limit && field[0] == '\0') continue;
         if (count == limit) return ash_err_set(err, -EINVAL, "%s:%zu: more than %zu fields", cursor->name, line, limit);
         if ((rc = add_field(csv, row * csv->columns + count, field)) < 0)
             return ash_err_set(err, rc, "%s: out of memory", cursor->name);
@@ -110,10 +139,24 @@ static bool skip_empty_line(struct cursor *cursor)
 {
     if (cursor->at < cursor->end && *cursor->at == '\r' && cursor->at + 1 < cursor->end && cursor->at[1] == '\n')
         cursor->at++;
-    if (cursor->at >= cursor->end || *cursor->at != '\n') return false;
+    if (cursor->at >= cursor->end || !is_line_end(*cursor->at)) return false;
     cursor->at++;
     cursor->line++;
     return true;
+}
+
+/* What stands between the names of the header: a comma, unless semicolons or tabs are more. */
+static char find_separator(const char *text)
+{
+    size_t commas = 0, semicolons = 0, tabs = 0;
+
+    for (; *text != '\0' && !is_line_end(*text); text++) {
+        commas += *text == ',';
+        semicolons += *text == ';';
+        tabs += *text == '\t';
+    }
+    if (semicolons > commas && semicolons > tabs) return ';';
+    return tabs > commas ? '\t' : ',';
 }
 
 int ash_csv_parse(const char *text, size_t size_bytes, const char *name, struct ash_csv **csv_out, struct ash_err *err)
@@ -131,6 +174,10 @@ int ash_csv_parse(const char *text, size_t size_bytes, const char *name, struct 
     csv->text[size_bytes] = '\0';
     cursor.at = csv->text;
     cursor.end = csv->text + size_bytes;
+    if (size_bytes >= 3 && memcmp(csv->text, "\xEF\xBB\xBF", 3) == 0) cursor.at += 3; /* a mark of UTF-8 */
+    while (cursor.at < cursor.end && is_line_end(*cursor.at))
+        cursor.line += *cursor.at++ == '\n';
+    cursor.separator = find_separator(cursor.at);
     if (memchr(csv->text, '\0', size_bytes) != NULL) {
         rc = ash_err_set(err, -EINVAL, "%s: not a text file", name);
         goto fail;
@@ -178,13 +225,36 @@ size_t ash_csv_rows(const struct ash_csv *csv)
     return csv->rows;
 }
 
+/* Letters and digits in order, whatever the case and what stands between them: "Seq Len" is "seq_len". */
+static bool same_column(const char *a, const char *b)
+{
+    while (true) {
+        while (*a != '\0' && !isalnum((unsigned char)*a))
+            a++;
+        while (*b != '\0' && !isalnum((unsigned char)*b))
+            b++;
+        if (*a == '\0' || *b == '\0') return *a == *b;
+        if (tolower((unsigned char)*a++) != tolower((unsigned char)*b++)) return false;
+    }
+}
+
 static size_t find(const struct ash_csv *csv, const char *column)
 {
     size_t i = 0;
 
     while (i < csv->columns && strcmp(csv->fields[i], column) != 0)
         i++;
+    if (i < csv->columns) return i;
+    for (i = 0; i < csv->columns && !same_column(csv->fields[i], column);)
+        i++;
     return i;
+}
+
+void ash_csv_alias(struct ash_csv *csv, const char *column, const char *other)
+{
+    size_t i = find(csv, other);
+
+    if (i < csv->columns && !ash_csv_has(csv, column)) csv->fields[i] = column;
 }
 
 bool ash_csv_has(const struct ash_csv *csv, const char *column)
@@ -199,9 +269,34 @@ const char *ash_csv_field(const struct ash_csv *csv, size_t row, const char *col
     return i < csv->columns ? csv->fields[(row + 1) * csv->columns + i] : "";
 }
 
+/* "1,024" and "~9000" as people write them; "8K" is 8192, as lengths of sequences are. */
+static int parse_loosely(const char *text, double *value_out)
+{
+    char plain[NUMBER_MAX];
+    size_t used = 0;
+    double factor = 1;
+    int rc;
+
+    while (*text == '~' || *text == '>' || *text == '<' || *text == ' ')
+        text++;
+    for (; *text != '\0' && used + 1 < sizeof(plain); text++)
+        if (*text != ',' && *text != ' ') plain[used++] = *text;
+    if (*text != '\0') return -EINVAL;
+    if (used > 1 && (plain[used - 1] == 'K' || plain[used - 1] == 'k')) {
+        factor = 1024;
+        used--;
+    }
+    plain[used] = '\0';
+    rc = ash_number_parse(plain, value_out);
+    if (rc == 0) *value_out *= factor;
+    return rc;
+}
+
 double ash_csv_number(const struct ash_csv *csv, size_t row, const char *column, double fallback)
 {
+    const char *text = ash_csv_field(csv, row, column);
     double value;
 
-    return ash_number_parse(ash_csv_field(csv, row, column), &value) == 0 ? value : fallback;
+    if (ash_number_parse(text, &value) == 0) return value;
+    return parse_loosely(text, &value) == 0 ? value : fallback;
 }

@@ -28,6 +28,9 @@ struct ash_shape {
 /* By name, whatever the case, dashes and underscores ("llama-3.1-70b", "Llama3.1_70B"), or from DIR/config.json where
  * name is a folder. -ENOENT lists well-known names. */
 int ash_shape_find(const char *name, struct ash_shape *shape_out, struct ash_err *err);
+/* The well-known model of this name, as people write it ("meta-llama/Meta-Llama-3-70B-Instruct", "llama3 70b"), or
+ * NULL. No file is looked at. */
+const struct ash_shape *ash_shape_named(const char *name);
 /* The well-known ones. */
 size_t ash_shape_count(void);
 const struct ash_shape *ash_shape_at(size_t index);

@@ -1,4 +1,5 @@
-/* Models by name or by folder. Well-known sizes are in shape_list.h; a folder of one's own goes through its config.json. */
+/* Models by name or by folder. Well-known sizes are in shape_list.h; a folder of one's own goes through its
+ * config.json. */
 #include "plan/shape.h"
 
 #include <ctype.h>
@@ -6,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/stat.h>
 
 #include "base/str.h"
@@ -101,18 +103,141 @@ static int unknown(const char *name, struct ash_err *err)
     return -ENOENT;
 }
 
+/* ---- names --------------------------------------------------------------------------------------------------------
+ */
+
+/* Words that say how a model was tuned, packed or dated, not how large it is. */
+static const char *const decorations[] = {
+    "meta",      "nvidia", "hf",   "instruct", "chat", "base",  "it",    "thinking", "preview",
+    "pretrain",  "sft",    "lora", "fp8",      "fp4",  "nvfp4", "mxfp4", "mxfp8",    "bf16",
+    "fp16",      "int4",   "int8", "awq",      "gptq", "w4a16", "w8a8",  "dynamic",  "text",
+    "quantized", "dense",  "moe",  "128e",     "16e",  "17b",   "latest"};
+
+/* Other names of the same sizes, as plain() writes them. */
+static const struct {
+    const char *plain, *name;
+} aliases[] = {
+    {"deepseekv31", "deepseek-v3"},
+    {"deepseekv32", "deepseek-v3"},
+    {"deepseekv3671b", "deepseek-v3"},
+    {"deepseekr1671b", "deepseek-r1"},
+    {"deepseek671b", "deepseek-v3"},
+    {"deepseekv2236b", "deepseek-v2"},
+    {"deepseekv216b", "deepseek-v2-lite"},
+    {"qwen3235b", "qwen3-235b-a22b"},
+    {"qwen330b", "qwen3-30b-a3b"},
+    {"qwen3coder480b", "qwen3-coder-480b-a35b"},
+    {"qwq32b", "qwen2.5-32b"},
+    {"grok1", "grok-1-314b"},
+    {"grok", "grok-1-314b"},
+    {"gptj", "gpt-j-6b"},
+    {"gpt175b", "gpt3-175b"},
+    {"gpt3", "gpt3-175b"},
+    {"bloom", "bloom-176b"},
+    {"llama33b", "llama-30b"},
+    {"llama1b", "llama-3.2-1b"},
+    {"llama3b", "llama-3.2-3b"},
+    {"llama8b", "llama-3-8b"},
+    {"llama70b", "llama-3-70b"},
+    {"llama405b", "llama-3.1-405b"},
+    {"llama3405b", "llama-3.1-405b"},
+    {"llama4maverick400b", "llama-4-maverick"},
+    {"llama4scout109b", "llama-4-scout"},
+    {"llama4109b", "llama-4-scout"},
+    {"llama4400b", "llama-4-maverick"},
+    {"codellama34", "codellama-34b"},
+    {"llama234b", "codellama-34b"},
+    {"mixtral8x7", "mixtral-8x7b"},
+    {"mixtral8x22", "mixtral-8x22b"},
+    {"mixtral", "mixtral-8x7b"},
+    {"mistrallarge", "mistral-large-123b"},
+    {"mistrallarge2", "mistral-large-123b"},
+    {"kimik21t", "kimi-k2"},
+    {"kimik25", "kimi-k2"},
+    {"glm46", "glm-4.5"},
+    {"glm45355b", "glm-4.5"},
+    {"gptoss", "gpt-oss-120b"},
+    {"nemotron340b", "nemotron-4-340b"},
+    {"nemotron15b", "nemotron-4-15b"},
+    {"nemotron3nano", "nemotron-3-nano-30b-a3b"},
+    {"nemotron3nano30b", "nemotron-3-nano-30b-a3b"},
+    {"nemotronh", "nemotron-h-56b"},
+    {"minimaxm21", "minimax-m2"},
+    {"commandrplus", "command-r-plus-104b"},
+};
+
+static bool is_decoration(const char *word, size_t length)
+{
+    bool digits = length >= 4; /* a date */
+
+    for (size_t i = 0; i < length; i++)
+        digits = digits && isdigit((unsigned char)word[i]);
+    for (size_t i = 0; i < COUNT(decorations) && !digits; i++)
+        if (strlen(decorations[i]) == length && strncasecmp(decorations[i], word, length) == 0) return true;
+    /* "v0.1", but not the "V3" of DeepSeek */
+    return digits || (length == 2 && tolower((unsigned char)word[0]) == 'v' && (word[1] == '0' || word[1] == '1'));
+}
+
+/* The same as plain() of a name as people write it: without its owner ("meta-llama/") and without decorations. */
+static void plain_like(const char *name, char *buf, size_t buf_bytes)
+{
+    const char *slash = strrchr(name, '/'), *word = slash != NULL && slash[1] != '\0' ? slash + 1 : name;
+    bool version = false; /* the number behind a "v0" goes with it */
+    size_t used = 0;
+
+    while (*word != '\0') {
+        size_t length = 0;
+        bool number = true;
+
+        while (isalnum((unsigned char)word[length])) {
+            number = number && isdigit((unsigned char)word[length]);
+            length++;
+        }
+        if (length > 0 && !(version && number) && !is_decoration(word, length))
+            for (size_t i = 0; i < length && used + 1 < buf_bytes; i++)
+                buf[used++] = (char)tolower((unsigned char)word[i]);
+        if (length > 0) version = length == 2 && tolower((unsigned char)word[0]) == 'v' && is_decoration(word, length);
+        word += length > 0 ? length : 1;
+    }
+    buf[used] = '\0';
+}
+
+static const struct ash_shape *find_plain(const char *wanted)
+{
+    char known[64];
+
+    for (size_t i = 0; i < COUNT(table); i++) {
+        plain(table[i].name, known, sizeof(known));
+        if (strcmp(wanted, known) == 0) return &table[i];
+    }
+    for (size_t i = 0; i < COUNT(aliases); i++)
+        if (strcmp(wanted, aliases[i].plain) == 0) {
+            plain(aliases[i].name, known, sizeof(known));
+            return find_plain(known);
+        }
+    return NULL;
+}
+
+const struct ash_shape *ash_shape_named(const char *name)
+{
+    const struct ash_shape *shape;
+    char wanted[64];
+
+    plain(name, wanted, sizeof(wanted));
+    shape = find_plain(wanted);
+    if (shape != NULL) return shape;
+    plain_like(name, wanted, sizeof(wanted));
+    return find_plain(wanted);
+}
+
 int ash_shape_find(const char *name, struct ash_shape *shape_out, struct ash_err *err)
 {
-    char wanted[64], known[64];
+    const struct ash_shape *known;
     struct stat info;
 
     if (stat(name, &info) == 0 && S_ISDIR(info.st_mode)) return from_folder(name, shape_out, err);
-    plain(name, wanted, sizeof(wanted));
-    for (size_t i = 0; i < COUNT(table); i++) {
-        plain(table[i].name, known, sizeof(known));
-        if (strcmp(wanted, known) != 0) continue;
-        *shape_out = table[i];
-        return 0;
-    }
-    return unknown(name, err);
+    known = ash_shape_named(name);
+    if (known == NULL) return unknown(name, err);
+    *shape_out = *known;
+    return 0;
 }

@@ -39,6 +39,29 @@ static void test_fields(void **state)
     ash_csv_close(csv);
 }
 
+/* What other people's programs write. */
+static void test_loose_tables(void **state)
+{
+    static const char *const same[] = {"\xEF\xBB\xBFRow ID,Seq-Len,note\r\nx,\"8,192\",hi\r\n",
+                                       "row_id;seq_len;note\nx;8192;hi\n", "row_id\tseq_len\tnote\rx\t8K\thi\r",
+                                       "\n row_id , seq_len,note\n x ,~8192, \"hi\" ,,\n"};
+
+    (void)state;
+    for (size_t i = 0; i < ASH_COUNT(same); i++) {
+        struct ash_csv *csv = parse(same[i]);
+
+        assert_int_equal(ash_csv_rows(csv), 1);
+        assert_string_equal(ash_csv_field(csv, 0, "row_id"), "x");
+        assert_string_equal(ash_csv_field(csv, 0, "note"), "hi");
+        assert_true(ash_csv_number(csv, 0, "seq_len", -1) == 8192);
+        ash_csv_alias(csv, "length", "seq_len");
+        ash_csv_alias(csv, "row_id", "note"); /* there is one already */
+        assert_true(ash_csv_number(csv, 0, "length", -1) == 8192);
+        assert_string_equal(ash_csv_field(csv, 0, "row_id"), "x");
+        ash_csv_close(csv);
+    }
+}
+
 static void test_broken_tables_are_refused(void **state)
 {
     static const struct {
@@ -74,6 +97,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_fields),
+        cmocka_unit_test(test_loose_tables),
         cmocka_unit_test(test_broken_tables_are_refused),
     };
 

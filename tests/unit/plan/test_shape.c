@@ -103,6 +103,39 @@ static void folders_are_read(void **state)
     assert_true(shape.kv_rank > 0);
 }
 
+/* Owners, tuning, number formats and dates do not matter. */
+static void names_are_read_as_written(void **state)
+{
+    static const struct {
+        const char *written, *name;
+    } names[] = {
+        {"Llama-3.1-70B", "llama-3.1-70b"},
+        {"meta-llama/Meta-Llama-3-70B", "llama-3-70b"},
+        {"llama3 70b", "llama-3-70b"},
+        {"Llama-2-70b-chat-hf", "llama-2-70b"},
+        {"mistralai/Mixtral-8x22B-Instruct-v0.1", "mixtral-8x22b"},
+        {"DeepSeek-V3-0324", "deepseek-v3"},
+        {"deepseek-ai/DeepSeek-R1-0528", "deepseek-r1"},
+        {"Qwen3_235B_a22B", "qwen3-235b-a22b"},
+        {"Qwen/Qwen3-235B-A22B-Thinking-2507", "qwen3-235b-a22b"},
+        {"GPT OSS 120B", "gpt-oss-120b"},
+        {"nvidia/Llama-3.3-70B-Instruct-FP8", "llama-3.3-70b"},
+        {"Llama-4-Maverick-17B-128E-Instruct", "llama-4-maverick"},
+        {"Kimi_K2", "kimi-k2"},
+        {"Nemotron4-340B", "nemotron-4-340b"},
+        {"Grok-1", "grok-1-314b"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        const struct ash_shape *shape = ash_shape_named(names[i].written);
+        if (shape == NULL || strcmp(shape->name, names[i].name) != 0)
+            fail_msg("%s is %s", names[i].written, shape != NULL ? shape->name : "not found");
+    }
+    assert_null(ash_shape_named("instruct"));
+    assert_null(ash_shape_named(""));
+}
+
 static void unknown_names_get_help(void **state)
 {
     struct ash_shape shape;
@@ -136,13 +169,10 @@ static void impossible_sizes_are_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(parameters_are_the_published_ones),
-        cmocka_unit_test(every_known_shape_is_complete),
-        cmocka_unit_test(flops_count_attention_by_half),
-        cmocka_unit_test(cache_is_what_is_stored),
-        cmocka_unit_test(windows_cap_what_is_seen),
-        cmocka_unit_test(folders_are_read),
-        cmocka_unit_test(unknown_names_get_help),
+        cmocka_unit_test(parameters_are_the_published_ones), cmocka_unit_test(every_known_shape_is_complete),
+        cmocka_unit_test(flops_count_attention_by_half),     cmocka_unit_test(cache_is_what_is_stored),
+        cmocka_unit_test(windows_cap_what_is_seen),          cmocka_unit_test(folders_are_read),
+        cmocka_unit_test(names_are_read_as_written),         cmocka_unit_test(unknown_names_get_help),
         cmocka_unit_test(impossible_sizes_are_refused),
     };
 
