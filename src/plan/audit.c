@@ -1,4 +1,4 @@
-/* audit: the step of plan/step.h with its expert traffic replaced by plan/dispatch.h, over degrees and changes. */
+/* audit: the step of plan/step.h over degrees and changes, and what of it is expert traffic (plan/dispatch.h). */
 #include "plan/audit.h"
 
 #include <errno.h>
@@ -6,7 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#define FP8_BYTES (1 + 4.0 / 128) /* a float32 scale per 128 values */
+#include "plan/layer.h"
+
 #define BISECTIONS 50
 #define BANDWIDTH_MIN 1e8
 #define BANDWIDTH_MAX 1e13
@@ -22,44 +23,32 @@ static bool overlaps(const struct ash_plan_job *job)
     return job->overlap_dispatch || stack->overlap_dispatch;
 }
 
-static double imbalance(const struct ash_consts *consts, const struct ash_audit_job *job,
-                        const struct ash_layout *layout)
+/* The job with today's dispatch, and with measured loads where there are some. */
+static struct ash_plan_job job_of(const struct ash_audit_job *job, const struct ash_layout *layout)
 {
-    if (job->counts == NULL) return consts->moe_imbalance;
-    return ash_dispatch_imbalance(job->counts, (size_t)job->job.shape.experts, (size_t)layout->ep);
+    struct ash_plan_job today = job->job;
+
+    today.dedup_dispatch = job->two_level;
+    today.fp8_dispatch = job->fp8_dispatch;
+    if (job->counts != NULL)
+        today.imbalance = ash_dispatch_imbalance(job->counts, (size_t)today.shape.experts, (size_t)layout->ep);
+    return today;
 }
 
-/* The traffic of one layer of one micro-batch. */
-static void layer_traffic(const struct ash_consts *consts, const struct ash_audit_job *job,
-                          const struct ash_layout *layout, struct ash_dispatch_time *time_out)
-{
-    const struct ash_shape *shape = &job->job.shape;
-    struct ash_dispatch dispatch = {
-        .ranks = layout->ep,
-        .tokens = layout->micro_batch * job->job.seq_tokens / layout->cp / layout->tp,
-        .hidden = shape->hidden,
-        .choices = shape->choices,
-        .element_bytes = job->fp8_dispatch ? FP8_BYTES : 2,
-        .two_level = job->two_level,
-        .imbalance = imbalance(consts, job, layout),
-    };
-
-    ash_dispatch_predict(consts, &job->job.cluster, &dispatch, time_out);
-}
-
-/* Replace the step's own estimate of expert traffic by ours. Tokens go there and back in the forward pass, in the
- * backward pass, and once more where all of the forward pass is recomputed. */
+/* Tokens go there and back in the forward pass, in the backward pass, and once more where all of the forward pass is
+ * recomputed. */
 static void evaluate(const struct ash_consts *consts, const struct ash_audit_job *job, const struct ash_layout *layout,
                      struct ash_audit_row *row)
 {
     const struct ash_shape *shape = &job->job.shape;
     double sparse = shape->sparse_layers / shape->layers, passes, exposed, layers, stretch, work;
+    struct ash_plan_job today = job_of(job, layout);
     struct ash_plan_step step;
 
-    ash_step_predict(consts, &job->job, layout, false, &step);
-    layer_traffic(consts, job, layout, &row->layer);
+    ash_step_predict(consts, &today, layout, false, &step);
+    ash_layer_dispatch(consts, &today, layout, &row->layer);
     passes = step.recompute == ASH_PLAN_RECOMPUTE_FULL ? 3 : 2;
-    exposed = overlaps(&job->job) ? consts->dispatch_exposed : 1;
+    exposed = overlaps(&today) ? consts->dispatch_exposed : 1;
     layers = ceil(shape->layers / layout->pp) * step.micro_batches; /* passes of a layer through one stage */
     work = layers * (step.layer_forward + step.layer_backward);
     stretch = work > 0 ? 1 + step.time.bubble / work : 1; /* a slower layer lengthens the bubble too */
@@ -67,7 +56,7 @@ static void evaluate(const struct ash_consts *consts, const struct ash_audit_job
     row->inner_s = passes * sparse * layers * row->layer.inner_s;
     row->outer_s = passes * sparse * layers * row->layer.outer_s;
     row->exposed_s = passes * sparse * layers * exposed * row->layer.total_s * stretch;
-    row->step_s = step.time.total - layers * exposed * step.layer_dispatch * passes / 2 * stretch + row->exposed_s;
+    row->step_s = step.time.total;
     row->share = row->exposed_s / row->step_s;
     row->tokens_s_gpu = job->job.global_batch * job->job.seq_tokens / row->step_s / job->job.cluster.gpus;
     row->memory_bytes = step.memory.total;

@@ -4,8 +4,6 @@
 #include "plan/comm.h"
 
 #include <math.h>
-#include <stdbool.h>
-#include <strings.h>
 
 struct ash_group_place ash_group_place(const struct ash_cluster *cluster, double ranks, double stride)
 {
@@ -28,18 +26,13 @@ static double inner_rate(const struct ash_consts *consts, const struct ash_clust
 
 /* Of one GPU's part of the machine's network. Machines without NVLink talk over PCIe inside, which "domains" of one
  * GPU see as network. */
-static double outer_rate(const struct ash_consts *consts, const struct ash_cluster *cluster, double share)
+static double outer_rate(const struct ash_consts *consts, const struct ash_cluster *cluster)
 {
-    double rate = cluster->machine.net_bandwidth / cluster->machine.gpus * share;
+    double rate = cluster->machine.net_bandwidth / cluster->machine.gpus * consts->net_share;
 
     if (cluster->machine.gpu->nvlink_bandwidth <= 0 && cluster->machines == 1)
         return inner_rate(consts, cluster); /* one PCIe machine */
     return fmax(rate, 1e8);
-}
-
-static bool is_efa(const struct ash_cluster *cluster)
-{
-    return strncasecmp(cluster->machine.network, "EFA", 3) == 0;
 }
 
 static double outer_latency(const struct ash_cluster *cluster)
@@ -65,8 +58,7 @@ struct ash_comm ash_comm_gather(const struct ash_consts *consts, const struct as
     if (place.ranks <= 1 || bytes <= 0) return (struct ash_comm){0};
     if (place.local > 1) inner = bytes * (place.local - 1) / place.local / inner_rate(consts, cluster);
     if (place.domains > 1)
-        outer =
-            bytes * (place.domains - 1) / place.domains / place.local / outer_rate(consts, cluster, consts->net_share);
+        outer = bytes * (place.domains - 1) / place.domains / place.local / outer_rate(consts, cluster);
     return finish(inner, consts->nvlink_latency, outer, outer_latency(cluster) * (place.domains - 1));
 }
 
@@ -78,25 +70,10 @@ struct ash_comm ash_comm_reduce(const struct ash_consts *consts, const struct as
     return (struct ash_comm){2 * half.nvlink_s, 2 * half.network_s, 2 * half.total_s};
 }
 
-struct ash_comm ash_comm_alltoall(const struct ash_consts *consts, const struct ash_cluster *cluster,
-                                  struct ash_group_place place, double bytes, double cross)
-{
-    double inner, outer;
-
-    if (place.ranks <= 1 || bytes <= 0) return (struct ash_comm){0};
-    inner = bytes * (place.local - 1) / place.ranks / inner_rate(consts, cluster);
-    outer = bytes * (place.ranks - place.local) / place.ranks * cross /
-            outer_rate(consts, cluster, is_efa(cluster) ? consts->alltoall_efa : consts->alltoall_share);
-    if (place.domains > 1)
-        inner += bytes * (place.ranks - place.local) / place.ranks * (1 - cross) /
-                 inner_rate(consts, cluster); /* copies are made behind the network */
-    return finish(inner, consts->nvlink_latency, outer, outer_latency(cluster) * consts->alltoall_hops);
-}
-
 struct ash_comm ash_comm_send(const struct ash_consts *consts, const struct ash_cluster *cluster, double stride,
                               double bytes)
 {
     if (bytes <= 0) return (struct ash_comm){0};
     if (stride < cluster->domain_gpus) return finish(bytes / inner_rate(consts, cluster), consts->nvlink_latency, 0, 0);
-    return finish(0, 0, bytes / outer_rate(consts, cluster, consts->net_share), outer_latency(cluster));
+    return finish(0, 0, bytes / outer_rate(consts, cluster), outer_latency(cluster));
 }

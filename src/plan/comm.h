@@ -25,10 +25,6 @@ struct ash_comm ash_comm_gather(const struct ash_consts *consts, const struct as
 /* All-reduce of bytes per rank. */
 struct ash_comm ash_comm_reduce(const struct ash_consts *consts, const struct ash_cluster *cluster,
                                 struct ash_group_place place, double bytes);
-/* All-to-all: every rank sends bytes in all, spread evenly over the group; cross is how many times a byte that leaves
- * the domain is sent (1: as often as it is received; less where copies for one domain travel once). */
-struct ash_comm ash_comm_alltoall(const struct ash_consts *consts, const struct ash_cluster *cluster,
-                                  struct ash_group_place place, double bytes, double cross);
 /* One message to the next stage, which is stride ranks away. */
 struct ash_comm ash_comm_send(const struct ash_consts *consts, const struct ash_cluster *cluster, double stride,
                               double bytes);

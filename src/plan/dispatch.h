@@ -7,6 +7,8 @@
 #include "infra/catalog.h"
 #include "plan/consts.h"
 
+#define ASH_DISPATCH_FP8_BYTES (1 + 4.0 / 128) /* a float32 scale per 128 values */
+
 struct ash_dispatch {
     double ranks;           /* that share the experts, neighbours in the order of GPUs */
     double tokens;          /* of one rank */
@@ -14,6 +16,8 @@ struct ash_dispatch {
     double element_bytes;   /* there: 2, or 1 and scales; back it is always 2 */
     bool two_level;         /* a token crosses to a domain once and is copied there */
     double imbalance;       /* load of the fullest rank over the mean, at least 1 */
+    double network_share;   /* of the stand-alone rate between domains; 1: nothing else runs */
+    double message_s;       /* that a host thread takes to post one token to one domain; 0: GPUs post themselves */
 };
 
 /* One way there and one way back, of one layer. */

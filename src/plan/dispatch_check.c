@@ -6,7 +6,6 @@
 #define TOKENS 4096.0
 #define HIDDEN 7168.0
 #define CHOICES 8.0
-#define FP8_BYTES (1 + 4.0 / 128)
 
 enum kind {
     PLAIN_56, /* nccl-tests all_to_all, bus bandwidth at 56 MiB per rank */
@@ -71,9 +70,10 @@ static struct ash_dispatch traffic(enum kind kind, double ranks)
                                     .tokens = TOKENS,
                                     .hidden = HIDDEN,
                                     .choices = CHOICES,
-                                    .element_bytes = kind == THERE_US ? FP8_BYTES : 2,
+                                    .element_bytes = kind == THERE_US ? ASH_DISPATCH_FP8_BYTES : 2,
                                     .two_level = true,
-                                    .imbalance = 1};
+                                    .imbalance = 1,
+                                    .network_share = 1};
 
     if (!is_plain(kind)) return dispatch;
     dispatch.tokens = (kind == PLAIN_56 ? 56 : 64) * 1048576.0 / 2;

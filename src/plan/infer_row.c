@@ -3,11 +3,13 @@
 
 #include <errno.h>
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 #include <strings.h>
 
+#include "plan/row_cluster.h"
 #include "plan/row_shape.h"
+
+#define TP_UNSTATED_MAX 8
 
 struct reader {
     const struct ash_csv *csv;
@@ -36,6 +38,15 @@ static int degree(const struct reader *reader, const char *column)
     return (int)fmin(fmax(1, number(reader, column, 1)), 65536);
 }
 
+static bool says_degrees(const struct reader *reader)
+{
+    static const char *const columns[] = {"tp", "pp", "ep", "attn_dp"};
+
+    for (size_t i = 0; i < sizeof(columns) / sizeof(columns[0]); i++)
+        if (number(reader, columns[i], 0) >= 1) return true;
+    return false;
+}
+
 /* Degrees as columns and notes give them. A source that says that attention ran data-parallel means all its ranks. */
 static void read_degrees(const struct reader *reader, struct ash_infer *infer)
 {
@@ -43,6 +54,12 @@ static void read_degrees(const struct reader *reader, struct ash_infer *infer)
     infer->pp = degree(reader, "pp");
     infer->ep = degree(reader, "ep");
     infer->attn_dp = degree(reader, "attn_dp");
+    if (!says_degrees(reader)) { /* one replica over all of them: inside machines by tp, across by pp */
+        double gpus = fmin(fmax(1, number(reader, "n_gpus", 1)), ASH_CLUSTER_GPUS_MAX);
+
+        infer->tp = (int)fmin(gpus, TP_UNSTATED_MAX);
+        infer->pp = (int)fmax(1, floor(gpus / infer->tp));
+    }
     if (infer->attn_dp == 1 && infer->tp > 1 && says(reader, "note", "attention DP enabled")) {
         infer->attn_dp = infer->ep = infer->tp;
         infer->tp = 1;
@@ -52,18 +69,14 @@ static void read_degrees(const struct reader *reader, struct ash_infer *infer)
 static int read_replica(const struct ash_catalog *catalog, const struct reader *reader, struct ash_infer *infer,
                         struct ash_err *err)
 {
-    char name[128];
     double gpus;
     int rc = ash_row_shape(reader->csv, reader->row, &infer->shape, err);
 
     if (rc < 0) return rc;
     read_degrees(reader, infer);
     gpus = fmax(number(reader, "n_gpus", 1), ash_infer_gpus(infer));
-    if (text(reader, "gpu")[0] == '\0' || !(gpus >= 1 && gpus <= ASH_CLUSTER_GPUS_MAX))
-        return ash_err_set(err, -EINVAL, "no GPU, or an impossible number of them");
-    snprintf(name, sizeof(name), "%dx%s", (int)gpus, text(reader, "gpu"));
-    rc = ash_cluster_parse(catalog, name, &infer->cluster, err);
-    if (rc < 0) return -EINVAL;
+    rc = ash_row_cluster(catalog, reader->csv, reader->row, gpus, &infer->cluster, err);
+    if (rc < 0) return rc;
     infer->weights = ash_row_precision(reader->csv, reader->row, "weight_precision");
     infer->cache = ash_row_precision(reader->csv, reader->row, "kv_precision");
     infer->compute = infer->weights;

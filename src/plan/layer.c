@@ -3,12 +3,16 @@
 #include "plan/layer.h"
 
 #include <math.h>
+#include <string.h>
+#include <strings.h>
 
 #include "plan/comm.h"
 #include "plan/kernel.h"
 
 #define ACTIVATION_BYTES 2.0
-#define UNALIGNED 8 /* heads that are not whole 16-byte words miss the fast path of the tensor cores */
+#define SCAN_CHUNK 128.0 /* tokens, as Megatron's mixer cuts them */
+#define SCAN_GROUPS 8.0  /* of heads that share B and C */
+#define UNALIGNED 8      /* heads that are not whole 16-byte words miss the fast path of the tensor cores */
 
 struct scene {
     const struct ash_consts *consts;
@@ -42,6 +46,7 @@ void ash_parts_add(struct ash_parts *into, const struct ash_parts *more, double 
     into->host += more->host * times;
     into->nvlink += more->nvlink * times;
     into->network += more->network * times;
+    into->awaited += more->awaited * times;
 }
 
 static struct scene set(const struct ash_consts *consts, const struct ash_plan_job *job,
@@ -138,17 +143,26 @@ static struct part mlp_part(const struct scene *scene, double width)
     return part;
 }
 
-/* A state-space mixer: projections and a scan that moves its inputs a few times. */
+/* A state-space mixer (Mamba-2): projections, a short convolution, and a scan by chunks. Inside a chunk the scan is
+ * attention without softmax; between chunks states are written, passed on and read back as float32. */
 static struct part ssm_part(const struct scene *scene)
 {
     const struct ash_shape *s = &scene->job->shape;
-    double tp = scene->layout->tp, tokens = scene->tokens;
+    double tp = scene->layout->tp, tokens = scene->tokens, states = s->ssm_state / SCAN_GROUPS;
+    double flops = 2 * SCAN_CHUNK * (s->ssm_state + s->ssm_inner) + 4 * states * s->ssm_inner;
     struct part part = {.host_layers = 0.7, .tensor_bytes = 2 * tokens * s->hidden * ACTIVATION_BYTES};
 
     add_linear(scene, &part, (2 * s->ssm_inner + 2 * s->ssm_state) / tp, s->hidden);
     add_linear(scene, &part, s->hidden, s->ssm_inner / tp);
-    part.elements = 5 * tokens * s->hidden / scene->norm_split + 30 * tokens * s->ssm_inner / tp;
+    part.attention_s = tokens * flops / tp / (scene->gpu->flops[ASH_PRECISION_BF16] * scene->consts->scan_share);
+    part.elements = 5 * tokens * s->hidden / scene->norm_split +
+                    tokens * (s->ssm_inner * (12 + 8 * states / SCAN_CHUNK) + 8 * s->ssm_state) / tp;
     return part;
+}
+
+static double imbalance(const struct ash_consts *consts, const struct ash_plan_job *job)
+{
+    return job->imbalance > 0 ? job->imbalance : consts->moe_imbalance;
 }
 
 /* Rows that one rank's experts see, and their products; the router and the two permutations. */
@@ -157,7 +171,8 @@ static struct part sparse_part(const struct scene *scene)
     const struct ash_shape *s = &scene->job->shape;
     const struct ash_layout *l = scene->layout;
     double tokens = scene->tokens / l->tp, local = s->experts / l->ep;
-    double copies = tokens * s->choices * l->etp * scene->consts->moe_imbalance;
+    double copies = tokens * s->choices * l->etp * imbalance(scene->consts, scene->job);
+    double traffic = scene->stack->fused_routing ? scene->consts->elem_moe_fused : scene->consts->elem_moe;
     struct part part = {.host_layers = 0};
 
     if (s->shared_ffn > 0) part = mlp_part(scene, s->shared_ffn);
@@ -165,8 +180,8 @@ static struct part sparse_part(const struct scene *scene)
     add_product(scene, &part, l->precision, local, copies / local, (s->gated ? 2 : 1) * s->expert_ffn / l->etp,
                 s->hidden);
     add_product(scene, &part, l->precision, local, copies / local, s->hidden, s->expert_ffn / l->etp);
-    part.elements += 5 * tokens * s->hidden +
-                     scene->consts->elem_moe * copies * (6 * s->hidden + (s->gated ? 3 : 2) * s->expert_ffn / l->etp);
+    part.elements +=
+        5 * tokens * s->hidden + traffic * copies * (6 * s->hidden + (s->gated ? 3 : 2) * s->expert_ffn / l->etp);
     part.cast_elements += copies * (s->hidden + s->expert_ffn / l->etp);
     if (s->shared_ffn == 0) part.tensor_bytes = 0;
     return part;
@@ -217,26 +232,56 @@ static void add_context_traffic(const struct scene *scene, const struct part *pa
     add_comm(&layer->backward, comm, 2 * share * fmax(0.1, 1 - 2 * hidden / comm.total_s));
 }
 
+/* Over EFA a host thread posts every send, beside the one that launches kernels. */
+static bool is_host_sent(const char *network)
+{
+    return strncasecmp(network, "EFA", 3) == 0;
+}
+
+static void set_host_sends(const struct ash_consts *consts, const char *network, struct ash_dispatch *dispatch)
+{
+    bool old = strcasestr(network, "EFA v1") != NULL || strcasestr(network, "EFA v2") != NULL;
+
+    if (!is_host_sent(network)) return;
+    dispatch->network_share = consts->dispatch_efa;
+    dispatch->message_s = 1e-6 * (old ? consts->dispatch_message_v2_us : consts->dispatch_message_us);
+}
+
+void ash_layer_dispatch(const struct ash_consts *consts, const struct ash_plan_job *job,
+                        const struct ash_layout *layout, struct ash_dispatch_time *time_out)
+{
+    struct ash_dispatch dispatch = {
+        .ranks = (double)layout->ep * layout->etp,
+        .tokens = layout->micro_batch * job->seq_tokens / layout->cp / layout->tp,
+        .hidden = job->shape.hidden,
+        .choices = job->shape.choices,
+        .element_bytes = job->fp8_dispatch ? ASH_DISPATCH_FP8_BYTES : ACTIVATION_BYTES,
+        .two_level = job->dedup_dispatch,
+        .imbalance = imbalance(consts, job),
+        .network_share = 1,
+    };
+
+    set_host_sends(consts, job->cluster.machine.network, &dispatch);
+    ash_dispatch_predict(consts, &job->cluster, &dispatch, time_out);
+}
+
+/* There and back in the forward pass, and again in the backward pass. */
 static void add_expert_traffic(const struct scene *scene, double share, struct ash_layer *layer)
 {
-    const struct ash_shape *s = &scene->job->shape;
-    const struct ash_layout *l = scene->layout;
-    double ranks = (double)l->ep * l->etp, bytes = scene->tokens / l->tp * s->choices * s->hidden;
-    struct ash_group_place place = ash_group_place(&scene->job->cluster, ranks, 1);
     bool overlap = scene->job->overlap_dispatch || scene->stack->overlap_dispatch;
-    double cross = 1, exposed = (overlap ? scene->consts->dispatch_exposed : 1) * share;
-    struct ash_comm there, back;
+    double exposed = (overlap ? scene->consts->dispatch_exposed : 1) * share;
+    struct ash_dispatch_time time;
+    struct ash_comm comm;
 
-    if (ranks <= 1) return;
-    if (scene->job->dedup_dispatch && place.domains > 1)
-        cross = place.domains * (1 - pow(1 - 1 / place.domains, s->choices)) / s->choices;
-    there = ash_comm_alltoall(scene->consts, &scene->job->cluster, place, bytes * ACTIVATION_BYTES, cross);
-    back = there;
-    add_comm(&layer->forward, there, exposed);
-    add_comm(&layer->forward, back, exposed);
-    add_comm(&layer->backward, there, exposed);
-    add_comm(&layer->backward, back, exposed);
-    layer->dispatch_s += 2 * (there.total_s + back.total_s) * share;
+    ash_layer_dispatch(scene->consts, scene->job, scene->layout, &time);
+    comm = (struct ash_comm){.nvlink_s = time.inner_s, .network_s = time.outer_s, .total_s = time.total_s};
+    add_comm(&layer->forward, comm, exposed);
+    add_comm(&layer->backward, comm, exposed);
+    if (scene->job->dedup_dispatch && is_host_sent(scene->job->cluster.machine.network) && time.outer_s > 0) {
+        layer->forward.awaited += time.total_s * exposed;
+        layer->backward.awaited += time.total_s * exposed;
+    }
+    layer->dispatch_s += 2 * time.total_s * share;
 }
 
 /* ---- putting a layer together ------------------------------------------------------------------------------------ */
@@ -274,10 +319,10 @@ static void add_recompute(const struct ash_plan_job *job, enum ash_plan_recomput
     }
 }
 
-/* Launches only cost what the GPU's own work does not cover. */
+/* Launches only cost what the GPU's own work does not cover; while the host waits it launches nothing. */
 static void settle_host(struct ash_parts *parts)
 {
-    double work = parts->compute + parts->memory + parts->nvlink + parts->network;
+    double work = parts->compute + parts->memory + parts->nvlink + parts->network - parts->awaited;
 
     parts->host = fmax(0, parts->host - work);
 }

@@ -4,11 +4,13 @@
 #define ASH_PLAN_LAYER_H
 
 #include "plan/consts.h"
+#include "plan/dispatch.h"
 #include "plan/layout.h"
 
 struct ash_parts {
     double compute, memory, host; /* of the GPU's own work; host: what it waits for launches */
     double nvlink, network;       /* exposed tensor-, context- and expert-parallel traffic */
+    double awaited;               /* of that traffic: what the host waits for before it launches more; not in the sum */
 };
 
 struct ash_layer {
@@ -20,6 +22,9 @@ struct ash_layer {
 double ash_parts_sum(const struct ash_parts *parts);
 void ash_parts_add(struct ash_parts *into, const struct ash_parts *more, double times);
 
+/* Expert traffic of one sparse layer and one micro-batch, one way there and one back, before anything hides it. */
+void ash_layer_dispatch(const struct ash_consts *consts, const struct ash_plan_job *job,
+                        const struct ash_layout *layout, struct ash_dispatch_time *time_out);
 void ash_layer_predict(const struct ash_consts *consts, const struct ash_plan_job *job, const struct ash_layout *layout,
                        enum ash_plan_recompute recompute, struct ash_layer *layer_out);
 /* The output matrix and the loss: forward and backward. */

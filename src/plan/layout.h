@@ -39,6 +39,8 @@ struct ash_plan_job {
     const struct ash_stack *stack; /* NULL: the fused one */
     bool dedup_dispatch;           /* tokens cross to a node once, whatever the number of experts there */
     bool overlap_dispatch;         /* expert traffic runs beside another micro-batch's compute */
+    bool fp8_dispatch;             /* tokens travel to their experts in one byte and scales */
+    double imbalance;              /* tokens of the fullest rank's experts over the mean; 0: the model's constant */
     bool graphs;                   /* kernels are launched by graphs: no host time per layer */
 };
 

@@ -15,6 +15,7 @@ struct ash_stack {
     bool overlap_tp;         /* tensor-parallel collectives are cut up and run beside matrix products */
     bool sequence_parallel;  /* norms and residuals are split over tensor-parallel ranks */
     bool overlap_dispatch;   /* expert traffic runs beside another micro-batch's compute */
+    bool fused_routing;      /* permutation of tokens is part of dispatch and of the experts' products */
     bool graphs;             /* launches are recorded once: the host does not hold the GPU up */
     bool fused;              /* element-wise ops are merged, weight gradients accumulate inside the product */
 };

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "plan/infer_row.h"
 
@@ -30,6 +31,11 @@ int ash_validate_refuse(struct ash_validate_row *row, const char *fmt, ...)
     return -EINVAL;
 }
 
+const char *ash_validate_kind(const struct ash_shape *shape)
+{
+    return shape->sparse_layers > 0 ? "moe" : shape->ssm_layers > 0 ? "hybrid" : "dense";
+}
+
 /* ---- groups ------------------------------------------------------------------------------------------------------ */
 
 static int compare(const void *a, const void *b)
@@ -50,9 +56,13 @@ static double quantile(const double *sorted, size_t count, double share)
 
 enum group_kind { BY_ALL, BY_PRIMARY, BY_ARCH, BY_PRIMARY_ARCH, BY_SOURCE, BY_GPU, GROUP_KINDS };
 
+/* The kind that the row names, or that its model has. */
 static const char *arch_of(const struct ash_validate_row *row)
 {
-    return strcmp(row->arch, "dense") == 0 ? "dense" : strstr(row->arch, "moe") != NULL ? "moe" : "hybrid";
+    if (strcasestr(row->arch, "moe") != NULL) return "moe";
+    if (strcasestr(row->arch, "hybrid") != NULL || strcasestr(row->arch, "ssm") != NULL) return "hybrid";
+    if (strcasecmp(row->arch, "dense") == 0 || row->kind == NULL) return "dense";
+    return row->kind;
 }
 
 /* The value by which a row is grouped, or NULL where the row is not in this kind of group. */
@@ -135,6 +145,7 @@ static int predict_serving(const struct ash_validate_world *world, size_t index,
         return ash_validate_refuse(row, "%.150s", err.text);
     if (ash_csv_field(world->csv, index, "spec_decode")[0] != '\0')
         return ash_validate_refuse(row, "speculative decoding: its acceptance rate is not given");
+    row->kind = ash_validate_kind(&read.infer.shape);
     row->measured = read.measured;
     row->expected = ash_infer_row_predict(world->consts, &read);
     if (row->expected <= 0) return ash_validate_refuse(row, "weights and one request do not fit into the GPUs");
@@ -143,6 +154,11 @@ static int predict_serving(const struct ash_validate_world *world, size_t index,
         row->expected = 1 / row->expected;
     }
     return 0;
+}
+
+static bool is_yes(const char *text)
+{
+    return strcmp(text, "1") == 0 || strcasecmp(text, "true") == 0 || strcasecmp(text, "yes") == 0;
 }
 
 static void predict_row(const struct ash_validate_world *world, size_t index, bool training,
@@ -156,7 +172,7 @@ static void predict_row(const struct ash_validate_world *world, size_t index, bo
     row->model = ash_csv_field(csv, index, "model");
     row->gpu = ash_csv_field(csv, index, "gpu");
     row->arch = ash_csv_field(csv, index, "arch_type");
-    row->primary = !ash_csv_has(csv, "primary") || strcmp(ash_csv_field(csv, index, "primary"), "1") == 0;
+    row->primary = !ash_csv_has(csv, "primary") || is_yes(ash_csv_field(csv, index, "primary"));
     rc = training ? ash_validate_training(world, index, row) : predict_serving(world, index, row);
     if (rc == 0 && !(row->expected > 0 && isfinite(row->expected)))
         rc = ash_validate_refuse(row, "the model gives no speed for it");
@@ -169,16 +185,12 @@ int ash_validate_open(const struct ash_consts *consts, const struct ash_catalog 
 {
     struct ash_validate *v = calloc(1, sizeof(*v));
     struct ash_validate_world world = {.consts = consts, .catalog = catalog};
-    bool training;
+    bool training = false;
     int rc = v == NULL ? ash_err_set(err, -ENOMEM, "out of memory") : ash_csv_load(path, &v->csv, err);
 
     if (rc < 0) goto fail;
-    training = ash_csv_has(v->csv, "tokens_s_gpu");
-    if (!training && !ash_csv_has(v->csv, "out_tok_s_total")) {
-        rc = ash_err_set(err, -EINVAL,
-                         "%.200s has neither the column tokens_s_gpu (training) nor out_tok_s_total (inference)", path);
-        goto fail;
-    }
+    rc = ash_validate_form(v->csv, path, &training, err);
+    if (rc < 0) goto fail;
     world.csv = v->csv;
     v->row_count = ash_csv_rows(v->csv);
     v->rows = calloc(v->row_count + 1, sizeof(*v->rows));

@@ -11,8 +11,9 @@
 
 struct ash_validate_row {
     const char *id, *source, *model, *gpu, *arch; /* borrowed from the validation */
-    bool primary;                                 /* the column says 1, or there is none */
-    bool predicted;                               /* else reason says why not */
+    const char *kind;          /* of the model: "dense", "moe" or "hybrid"; NULL where its sizes are not known */
+    bool primary;              /* the column says 1, or there is none */
+    bool predicted;            /* else reason says why not */
     double measured, expected; /* tokens per second: of a GPU in training, of a replica in serving; latencies as 1/s */
     double error;              /* expected / measured - 1 */
     char reason[160];

@@ -6,8 +6,11 @@
 #include <string.h>
 #include <strings.h>
 
+#include "plan/row_cluster.h"
 #include "plan/row_shape.h"
 #include "plan/step.h"
+
+#define ACCUMULATE_UNSTATED 8 /* micro-batches of a step without a pipeline */
 
 static bool says(const char *text, const char *word)
 {
@@ -17,7 +20,7 @@ static bool says(const char *text, const char *word)
 static enum ash_plan_recompute recompute_of(const char *text)
 {
     if (says(text, "not stated") || text[0] == '\0' || says(text, "none set")) return ASH_PLAN_RECOMPUTE_FIT;
-    if (says(text, "full")) return ASH_PLAN_RECOMPUTE_FULL;
+    if (says(text, "full") || says(text, "recompute on")) return ASH_PLAN_RECOMPUTE_FULL;
     if (says(text, "none") || strcmp(text, "off") == 0) return ASH_PLAN_RECOMPUTE_NONE;
     return ASH_PLAN_RECOMPUTE_SELECTIVE;
 }
@@ -82,17 +85,31 @@ static void read_layout(const struct ash_csv *csv, size_t i, const struct ash_pl
     read_sharding(ash_csv_field(csv, i, "sharding"), layout);
 }
 
-static void read_job(const struct ash_csv *csv, size_t i, struct ash_plan_job *job)
+/* Sequences of a step: as the row says; or what the tokens of a step make; or, where only the micro-batch is known,
+ * enough of them to fill a pipeline. */
+static double global_batch_of(const struct ash_csv *csv, size_t i, double gpus, double seq_tokens)
+{
+    double gbs = ash_csv_number(csv, i, "gbs", 0), mbs = ash_csv_number(csv, i, "mbs", 0);
+    double step_s = ash_csv_number(csv, i, "step_time_s", 0), rate = ash_csv_number(csv, i, "tokens_s_gpu", 0) * gpus;
+    double pp = degree(csv, i, "pp", 1), cut = degree(csv, i, "tp", 1) * pp * degree(csv, i, "cp", 1);
+
+    if (gbs > 0) return gbs;
+    if (step_s > 0 && rate > 0) return fmax(1, round(step_s * rate / seq_tokens));
+    if (mbs >= 1) return mbs * fmax(1, floor(gpus / cut)) * (pp > 1 ? 4 * pp : ACCUMULATE_UNSTATED);
+    return 0;
+}
+
+static void read_job(const struct ash_csv *csv, size_t i, double gpus, struct ash_plan_job *job)
 {
     const char *extra = ash_csv_field(csv, i, "extra");
 
     job->seq_tokens = ash_csv_number(csv, i, "seq_len", 0);
-    job->global_batch = ash_csv_number(csv, i, "gbs", 0);
+    job->global_batch = global_batch_of(csv, i, gpus, job->seq_tokens);
     job->tuning = says(ash_csv_field(csv, i, "task"), "lora") ? ASH_TUNING_LORA : ASH_TUNING_ALL;
     job->stack = ash_stack_find(ash_csv_field(csv, i, "framework"));
     job->dedup_dispatch = !says(extra, "NCCL alltoall");
     job->overlap_dispatch = says(extra, "overlap=on") || says(extra, "a2a_overlap") || says(extra, "DualPipe");
-    job->graphs = says(extra, "cuda_graph");
+    job->graphs = says(extra, "cuda_graph=full"); /* graphs of parts of a layer leave the host as busy as before */
 }
 
 /* A micro-batch that nobody states is the best one that divides and fits. */
@@ -113,20 +130,40 @@ static void predict(const struct ash_validate_world *world, const struct ash_pla
     }
 }
 
+/* GPUs in all, as the row says or as its degrees multiply to. */
+static double gpus_of(const struct ash_csv *csv, size_t i)
+{
+    double product = ash_csv_number(csv, i, "dp", 0);
+
+    product *= degree(csv, i, "tp", 1) * (double)degree(csv, i, "pp", 1) * degree(csv, i, "cp", 1);
+    return ash_csv_number(csv, i, "n_gpus", product);
+}
+
+/* Tokens per second and GPU, in whichever of three ways the row has them. */
+static double measured_of(const struct ash_csv *csv, size_t i, const struct ash_plan_job *job, double gpus)
+{
+    double rate = ash_csv_number(csv, i, "tokens_s_gpu", 0), total = ash_csv_number(csv, i, "tokens_s_total", 0);
+    double step_s = ash_csv_number(csv, i, "step_time_s", 0);
+
+    if (rate > 0) return rate;
+    if (total > 0) return total / gpus;
+    return step_s > 0 ? job->global_batch * job->seq_tokens / step_s / gpus : 0;
+}
+
 int ash_validate_training(const struct ash_validate_world *world, size_t index, struct ash_validate_row *row)
 {
     const struct ash_csv *csv = world->csv;
     struct ash_plan_job job = {0};
     struct ash_layout layout = {0};
     struct ash_plan_step step = {0};
-    double gpus = ash_csv_number(csv, index, "n_gpus", 0), step_s = ash_csv_number(csv, index, "step_time_s", 0);
+    double gpus = gpus_of(csv, index);
     struct ash_err err = {0};
-    int rc = ash_row_shape(csv, index, &job.shape, &err);
 
-    if (rc < 0) return ash_validate_refuse(row, "%.150s", err.text);
-    rc = ash_validate_cluster(world, index, gpus, &job.cluster, row);
-    if (rc < 0) return rc;
-    read_job(csv, index, &job);
+    if (ash_row_shape(csv, index, &job.shape, &err) < 0 ||
+        ash_row_cluster(world->catalog, csv, index, gpus, &job.cluster, &err) < 0)
+        return ash_validate_refuse(row, "%.150s", err.text);
+    row->kind = ash_validate_kind(&job.shape);
+    read_job(csv, index, gpus, &job);
     if (!(job.seq_tokens >= 1 && job.seq_tokens <= 1e9))
         return ash_validate_refuse(row, "the row has no sequence length");
     if (!(job.global_batch >= 1 && job.global_batch <= 1e9))
@@ -135,8 +172,7 @@ int ash_validate_training(const struct ash_validate_world *world, size_t index, 
     if ((double)layout.tp * layout.pp * layout.cp > gpus)
         return ash_validate_refuse(row, "tp %d * pp %d * cp %d are more than its GPUs", layout.tp, layout.pp,
                                    layout.cp);
-    row->measured = ash_csv_number(csv, index, "tokens_s_gpu", 0);
-    if (!(row->measured > 0) && step_s > 0) row->measured = job.global_batch * job.seq_tokens / step_s / gpus;
+    row->measured = measured_of(csv, index, &job, gpus);
     if (!(row->measured > 0)) return ash_validate_refuse(row, "the row has neither tokens per second nor a step time");
     predict(world, &job, &layout, &step);
     row->expected = step.tokens_s_gpu;

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "plan/comm.h"
+#include "plan/layer.h"
 
 static struct ash_plan_step step_of(const struct ash_plan_job *job, const char *text)
 {
@@ -95,15 +96,17 @@ static void collectives_follow_the_slower_level(void **state)
 /* Copies for one machine travel once; a group inside a domain sends nothing over the network. */
 static void dispatch_counts_what_crosses(void **state)
 {
-    struct ash_plan_job job = job_of("deepseek-v3", "16xp5.48xlarge", 64, 4096);
-    struct ash_group_place wide = ash_group_place(&job.cluster, 64, 1);
-    struct ash_comm plain = ash_comm_alltoall(&consts, &job.cluster, wide, 1e9, 1);
-    struct ash_comm once = ash_comm_alltoall(&consts, &job.cluster, wide, 1e9, 0.5);
-    struct ash_comm inside = ash_comm_alltoall(&consts, &job.cluster, ash_group_place(&job.cluster, 8, 1), 1e9, 1);
+    struct ash_plan_job job = job_of("deepseek-v3", "16xp5.48xlarge", 128, 4096);
+    struct ash_layout wide = layout_of(&job, "ep=64"), narrow = layout_of(&job, "ep=8");
+    struct ash_dispatch_time once, plain, inside;
 
     (void)state;
-    assert_true(once.network_s < 0.6 * plain.network_s);
-    assert_float_equal(inside.network_s, 0, 0);
+    ash_layer_dispatch(&consts, &job, &wide, &once);
+    ash_layer_dispatch(&consts, &job, &narrow, &inside);
+    job.dedup_dispatch = false;
+    ash_layer_dispatch(&consts, &job, &wide, &plain);
+    assert_true(once.outer_bytes < 0.8 * plain.outer_bytes);
+    assert_float_equal(inside.outer_s, 0, 0);
 }
 
 /* ---- memory ------------------------------------------------------------------------------------------------------ */
