@@ -1,6 +1,7 @@
 /* mesh: sizes, places and groups of the six axes, and which part of a model each rank holds. */
 #include "train/mesh_priv.h"
 
+#include <stdio.h>
 #include <string.h>
 
 static const char *const axis_names[ASH_MESH_AXES] = {"tp", "cp", "ep", "fsdp", "dp", "pp"};
@@ -15,28 +16,52 @@ static void sizes_of(const struct ash_job_mesh *job, size_t sizes[ASH_MESH_AXES]
     sizes[ASH_MESH_PP] = (size_t)job->pp;
 }
 
+#define SIZES_BYTES 160
+
+/* The sizes above 1, as they are set; where there is none, that of dp. */
+static const char *name_sizes(const size_t sizes[ASH_MESH_AXES], char *buf, size_t buf_bytes)
+{
+    size_t used = 0;
+
+    for (size_t a = 0; a < ASH_MESH_AXES; a++)
+        if (sizes[a] > 1 && used < buf_bytes)
+            used += (size_t)snprintf(buf + used, buf_bytes - used, "%s%s=%zu", used > 0 ? " " : "", axis_names[a],
+                                     sizes[a]);
+    if (used == 0) snprintf(buf, buf_bytes, "%s=%zu", axis_names[ASH_MESH_DP], sizes[ASH_MESH_DP]);
+    return buf;
+}
+
 int ash_mesh_resolve(struct ash_job_mesh *job, size_t ranks, struct ash_err *err)
 {
     int64_t others = job->fsdp * job->tp * job->pp * job->cp * job->ep;
+    size_t sizes[ASH_MESH_AXES];
+    char text[SIZES_BYTES];
 
+    sizes_of(job, sizes);
     if (job->dp == 0) {
         if (others > (int64_t)ranks || (int64_t)ranks % others != 0)
-            return ash_err_set(
-                err, -EINVAL,
-                "a mesh of fsdp=%lld tp=%lld pp=%lld cp=%lld ep=%lld needs a multiple of %lld ranks, and there %s %zu: "
-                "`ashlar launch --procs %lld train ...` starts them",
-                (long long)job->fsdp, (long long)job->tp, (long long)job->pp, (long long)job->cp, (long long)job->ep,
-                (long long)others, ranks == 1 ? "is" : "are", ranks, (long long)others);
+            return ash_err_set(err, -EINVAL,
+                               "a mesh of %s needs a multiple of %lld ranks, and there %s %zu: "
+                               "`ashlar launch --procs %lld train ...` starts them",
+                               name_sizes(sizes, text, sizeof(text)), (long long)others, ranks == 1 ? "is" : "are",
+                               ranks, (long long)others);
         job->dp = (int64_t)ranks / others;
     }
     if (job->dp * others != (int64_t)ranks)
-        return ash_err_set(
-            err, -EINVAL,
-            "a mesh of dp=%lld fsdp=%lld tp=%lld pp=%lld cp=%lld ep=%lld has %lld ranks, and there %s %zu; dp=0 "
-            "takes what the others leave",
-            (long long)job->dp, (long long)job->fsdp, (long long)job->tp, (long long)job->pp, (long long)job->cp,
-            (long long)job->ep, (long long)(job->dp * others), ranks == 1 ? "is" : "are", ranks);
+        return ash_err_set(err, -EINVAL,
+                           "a mesh of %s has %lld ranks, and there %s %zu: `ashlar launch --procs %lld train ...` "
+                           "starts them, and mesh.dp=0 takes what the other sizes leave",
+                           name_sizes(sizes, text, sizeof(text)), (long long)(job->dp * others),
+                           ranks == 1 ? "is" : "are", ranks, (long long)(job->dp * others));
     return 0;
+}
+
+const char *ash_mesh_describe(const struct ash_mesh *mesh, char *buf, size_t buf_bytes)
+{
+    size_t used = strlen(name_sizes(mesh->size, buf, buf_bytes));
+
+    if (mesh->zero > 0) snprintf(buf + used, buf_bytes - used, " zero=%d", mesh->zero);
+    return buf;
 }
 
 /* A number for everything about a rank but its place on the axes of mask. */

@@ -46,6 +46,9 @@ int ash_mesh_resolve(struct ash_job_mesh *job, size_t ranks, struct ash_err *err
 int ash_mesh_open(struct ash_mesh *mesh, const struct ash_job_mesh *job, struct ash_group *world, struct ash_err *err);
 void ash_mesh_close(struct ash_mesh *mesh);
 
+/* Its sizes above 1 for people, as they are set: "tp=2 dp=4". Returns buf. */
+const char *ash_mesh_describe(const struct ash_mesh *mesh, char *buf, size_t buf_bytes);
+
 /* Does every rank hold the whole state? */
 bool ash_mesh_is_whole(const struct ash_mesh *mesh);
 /* Of those that compute the same sequences, does this rank speak for them (last stage, first of tp and cp)? */

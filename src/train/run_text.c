@@ -78,6 +78,12 @@ static void say_batch(const struct run *run, char *buf)
              job->train.global_batch, job->data.seq_tokens, job->train.grains, job->train.micro_batch);
 }
 
+static size_t rank_count(const struct run *run)
+{
+    return run->opts->group != NULL ? ash_group_size(run->opts->group) : 1;
+}
+
+/* Of one rank. */
 static double needed_bytes(const struct run *run)
 {
     return (double)ash_train_memory_total(&run->facts.memory);
@@ -88,26 +94,38 @@ static void say_memory(const struct run *run, char *buf)
     const struct ash_train_memory *memory = &run->facts.memory;
     char total[32], state[32], gradients[32], activations[32], program[32];
 
-    snprintf(buf, FACT_BYTES, "%sB (state %s, gradients %s, activations %s, program %s)",
-             ash_live_short(needed_bytes(run), total, sizeof(total)),
+    snprintf(buf, FACT_BYTES, "%sB%s (state %s, gradients %s, activations %s, program %s)",
+             ash_live_short(needed_bytes(run), total, sizeof(total)), rank_count(run) > 1 ? " a rank" : "",
              ash_live_short((double)memory->state, state, sizeof(state)),
              ash_live_short((double)memory->gradients, gradients, sizeof(gradients)),
              ash_live_short((double)memory->activations, activations, sizeof(activations)),
              ash_live_short((double)memory->program, program, sizeof(program)));
 }
 
+static void say_mesh(const struct run *run, char *buf)
+{
+    size_t nodes = run->opts->group != NULL ? ash_group_nodes(run->opts->group) : 1;
+    char sizes[FACT_BYTES / 2];
+
+    buf[0] = '\0';
+    if (rank_count(run) == 1) return;
+    snprintf(buf, FACT_BYTES, "%s: %zu ranks on %zu node%s", ash_mesh_describe(run->facts.mesh, sizes, sizeof(sizes)),
+             rank_count(run), nodes, nodes == 1 ? "" : "s");
+}
+
 static void say_machine(const struct run *run, char *buf)
 {
-    snprintf(buf, FACT_BYTES, "%d thread%s, %s kernels, %s", run->facts.threads, run->facts.threads == 1 ? "" : "s",
-             run->facts.backend, run->job->train.precision == ASH_PRECISION_BF16 ? "bf16" : "fp32");
+    snprintf(buf, FACT_BYTES, "%d thread%s%s, %s kernels, %s", run->facts.threads, run->facts.threads == 1 ? "" : "s",
+             rank_count(run) > 1 ? " a rank" : "", run->facts.backend,
+             run->job->train.precision == ASH_PRECISION_BF16 ? "bf16" : "fp32");
 }
 
 static const struct {
     const char *label;
-    void (*say)(const struct run *run, char *buf); /* at most FACT_BYTES */
+    void (*say)(const struct run *run, char *buf); /* at most FACT_BYTES; empty: nothing to say */
 } fact_table[] = {
-    {"model", say_model}, {"data", say_data},     {"length", say_length},
-    {"batch", say_batch}, {"memory", say_memory}, {"machine", say_machine},
+    {"model", say_model}, {"data", say_data},     {"length", say_length},   {"batch", say_batch},
+    {"mesh", say_mesh},   {"memory", say_memory}, {"machine", say_machine},
 };
 
 /* ---- screen ------------------------------------------------------------------------------------------------------ */
@@ -115,15 +133,17 @@ static const struct {
 /* The system hands memory out before it has it, and ends the process later, without a word. */
 static void warn_of_memory(struct run *run)
 {
+    size_t here = run->opts->group != NULL ? ash_group_here(run->opts->group) : 1;
     double present = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
+    double needed = (double)here * needed_bytes(run);
     char need[32], have[32];
 
-    if (present <= 0.0 || needed_bytes(run) < present) return;
+    if (present <= 0.0 || needed < present) return;
     ash_run_warn(
         run,
         "this run needs %sB of memory and the machine has %sB: fewer train.grains, a smaller train.micro_batch or "
         "train.recompute=full need less",
-        ash_live_short(needed_bytes(run), need, sizeof(need)), ash_live_short(present, have, sizeof(have)));
+        ash_live_short(needed, need, sizeof(need)), ash_live_short(present, have, sizeof(have)));
 }
 
 void ash_run_print_start(struct run *run)
@@ -138,7 +158,7 @@ void ash_run_print_start(struct run *run)
     if (screen == NULL) return;
     for (size_t i = 0; i < ASH_COUNT(fact_table); i++) {
         fact_table[i].say(run, text);
-        fprintf(screen, "%-9s %s\n", fact_table[i].label, text);
+        if (text[0] != '\0') fprintf(screen, "%-9s %s\n", fact_table[i].label, text);
     }
     if (run->start_step > 0)
         fprintf(screen, "%-9s at step %" PRIu64 " of %" PRId64 "\n", "resumed", run->start_step, run->job->train.steps);
@@ -181,17 +201,25 @@ static void print_spent(const struct run *run, FILE *screen)
     fprintf(screen, "\n");
 }
 
+/* How to go on: on one node, with as many ranks as there were; elsewhere whoever started them knows how. */
+static void print_resume(const struct run *run, FILE *screen)
+{
+    fprintf(screen, "go on with: ashlar ");
+    if (rank_count(run) > 1 && ash_group_nodes(run->opts->group) == 1)
+        fprintf(screen, "launch --procs %zu ", rank_count(run));
+    fprintf(screen, "train --resume --out %s\n", run->opts->dir);
+}
+
 void ash_run_print_end(struct run *run, bool stopped)
 {
     FILE *screen = run->opts->screen;
-    const char *dir = run->opts->dir;
 
     ash_live_clear(&run->live);
     if (screen == NULL) return;
     if (stopped) {
         fprintf(screen, "stopped and saved at step %" PRIu64 " of %" PRId64 "\n", ash_trainer_state(run->trainer)->step,
                 run->job->train.steps);
-        fprintf(screen, "go on with: ashlar train --resume --out %s\n", dir);
+        print_resume(run, screen);
     } else {
         print_outcome(run, screen);
         print_spent(run, screen);
@@ -219,9 +247,10 @@ void ash_run_report(struct run *run, const char *status)
     size_t count = 0;
     char time[32];
 
-    for (; count < ASH_COUNT(fact_table); count++) {
-        fact_table[count].say(run, texts[count]);
-        facts[count] = (struct ash_report_fact){fact_table[count].label, texts[count]};
+    for (size_t i = 0; i < ASH_COUNT(fact_table); i++) {
+        fact_table[i].say(run, texts[count]);
+        facts[count] = (struct ash_report_fact){fact_table[i].label, texts[count]};
+        if (texts[count][0] != '\0') count++;
     }
     snprintf(texts[count], FACT_BYTES, "%s", ash_clock_format(ash_run_elapsed_s(run), time, sizeof(time)));
     facts[count] = (struct ash_report_fact){"time", texts[count]};

@@ -77,6 +77,7 @@ struct ash_trainer_facts ash_trainer_facts(const struct ash_trainer *trainer)
         .family = json_is_string(type) ? json_string_value(type) : "model",
         .backend = trainer->exec.ops->name,
         .tokenizer_dir = trainer->tokenizer_dir[0] != '\0' ? trainer->tokenizer_dir : NULL,
+        .mesh = &trainer->mesh,
         .whole = ash_mesh_is_whole(&trainer->mesh),
         .threads = ash_workers_count(trainer->exec.workers),
         .weights = trainer->weights,

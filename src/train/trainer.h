@@ -31,6 +31,7 @@ struct ash_step {
 struct ash_trainer_facts {
     const char *family, *backend, *tokenizer_dir; /* tokenizer_dir NULL: none found */
     int threads;
+    const struct ash_mesh *mesh;
     bool whole; /* every rank holds all of the state */
     size_t weights, layers, hidden, heads, vocab;
     size_t train_tokens, train_windows, valid_tokens, valid_sequences; /* valid_sequences 0: no validation */

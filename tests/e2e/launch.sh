@@ -32,6 +32,12 @@ launch --procs 2 --grace 0.2 --program sh -c '[ "$RANK" = 1 ] && kill -9 $$; exe
 expect 137 "one that is killed"
 grep -q 'rank 1 was killed by signal 9' "$SCRATCH/err" || fail "it does not say who was killed: $(cat "$SCRATCH/err")"
 
+# What all ranks refuse in the same words is told by the first one, and once for the others.
+launch --procs 4 train nowhere.yaml --out "$SCRATCH/none"
+expect 2 "a job file that is not there"
+same "who says so" 2 "$(grep -c "cannot open 'nowhere.yaml'" "$SCRATCH/err")"
+same "how they ended" 2 "$(grep -c 'ended with exit code 2' "$SCRATCH/err")"
+
 # A child of a rank does not outlive the job.
 launch --procs 2 --program sh -c "sh -c 'sleep 100; : $mark' & exit 0" $mark
 expect 0 "ranks that leave children"

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/hash.h"
 #include "base/interrupt.h"
 #include "base/log.h"
 #include "base/socket.h"
@@ -22,6 +23,8 @@
 
 #define LINE_BYTES 4096
 #define EXIT_INTERRUPTED 130
+#define ERROR_PREFIX "ashlar: error: "
+#define SAID_MAX 64
 #define LOOK_MS 50 /* a signal interrupts the wait; this bounds what that might miss */
 
 /* One stream of a process, until a line is whole. */
@@ -45,6 +48,9 @@ struct job {
     struct ash_netns *netns; /* NULL: all share the machine's network */
     size_t running;
     int code;          /* of the first failure */
+    size_t likewise;   /* ranks that ended with the same one afterwards */
+    uint64_t said[SAID_MAX]; /* hashes of errors that ranks have told, to tell each once */
+    size_t said_count;
     uint64_t force_ns; /* when to end by force; 0: not yet */
     bool interrupted, forced;
 };
@@ -154,16 +160,32 @@ static void write_all(int fd, const char *text, size_t bytes)
     }
 }
 
-static void print_line(const struct process *process, const struct stream *stream, size_t bytes)
+/* Ranks that all refuse the same say so in the same words: once is enough. */
+static bool is_repeated_error(struct job *job, const char *line, size_t bytes)
+{
+    size_t prefix = strlen(ERROR_PREFIX);
+    uint64_t hash;
+
+    if (bytes < prefix || memcmp(line, ERROR_PREFIX, prefix) != 0) return false;
+    hash = ash_hash_bytes(line, bytes, 0);
+    for (size_t i = 0; i < job->said_count; i++)
+        if (job->said[i] == hash) return true;
+    if (job->said_count < SAID_MAX) job->said[job->said_count++] = hash;
+    return false;
+}
+
+static void print_line(struct job *job, const struct process *process, const struct stream *stream, size_t bytes)
 {
     char text[LINE_BYTES + 32];
-    int used = snprintf(text, sizeof(text), "[%zu] %.*s\n", process->rank, (int)bytes, stream->line);
+    int used;
 
+    if (is_repeated_error(job, stream->line, bytes)) return;
+    used = snprintf(text, sizeof(text), "[%zu] %.*s\n", process->rank, (int)bytes, stream->line);
     write_all(stream->to, text, (size_t)used);
 }
 
 /* Print the whole lines of a stream; the rest waits for its end. */
-static void print_lines(const struct process *process, struct stream *stream, bool end)
+static void print_lines(struct job *job, const struct process *process, struct stream *stream, bool end)
 {
     size_t first = 0;
 
@@ -173,18 +195,18 @@ static void print_lines(const struct process *process, struct stream *stream, bo
         if (stream->line[i] != '\n' && stream->line[i] != '\r') continue;
         part = *stream;
         memmove(part.line, stream->line + first, i - first);
-        if (i > first || stream->line[i] == '\n') print_line(process, &part, i - first);
+        if (i > first || stream->line[i] == '\n') print_line(job, process, &part, i - first);
         first = i + 1;
     }
     memmove(stream->line, stream->line + first, stream->filled - first);
     stream->filled -= first;
     if (stream->filled > 0 && (end || stream->filled == sizeof(stream->line))) {
-        print_line(process, stream, stream->filled);
+        print_line(job, process, stream, stream->filled);
         stream->filled = 0;
     }
 }
 
-static void read_stream(const struct process *process, struct stream *stream)
+static void read_stream(struct job *job, const struct process *process, struct stream *stream)
 {
     for (;;) {
         ssize_t got = read(stream->fd, stream->line + stream->filled, sizeof(stream->line) - stream->filled);
@@ -192,13 +214,13 @@ static void read_stream(const struct process *process, struct stream *stream)
         if (got < 0 && errno == EINTR) continue;
         if (got < 0 && errno == EAGAIN) return;
         if (got <= 0) {
-            print_lines(process, stream, true);
+            print_lines(job, process, stream, true);
             close(stream->fd);
             stream->fd = -1;
             return;
         }
         stream->filled += (size_t)got;
-        print_lines(process, stream, false);
+        print_lines(job, process, stream, false);
     }
 }
 
@@ -210,7 +232,7 @@ static void wait_output(struct job *job, struct pollfd *polls)
         polls[i] = (struct pollfd){.fd = job->processes[i / 2].streams[i % 2].fd, .events = POLLIN};
     if (poll(polls, count, LOOK_MS) <= 0) return;
     for (size_t i = 0; i < count; i++)
-        if (polls[i].revents != 0) read_stream(&job->processes[i / 2], &job->processes[i / 2].streams[i % 2]);
+        if (polls[i].revents != 0) read_stream(job, &job->processes[i / 2], &job->processes[i / 2].streams[i % 2]);
 }
 
 /* ---- the end ----------------------------------------------------------------------------------------------------- */
@@ -233,6 +255,8 @@ static void note_end(struct job *job, struct process *process, int status)
     else if (WIFSIGNALED(status))
         ash_log(ASH_LOG_ERROR, "rank %zu was killed by signal %d (%s)", process->rank, WTERMSIG(status),
                 strsignal(WTERMSIG(status)));
+    else if (code == job->code)
+        job->likewise++;
     else
         ash_log(ASH_LOG_ERROR, "rank %zu ended with exit code %d", process->rank, code);
     if (job->code == 0) job->code = code;
@@ -267,7 +291,7 @@ static void drain(struct job *job)
     for (size_t i = 0; i < 2 * job->launch->procs; i++) {
         struct stream *stream = &job->processes[i / 2].streams[i % 2];
 
-        if (stream->fd >= 0) read_stream(&job->processes[i / 2], stream);
+        if (stream->fd >= 0) read_stream(job, &job->processes[i / 2], stream);
         if (stream->fd >= 0) close(stream->fd); /* held open by a grandchild */
     }
 }
@@ -289,6 +313,9 @@ static int run(struct job *job, struct pollfd *polls, struct ash_err *err)
     }
     signal_all(job, SIGKILL); /* what the ranks themselves have left */
     drain(job);
+    if (job->likewise > 0)
+        ash_log(ASH_LOG_ERROR, "%zu other rank%s ended with exit code %d too", job->likewise,
+                job->likewise == 1 ? "" : "s", job->code);
     return rc < 0 ? rc : job->code;
 }
 
