@@ -1,4 +1,4 @@
-/* attn_body - attention of one instruction set. Include after pack_body.h and chain_body.h.
+/* attn_body - attention of one instruction set. Include after pack_body.h and softmax_body.h.
  * Keys of a block are packed side by side, so that a query's scores with them, and the weighted sum of their values,
  * are chains over rows of a matrix. */
 #ifndef ASH_COMPUTE_ATTN_BODY_H
@@ -6,8 +6,9 @@
 
 #include "compute/attn_pages.h"
 
-#define ATTN_ROWS 64  /* query rows, over all heads of a group, that share a packed block of keys */
+#define ATTN_ROWS 128 /* query rows, over all heads of a group, that share a packed block of keys */
 #define ATTN_ALIGN 16 /* rows of scratch matrices are padded to a multiple of this */
+#define ATTN_BEHIND 4 /* floats behind a left operand that VEC_STRIP may read */
 
 struct attn {
     struct ash_exec *exec;
@@ -59,8 +60,8 @@ static void store_padded(const float *from, size_t pad, float *to, size_t stride
         memcpy(to + r * stride, from + r * pad, dim * sizeof(*to));
 }
 
-/* count rows of dim elements as padded float32 rows in copy. Rows of a tensor are far apart, often by nearly a multiple of
- * what a way of the first cache holds, so that few of them stay there; a copy does. */
+/* count rows of dim elements as padded float32 rows in copy. Rows of a tensor are far apart, often by nearly a
+ * multiple of what a way of the first cache holds, so that few of them stay there; a copy does. */
 static struct rows padded_rows(const void *data, enum ash_dtype dtype, size_t stride, size_t count, size_t dim,
                                float *copy)
 {
@@ -87,34 +88,20 @@ static struct rows turned_rows(const void *data, enum ash_dtype dtype, size_t st
     return (struct rows){out, ASH_ATTN_BLOCK};
 }
 
-/* dots[r * ASH_ATTN_BLOCK + n] = row r of x (count of them, dim wide) times column n < width of the turned rows. */
+/* dots[r * ASH_ATTN_BLOCK + n] = row r of x (count of them, dim wide) times column n < width of the turned rows;
+ * rows from count to STRIP are 0. */
 static void dot_block(const float *x, size_t stride, size_t count, size_t dim, struct rows turned, size_t width,
                       float *dots)
 {
-    struct range whole[STRIP] = {{0, dim}, {0, dim}, {0, dim}, {0, dim}};
+    struct left left = {x, stride, 1};
 
-    memset(dots, 0, ((count - 1) * ASH_ATTN_BLOCK + width) * sizeof(*dots));
-    chain_rows(dots, ASH_ATTN_BLOCK, width, (struct left){x, stride, 1}, turned, whole, count);
-}
-
-/* Scale the dots of a row into scores, minus infinity where the row does not see the key; returns the larger of max and the
- * largest score. */
-static float score_row(float *score, size_t width, float scale, struct range seen, float max)
-{
-    struct wide by = wide_set(scale), top = wide_set(max);
-
-    for (size_t n = 0; n < width; n += ASH_LANES) {
-        struct wide x = wide_mul(wide_load(score + n), by);
-
-        wide_store(score + n, x);
-        top = wide_max(x, top);
+    if (count == STRIP) {
+        chain_strip(dots, ASH_ATTN_BLOCK, width, left, turned, (struct range){0, dim}, false);
+        return;
     }
-    if (seen.begin == 0 && seen.end >= width) return wide_fold_max(top);
-    for (size_t n = 0; n < seen.begin; n++)
-        score[n] = -INFINITY;
-    for (size_t n = seen.end; n < width; n++)
-        score[n] = -INFINITY;
-    return max_row(score, width, max);
+    memset(dots, 0, STRIP * ASH_ATTN_BLOCK * sizeof(*dots));
+    for (size_t r = 0; r < count; r++)
+        chain_row(dots + r * ASH_ATTN_BLOCK, width, left, r, turned, (struct range){0, dim});
 }
 
 /* ---- forward ----------------------------------------------------------------------------------------------------- */
@@ -126,8 +113,8 @@ struct attn_unit {
     size_t g;           /* kv head */
 };
 
-/* The unit of a number; units of a document follow each other, the last rows, which see most keys, first: threads that have
- * only short units left end at the same time. */
+/* The unit of a number; units of a document follow each other, the last rows, which see most keys, first: threads
+ * that have only short units left end at the same time. */
 static struct attn_unit find_unit(const struct attn *op, size_t number)
 {
     const struct ash_attn_seq *seq = op->args->seqs;
@@ -145,8 +132,8 @@ static struct attn_unit find_unit(const struct attn *op, size_t number)
     return unit;
 }
 
-/* What the rows of a unit carry from block to block, in scratch. Row r of head h of the group has number h * unit rows
- * + r. */
+/* What the rows of a unit carry from block to block, in scratch. Row r of head h of the group has number r * group + h:
+ * heads of one position are neighbours, and see the same keys. */
 struct attn_state {
     float *max, *sum;     /* [state rows] */
     float *acc;           /* [state rows, padded dim_v] */
@@ -177,9 +164,9 @@ static void attn_state_reset(const struct attn *op, const struct attn_unit *unit
     const float *q = args->q + (unit->seq->q_row + unit->first) * args->q_stride + unit->g * op->group * args->dim_k;
     size_t rows = op->group * unit->rows;
 
-    for (size_t h = 0; h < op->group; h++)
-        load_padded(state->q + h * unit->rows * state->pad_k, state->pad_k, q + h * args->dim_k, args->q_stride,
-                    unit->rows, args->dim_k);
+    for (size_t r = 0; r < unit->rows; r++)
+        load_padded(state->q + r * op->group * state->pad_k, state->pad_k, q + r * args->q_stride, args->dim_k,
+                    op->group, args->dim_k);
     for (size_t n = 0; n < rows; n++) {
         state->max[n] = -INFINITY;
         state->sum[n] = 0.0f;
@@ -187,22 +174,25 @@ static void attn_state_reset(const struct attn *op, const struct attn_unit *unit
     memset(state->acc, 0, rows * state->pad * sizeof(*state->acc));
 }
 
-/* Fold the keys that rows n to n + count of the state see in this block into them. */
+/* Fold the keys that rows n to n + count of the state see in this block into them. seen has STRIP entries: what is
+ * behind count sees as much as the last row, and does not count. */
 static void forward_strip(const struct ash_attn_args *args, struct rows keys, struct rows values,
                           const struct range *seen, size_t count, struct attn_state *state, size_t n)
 {
-    float score[STRIP * ASH_ATTN_BLOCK], *acc = state->acc + n * state->pad;
+    float score[STRIP * ASH_ATTN_BLOCK + ATTN_BEHIND], alpha[STRIP], *acc = state->acc + n * state->pad;
     size_t width = attn_pad(seen[count - 1].end);
+    struct soft soft = {0};
 
     dot_block(state->q + n * state->pad_k, state->pad_k, count, args->dim_k, keys, width, score);
     for (size_t r = 0; r < count; r++) {
-        float *row = score + r * ASH_ATTN_BLOCK, max, alpha;
-
-        max = score_row(row, width, args->scale, seen[r], state->max[n + r]);
-        alpha = ash_expf(state->max[n + r] - max);
-        state->sum[n + r] = fmaf(state->sum[n + r], alpha, exp_row(row, width, max, row));
-        state->max[n + r] = max;
-        if (alpha != 1.0f) scale_row(acc + r * state->pad, state->pad, alpha);
+        soft.max[r] = state->max[n + r];
+        soft.sum[r] = state->sum[n + r];
+    }
+    soft_strip(score, width, args->scale, seen, &soft, alpha);
+    for (size_t r = 0; r < count; r++) {
+        state->max[n + r] = soft.max[r];
+        state->sum[n + r] = soft.sum[r];
+        if (alpha[r] != 1.0f) scale_row(acc + r * state->pad, state->pad, alpha[r]);
     }
     chain_rows(acc, state->pad, state->pad, (struct left){score, ASH_ATTN_BLOCK, 1}, values, seen, count);
 }
@@ -219,15 +209,16 @@ static void forward_block(const struct attn *op, const struct attn_unit *unit, s
     struct rows values = padded_rows(v, args->kv_dtype, args->v_stride, count, args->dim_v, state->copy);
 
     for (size_t n = 0; n < op->group * unit->rows;) {
-        size_t i = unit->first + n % unit->rows, rows = 0;
         struct range seen[STRIP];
+        size_t rows = 0;
 
-        for (; rows < STRIP && n % unit->rows + rows < unit->rows; rows++) {
-            seen[rows] = in_block(visible_keys(args, seq->pos + i + rows), base);
+        for (; rows < STRIP && n + rows < op->group * unit->rows; rows++) {
+            seen[rows] = in_block(visible_keys(args, seq->pos + unit->first + (n + rows) / op->group), base);
             if (seen[rows].begin >= seen[rows].end) break;
         }
-        if (rows > 0)
-            forward_strip(args, keys, values, seen, rows, state, n);
+        for (size_t r = rows; rows > 0 && r < STRIP; r++)
+            seen[r] = seen[rows - 1];
+        if (rows > 0) forward_strip(args, keys, values, seen, rows, state, n);
         n += rows > 0 ? rows : 1;
     }
 }
@@ -237,7 +228,7 @@ static void forward_finish(const struct attn *op, const struct attn_unit *unit, 
     const struct ash_attn_args *args = op->args;
 
     for (size_t n = 0; n < op->group * unit->rows; n++) {
-        size_t h = unit->g * op->group + n / unit->rows, row = unit->seq->q_row + unit->first + n % unit->rows;
+        size_t h = unit->g * op->group + n % op->group, row = unit->seq->q_row + unit->first + n / op->group;
         float *out = args->out + row * args->out_stride + h * args->dim_v;
         const float *acc = state->acc + n * state->pad;
 

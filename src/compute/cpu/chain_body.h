@@ -71,13 +71,14 @@ struct strip {
     vf acc[STRIP][STRIP_VECS];
 };
 
-INLINE void strip_load(struct strip *strip, const float *c, size_t stride)
+/* The sums start from c, or from 0. */
+INLINE void strip_load(struct strip *strip, const float *c, size_t stride, bool add)
 {
     UNROLL
     for (size_t r = 0; r < STRIP; r++) {
         UNROLL
         for (size_t v = 0; v < STRIP_VECS; v++)
-            strip->acc[r][v] = vf_load(c + r * stride + v * VF_WIDTH);
+            strip->acc[r][v] = add ? vf_load(c + r * stride + v * VF_WIDTH) : vf_set(0.0f);
     }
 }
 
@@ -91,13 +92,21 @@ INLINE void strip_store(const struct strip *strip, float *c, size_t stride)
     }
 }
 
+#ifdef VEC_STRIP
+static void strip_by_row(float *c, size_t c_stride, const float *a, size_t a_stride, struct rows b, size_t count,
+                         bool add)
+{
+    VEC_STRIP(c, c_stride, a, a_stride, b.data, b.stride, count, add);
+}
+#else
 /* Multipliers of one row of the result lie beside each other. */
-static void strip_by_row(float *c, size_t c_stride, const float *a, size_t a_stride, struct rows b, size_t count)
+static void strip_by_row(float *c, size_t c_stride, const float *a, size_t a_stride, struct rows b, size_t count,
+                         bool add)
 {
     struct strip strip;
     size_t k = 0;
 
-    strip_load(&strip, c, c_stride);
+    strip_load(&strip, c, c_stride, add);
     for (; k + VM_WIDTH <= count; k += VM_WIDTH) {
         vm by[STRIP];
 
@@ -128,13 +137,15 @@ static void strip_by_row(float *c, size_t c_stride, const float *a, size_t a_str
     }
     strip_store(&strip, c, c_stride);
 }
+#endif
 
 /* Multipliers of one k lie beside each other. */
-static void strip_by_k(float *c, size_t c_stride, const float *a, size_t a_stride, struct rows b, size_t count)
+static void strip_by_k(float *c, size_t c_stride, const float *a, size_t a_stride, struct rows b, size_t count,
+                       bool add)
 {
     struct strip strip;
 
-    strip_load(&strip, c, c_stride);
+    strip_load(&strip, c, c_stride, add);
     for (size_t k = 0; k < count; k++) {
         vm by = vm_load(a + k * a_stride);
 
@@ -150,8 +161,10 @@ static void strip_by_k(float *c, size_t c_stride, const float *a, size_t a_strid
     strip_store(&strip, c, c_stride);
 }
 
-/* STRIP rows over a range that they share. */
-static void chain_strip(float *c, size_t c_stride, size_t width, struct left a, struct rows b, struct range range)
+/* STRIP rows over a range that they share: c += the rows of b, or c = their sum, k ascending. width is a multiple of
+ * 16. */
+static void chain_strip(float *c, size_t c_stride, size_t width, struct left a, struct rows b, struct range range,
+                        bool add)
 {
     const float *by = a.data + range.begin * a.k_stride;
     struct rows from = {b.data + range.begin * b.stride, b.stride};
@@ -159,12 +172,14 @@ static void chain_strip(float *c, size_t c_stride, size_t width, struct left a, 
 
     for (; n + STRIP_COLS <= width; n += STRIP_COLS, from.data += STRIP_COLS)
         if (a.k_stride == 1)
-            strip_by_row(c + n, c_stride, by, a.row_stride, from, count);
+            strip_by_row(c + n, c_stride, by, a.row_stride, from, count, add);
         else
-            strip_by_k(c + n, c_stride, by, a.k_stride, from, count);
+            strip_by_k(c + n, c_stride, by, a.k_stride, from, count, add);
     b.data += n;
-    for (size_t r = 0; r < STRIP && n < width; r++)
+    for (size_t r = 0; r < STRIP && n < width; r++) {
+        if (!add) memset(c + r * c_stride + n, 0, (width - n) * sizeof(*c));
         chain_row(c + r * c_stride + n, width - n, a, r, b, range);
+    }
 }
 
 /* Row r < count <= STRIP of the result: c[r * c_stride ...] += the rows of b in ranges[r], k ascending. width is a
@@ -173,8 +188,10 @@ static void chain_rows(float *c, size_t c_stride, size_t width, struct left a, s
                        const struct range *ranges, size_t count)
 {
     struct range shared = ranges[0];
+    bool same = true;
 
     for (size_t r = 1; r < count; r++) {
+        same &= ranges[r].begin == shared.begin && ranges[r].end == shared.end;
         if (ranges[r].begin > shared.begin) shared.begin = ranges[r].begin;
         if (ranges[r].end < shared.end) shared.end = ranges[r].end;
     }
@@ -183,10 +200,10 @@ static void chain_rows(float *c, size_t c_stride, size_t width, struct left a, s
             chain_row(c + r * c_stride, width, a, r, b, ranges[r]);
         return;
     }
-    for (size_t r = 0; r < STRIP; r++)
+    for (size_t r = 0; r < STRIP && !same; r++)
         chain_row(c + r * c_stride, width, a, r, b, (struct range){ranges[r].begin, shared.begin});
-    chain_strip(c, c_stride, width, a, b, shared);
-    for (size_t r = 0; r < STRIP; r++)
+    chain_strip(c, c_stride, width, a, b, shared, true);
+    for (size_t r = 0; r < STRIP && !same; r++)
         chain_row(c + r * c_stride, width, a, r, b, (struct range){shared.end, ranges[r].end});
 }
 

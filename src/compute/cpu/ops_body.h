@@ -17,6 +17,7 @@
 #include "compute/cpu/project_body.h"
 #include "compute/cpu/row_body.h"
 #include "compute/cpu/chain_body.h"
+#include "compute/cpu/softmax_body.h"
 #include "compute/cpu/attn_body.h"
 #include "compute/cpu/attn_back_body.h"
 #include "compute/cpu/cpu_priv.h"

@@ -70,6 +70,16 @@ static inline vf vf_pick_eq(vf a, vf b, vf x, vf y)
     return _mm256_blendv_ps(y, x, _mm256_cmp_ps(a, b, _CMP_EQ_OQ));
 }
 
+static inline vf vf_low(vf a, vf b)
+{
+    return vf_pick_eq(b, b, vf_pick_gt(a, b, b, a), b);
+}
+
+static inline vf vf_fresh(const vf *x)
+{
+    return *x;
+}
+
 static inline vu vu_set(uint32_t x)
 {
     return _mm256_set1_epi32((int)x);

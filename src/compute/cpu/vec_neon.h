@@ -5,10 +5,12 @@
 #include <arm_neon.h>
 #include <stddef.h>
 #include <stdint.h>
+#include "compute/cpu/strip_fmla.h"
 #include "compute/cpu/tile_fmla.h"
 
 #define VF_WIDTH 4
 #define VEC_TILE tile_fmla
+#define VEC_STRIP strip_fmla /* of STRIP x 16 sums; without it, a loop in C */
 #define VEC_QUANT_GEMM ash_quant_gemm_neon /* quant_priv.h */
 #define VEC_QUANT_PANELS ash_quant_panels_neon
 
@@ -68,6 +70,20 @@ static inline vf vf_pick_gt(vf a, vf b, vf x, vf y)
 static inline vf vf_pick_eq(vf a, vf b, vf x, vf y)
 {
     return vbslq_f32(vceqq_f32(a, b), x, y);
+}
+
+static inline vf vf_low(vf a, vf b)
+{
+    return vminq_f32(a, b);
+}
+
+/* Loaded each time: a load is free beside vector instructions, a copy of a register takes the place of one. */
+static inline vf vf_fresh(const vf *x)
+{
+    vf copy;
+
+    __asm__ volatile("ldr %q0, %1" : "=w"(copy) : "m"(*x));
+    return copy;
 }
 
 static inline vu vu_set(uint32_t x)

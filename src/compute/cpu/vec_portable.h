@@ -89,6 +89,18 @@ static inline vf vf_pick_eq(vf a, vf b, vf x, vf y)
     return (vf)((mask & (vu)x) | (~mask & (vu)y));
 }
 
+/* The smaller of a and b, not a number where one is none. */
+static inline vf vf_low(vf a, vf b)
+{
+    return vf_pick_eq(b, b, vf_pick_gt(a, b, b, a), b);
+}
+
+/* *x in a register of its own, for an operation that overwrites it. */
+static inline vf vf_fresh(const vf *x)
+{
+    return *x;
+}
+
 static inline vu vu_set(uint32_t x)
 {
     return x + (vu){0};

@@ -65,6 +65,17 @@ static inline void vf_store_part(float *p, vf x, size_t count)
     memcpy(p, full, count * sizeof(*p));
 }
 
+/* A vector in all places, in registers that are about to be overwritten: see vf_fresh. */
+INLINE struct wide wide_fresh(const vf *x)
+{
+    struct wide w;
+
+    UNROLL
+    for (int n = 0; n < WIDE_VECS; n++)
+        w.v[n] = vf_fresh(x);
+    return w;
+}
+
 /* Up to ASH_LANES floats, count of them; the other lanes are 0. A loop over elements is written as an INLINE step for
  * count of them, called with the constant ASH_LANES in the loop and once with what is left: so the loop has no
  * branches. */
@@ -135,6 +146,15 @@ INLINE struct wide wide_pick_gt(struct wide a, struct wide b, struct wide x, str
 INLINE struct wide wide_max(struct wide x, struct wide max)
 {
     return wide_pick_gt(x, max, x, max);
+}
+
+/* The smaller of both, not a number where one is none. */
+INLINE struct wide wide_low(struct wide x, struct wide low)
+{
+    UNROLL
+    for (int n = 0; n < WIDE_VECS; n++)
+        low.v[n] = vf_low(x.v[n], low.v[n]);
+    return low;
 }
 
 INLINE struct wide wide_abs(struct wide a)
@@ -214,6 +234,15 @@ INLINE struct wide wide_exp_scale(struct wide y, struct wide shifted)
     return y;
 }
 
+/* y * 2^power, for a y and a product that are normal numbers: the exponent grows. */
+INLINE struct wide wide_add_power(struct wide y, struct wide shifted)
+{
+    UNROLL
+    for (int n = 0; n < WIDE_VECS; n++)
+        y.v[n] = vf_from_bits(vu_add(vf_bits(y.v[n]), vu_shl23(vf_bits(shifted.v[n]))));
+    return y;
+}
+
 /* exp(x) = the result times 2 to the integer in the low bits of *shifted_out. */
 INLINE struct wide wide_exp_parts(struct wide x, struct wide *shifted_out)
 {
@@ -237,7 +266,8 @@ INLINE struct wide wide_exp(struct wide x)
     return wide_exp_scale(y, shifted);
 }
 
-/* exp of x >= 0 (or NaN), for x up to WIDE_TANH_MAX, from where on exp is so large that 1 - 2 / (exp + 1) is 1 already. */
+/* exp of x >= 0 (or NaN), for x up to WIDE_TANH_MAX, from where on exp is so large that 1 - 2 / (exp + 1) is 1
+ * already. */
 INLINE struct wide wide_exp_tanh(struct wide x)
 {
     struct wide max = wide_set(WIDE_TANH_MAX), shifted, y;
