@@ -4,7 +4,7 @@
 
 #include "compute/ops.h"
 
-static inline const void *ash_attn_at(const struct ash_attn_args *args, const void *run, const void *const *pages,
+static inline const void *ash_attn_at(const struct ash_attn_args *args, const void *run, void *const *pages,
                                       size_t j, size_t stride, size_t page_first)
 {
     size_t element = pages == NULL ? j * stride : page_first + j % args->page_tokens * stride;
@@ -22,6 +22,21 @@ static inline const void *ash_attn_key(const struct ash_attn_args *args, const s
 static inline const void *ash_attn_value(const struct ash_attn_args *args, const struct ash_attn_seq *seq, size_t j)
 {
     return ash_attn_at(args, seq->v, seq->pages, j, args->v_stride, args->v_page);
+}
+
+/* Where the key and the value of token j are to be written, in their page; those of the next tokens of the page follow. */
+static inline void *ash_attn_key_place(const struct ash_attn_args *args, const struct ash_attn_seq *seq, size_t j)
+{
+    size_t element = args->k_page + j % args->page_tokens * args->k_stride;
+
+    return (char *)seq->pages[j / args->page_tokens] + element * ash_dtype_bytes(args->kv_dtype);
+}
+
+static inline void *ash_attn_value_place(const struct ash_attn_args *args, const struct ash_attn_seq *seq, size_t j)
+{
+    size_t element = args->v_page + j % args->page_tokens * args->v_stride;
+
+    return (char *)seq->pages[j / args->page_tokens] + element * ash_dtype_bytes(args->kv_dtype);
 }
 
 #endif

@@ -183,7 +183,7 @@ struct ash_rope_ops {
 struct ash_attn_seq {
     size_t q_row, q_count, pos;
     const void *k, *v; /* key 0 of this document; not used with pages */
-    const void *const *pages; /* page j / page_tokens holds key j and its value; NULL: one run at k and v. Forward only. */
+    void *const *pages; /* page j / page_tokens holds key j and its value; NULL: one run at k and v. Forward only. */
     float *dk, *dv;    /* backward: likewise, += */
 };
 
@@ -206,9 +206,23 @@ struct ash_attn_args {
     float *dq;         /* strides like q, written */
 };
 
+/* What inference does between the products that make q, k and v and attention: queries and keys are rotated, queries are rounded,
+ * keys and values are written to their pages. To the bit what rope->apply, row->round_bf16 and row->copy give. */
+struct ash_place_args {
+    const struct ash_attn_args *attn; /* its seqs have pages and follow each other from row 0 of q on; dim_k is dim_v */
+    float *q; /* row r: query heads, key heads, value heads, adjacent. Keys and values need not be there afterwards. */
+    size_t q_stride;
+    size_t dims;               /* rotated dims of each head, 0 for none; the rest as in ash_rope_args */
+    bool interleaved_in;
+    const int32_t *positions;
+    const float *cos, *sin;
+    bool round_bf16;           /* the queries; keys and values take the dtype of the pages */
+};
+
 struct ash_attn_ops {
     void (*forward)(struct ash_exec *exec, const struct ash_attn_args *args);
     void (*backward)(struct ash_exec *exec, const struct ash_attn_args *args);
+    void (*place)(struct ash_exec *exec, const struct ash_place_args *args);
 };
 
 /* ---- activations and row arithmetic ------------------------------------------------------------------------------ */

@@ -40,6 +40,7 @@ void ash_attn_grouped_forward(struct ash_pass *pass, size_t layer, const float *
     }
     ash_linear_project(pass->model, pass->exec, &group);
     if (c->qk_norm) ash_head_norm_forward(pass, layer);
+    if (pass->cache != NULL) return; /* ash_cache_write does the rest as it goes over the rows */
     /* k's heads follow q's in the row, so one call rotates both */
     ash_pass_rope(pass, acts->q, c->heads + c->kv_heads, c->head_dim, pass->q_stride, false);
     if (pass->model->round_bf16)

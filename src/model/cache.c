@@ -182,10 +182,43 @@ static void write_page(struct ash_pass *pass, const struct ash_doc *doc, size_t 
     pass->exec->ops->row->copy(pass->exec, &args);
 }
 
+static void write_document(struct ash_pass *pass, size_t layer, const struct ash_doc *doc,
+                           const struct ash_attn_args *args)
+{
+    const struct ash_cache *cache = pass->cache;
+    const struct ash_attn_acts *acts = &pass->layers[layer].attn;
+
+    for (size_t row = 0, count; row < doc->count; row += count) {
+        size_t fit = PAGE_TOKENS - (doc->pos + row) % PAGE_TOKENS;
+
+        count = doc->count - row < fit ? doc->count - row : fit;
+        write_page(pass, doc, row, count, acts->k, pass->k_stride, args->k_page, cache->k_width);
+        write_page(pass, doc, row, count, acts->v, pass->v_stride, args->v_page, cache->v_width);
+    }
+}
+
+/* Rows of q, k and v as the products left them. */
+static void place_rows(struct ash_pass *pass, size_t layer, const struct ash_attn_args *args)
+{
+    const struct ash_model *model = pass->model;
+    bool turns = model->config.rope.kind != ASH_ROPE_NONE;
+    const float *tables = pass->rope.data;
+    struct ash_place_args place = {.attn = args,
+                                   .q = pass->layers[layer].attn.q,
+                                   .q_stride = pass->q_stride,
+                                   .dims = turns ? pass->rope_dims : 0,
+                                   .interleaved_in = model->config.rope.interleaved,
+                                   .positions = pass->positions,
+                                   .cos = tables,
+                                   .sin = turns ? tables + pass->rope_positions * (pass->rope_dims / 2) : NULL,
+                                   .round_bf16 = model->round_bf16};
+
+    pass->exec->ops->attn->place(pass->exec, &place);
+}
+
 void ash_cache_write(struct ash_pass *pass, size_t layer, struct ash_attn_args *args)
 {
     struct ash_cache *cache = pass->cache;
-    const struct ash_attn_acts *acts = &pass->layers[layer].attn;
 
     args->kv_dtype = cache->dtype;
     args->k_stride = cache->k_width;
@@ -196,13 +229,8 @@ void ash_cache_write(struct ash_pass *pass, size_t layer, struct ash_attn_args *
     for (size_t i = 0; i < pass->batch->doc_count; i++) {
         const struct ash_doc *doc = &pass->batch->docs[i];
 
-        for (size_t row = 0, count; row < doc->count; row += count) {
-            size_t fit = PAGE_TOKENS - (doc->pos + row) % PAGE_TOKENS;
-
-            count = doc->count - row < fit ? doc->count - row : fit;
-            write_page(pass, doc, row, count, acts->k, pass->k_stride, args->k_page, cache->k_width);
-            write_page(pass, doc, row, count, acts->v, pass->v_stride, args->v_page, cache->v_width);
-        }
-        pass->seqs[i].pages = (const void *const *)cache->slots[doc->slot].pages;
+        pass->seqs[i].pages = cache->slots[doc->slot].pages;
+        if (pass->model->config.attn == ASH_ATTN_LATENT) write_document(pass, layer, doc, args);
     }
+    if (pass->model->config.attn == ASH_ATTN_GROUPED) place_rows(pass, layer, args);
 }

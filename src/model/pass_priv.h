@@ -398,7 +398,8 @@ void ash_head_logits(struct ash_pass *pass, const float *x, int32_t norm, size_t
 /* Does the batch fit? Takes the pages that it needs. */
 int ash_cache_begin(struct ash_cache *cache, const struct ash_pass *pass, const struct ash_batch *batch,
                     struct ash_err *err);
-/* Put the batch's k and v of a layer into the cache, and point pass->seqs and args at it. */
+/* Put the batch's k and v of a layer into the cache, and point pass->seqs and args at it. Of grouped attention these, and q, are
+ * rotated and rounded on the way. */
 void ash_cache_write(struct ash_pass *pass, size_t layer, struct ash_attn_args *args);
 
 #endif

@@ -219,7 +219,7 @@ static void test_packing(void **state)
 }
 
 /* Cut the keys and values of a document into pages in which other things lie too. */
-static const void *const *cut_pages(struct tape *tape, const struct ash_attn_args *args, const struct ash_attn_seq *seq)
+static void *const *cut_pages(struct tape *tape, const struct ash_attn_args *args, const struct ash_attn_seq *seq)
 {
     size_t tokens = seq->pos + seq->q_count, count = (tokens + args->page_tokens - 1) / args->page_tokens;
     size_t width = ash_dtype_bytes(args->kv_dtype), v_end = args->v_page + args->page_tokens * args->v_stride;
@@ -238,7 +238,7 @@ static const void *const *cut_pages(struct tape *tape, const struct ash_attn_arg
         memcpy(page + (args->v_page + row * args->v_stride) * width, (const char *)seq->v + j * args->v_stride * width,
                args->kv_heads * args->dim_v * width);
     }
-    return (const void *const *)pages;
+    return pages;
 }
 
 /* Keys in pages give the bits of keys in one run. */
@@ -274,11 +274,73 @@ static void test_pages(void **state)
         }
 }
 
+/* Pages for the documents of attn, full of the same everywhere; returns how many of them there are. */
+static size_t draw_pages(struct tape *tape, struct ash_attn_args *attn, struct ash_attn_seq *seqs, size_t page_words,
+                         void **all)
+{
+    size_t total = 0;
+
+    for (size_t s = 0; s < attn->seq_count; s++) {
+        size_t count = (seqs[s].pos + seqs[s].q_count + attn->page_tokens - 1) / attn->page_tokens;
+
+        seqs[s].pages = all + total;
+        for (; count > 0; count--, total++) {
+            all[total] = tape_alloc(tape, page_words * sizeof(uint32_t));
+            memset(all[total], 0x5a, page_words * sizeof(uint32_t));
+        }
+    }
+    return total;
+}
+
+/* From q, k and v to attention: the queries, and everything that pages hold afterwards. */
+static void scenario_place(struct ash_exec *exec, struct tape *tape)
+{
+    size_t dim = 2 * draw_size(tape, 33), rows = 0, total, page_words;
+    struct ash_attn_seq seqs[DOCS_MAX] = {{0}};
+    struct ash_attn_args attn = {.kv_heads = 1 + draw_below(tape, 3), .dim_k = dim, .dim_v = dim, .seqs = seqs};
+    struct ash_place_args args = {.attn = &attn, .round_bf16 = draw_bool(tape), .interleaved_in = draw_bool(tape)};
+    void *pages[DOCS_MAX * 8];
+
+    attn.heads = attn.kv_heads * (1 + draw_below(tape, 3));
+    attn.kv_dtype = draw_bool(tape) ? ASH_F32 : ASH_BF16;
+    attn.page_tokens = (1 + draw_below(tape, 2)) * ASH_ATTN_BLOCK;
+    attn.k_stride = attn.v_stride = attn.kv_heads * dim + draw_below(tape, 3);
+    attn.k_page = draw_below(tape, 9);
+    attn.v_page = attn.k_page + attn.page_tokens * attn.k_stride;
+    attn.seq_count = 1 + draw_below(tape, DOCS_MAX);
+    for (size_t s = 0; s < attn.seq_count; s++) {
+        seqs[s].q_row = rows;
+        seqs[s].q_count = draw_size(tape, s == 0 ? 193 : 33);
+        seqs[s].pos = draw_below(tape, 150);
+        rows += seqs[s].q_count;
+    }
+    page_words = attn.v_page + attn.page_tokens * attn.v_stride;
+    total = draw_pages(tape, &attn, seqs, page_words, pages);
+    args.q_stride = (attn.heads + 2 * attn.kv_heads) * dim + draw_below(tape, 3);
+    args.q = draw_floats(tape, rows * args.q_stride, 1.0f);
+    args.dims = draw_below(tape, 4) == 0 ? 0 : dim - 2 * draw_below(tape, dim / 2);
+    args.positions = draw_ids(tape, rows, 50);
+    args.cos = draw_floats(tape, 50 * (args.dims / 2), 1.0f);
+    args.sin = draw_floats(tape, 50 * (args.dims / 2), 1.0f);
+    exec->ops->attn->place(exec, &args);
+    for (size_t r = 0; r < rows; r++)
+        tape_words(tape, args.q + r * args.q_stride, attn.heads * dim);
+    for (size_t p = 0; p < total; p++)
+        tape_words(tape, pages[p], page_words);
+}
+
+static void test_place(void **state)
+{
+    (void)state;
+    check_scenario(scenario_place, 60);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_forward), cmocka_unit_test(test_backward), cmocka_unit_test(test_wide),
         cmocka_unit_test(test_split),   cmocka_unit_test(test_packing),  cmocka_unit_test(test_pages),
+        cmocka_unit_test(test_place),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -192,6 +192,4 @@ static void attn_backward(struct ash_exec *exec, const struct ash_attn_args *arg
     ash_workers_run(exec->workers, args->seq_count * args->kv_heads, 1, backward_units, &op);
 }
 
-static const struct ash_attn_ops vec_attn = {.forward = attn_forward, .backward = attn_backward};
-
 #endif

@@ -20,6 +20,7 @@
 #include "compute/cpu/softmax_body.h"
 #include "compute/cpu/attn_body.h"
 #include "compute/cpu/attn_back_body.h"
+#include "compute/cpu/place_body.h"
 #include "compute/cpu/cpu_priv.h"
 
 /* MATRIX is &vec_matrix, or a table with other products; REFERENCE is what the backend is held to. */

@@ -29,6 +29,9 @@ void ash_ref_quant_gemm(struct ash_exec *exec, const struct ash_quant_args *args
 /* project.c: composed of the other ops of exec's own table, so it serves every table. No packed weights. */
 void ash_ref_project(struct ash_exec *exec, const struct ash_project_args *args);
 
+/* place.c: likewise. */
+void ash_ref_place(struct ash_exec *exec, const struct ash_place_args *args);
+
 /* A move of blocks has nothing to gain from vectors that a compiler would not find: every CPU backend uses this one. */
 void ash_ref_copy(struct ash_exec *exec, const struct ash_copy_args *args);
 
