@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/opts_priv.h"
+#include "base/spelling.h"
 
 #define ARENA_BYTES 4096
 #define ENV_PREFIX "ASHLAR_"
@@ -31,30 +32,6 @@ struct ash_opt_slot *ash_opts_find(const struct ash_opts *opts, const char *key)
     return NULL;
 }
 
-size_t ash_opts_distance(const char *a, const char *b)
-{
-    size_t rows[3][ASH_OPT_KEY_BYTES + 1];
-    size_t *before = rows[0], *above = rows[1], *row = rows[2];
-    size_t a_count = strnlen(a, ASH_OPT_KEY_BYTES), b_count = strnlen(b, ASH_OPT_KEY_BYTES);
-
-    for (size_t j = 0; j <= b_count; j++)
-        above[j] = j;
-    for (size_t i = 1; i <= a_count; i++) {
-        row[0] = i;
-        for (size_t j = 1; j <= b_count; j++) {
-            size_t best = above[j - 1] + (fold(a[i - 1]) != fold(b[j - 1]));
-            if (above[j] + 1 < best) best = above[j] + 1;
-            if (row[j - 1] + 1 < best) best = row[j - 1] + 1;
-            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] && before[j - 2] + 1 < best)
-                best = before[j - 2] + 1;
-            row[j] = best;
-        }
-        size_t *free_row = before;
-        before = above, above = row, row = free_row;
-    }
-    return above[b_count];
-}
-
 const struct ash_opt_slot *ash_opts_nearest(const struct ash_opts *opts, const char *key)
 {
     const struct ash_opt_slot *nearest = NULL;
@@ -62,9 +39,9 @@ const struct ash_opt_slot *ash_opts_nearest(const struct ash_opts *opts, const c
 
     for (size_t i = 0; i < opts->count; i++) {
         const struct ash_opt_slot *slot = &opts->slots[i];
-        size_t distance = 2 * ash_opts_distance(key, slot->key);
-        size_t bare =
-            2 * ash_opts_distance(key, slot->opt->name) + 1; /* `steps` for `train.steps`: the whole key wins a tie */
+        size_t distance = 2 * ash_spelling_distance(key, slot->key);
+        size_t bare = 2 * ash_spelling_distance(key, slot->opt->name) +
+                      1; /* `steps` for `train.steps`: the whole key wins a tie */
         if (bare < distance) distance = bare;
         if (nearest != NULL && distance >= least) continue;
         nearest = slot;

@@ -36,8 +36,6 @@ static inline bool ash_opt_is_list(const struct ash_opt *opt)
 bool ash_opts_same_key(const char *a, const char *b);
 /* The slot of key, or NULL. */
 struct ash_opt_slot *ash_opts_find(const struct ash_opts *opts, const char *key);
-/* Edits (insert, delete, replace, swap neighbours) that turn a into b; both are cut at ASH_OPT_KEY_BYTES. */
-size_t ash_opts_distance(const char *a, const char *b);
 /* The slot whose key, or name alone, is nearest to key; NULL when there are none. */
 const struct ash_opt_slot *ash_opts_nearest(const struct ash_opts *opts, const char *key);
 /* -ENOENT with the nearest known key in the sentence. */

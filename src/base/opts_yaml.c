@@ -10,6 +10,7 @@
 
 #include "base/file.h"
 #include "base/opts_priv.h"
+#include "base/spelling.h"
 #include "base/utf8.h"
 
 #define FILE_BYTES_MAX ((size_t)1 << 20)
@@ -131,7 +132,7 @@ static int unknown_section(const struct reader *reader, const char *path, size_t
 
     for (size_t i = 0; i < opts->count; i++) {
         const char *section = opts->slots[i].table->section;
-        size_t distance = ash_opts_distance(path, section);
+        size_t distance = ash_spelling_distance(path, section);
         if (section[0] == '\0' || (nearest != NULL && distance >= least)) continue;
         nearest = section;
         least = distance;

@@ -4,52 +4,23 @@
 
 #include <errno.h>
 #include <stdarg.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/log.h"
+#include "base/spelling.h"
 
 #define JSON_DIGITS 12 /* bytes of a terabyte are still whole */
-#define NAME_MAX_BYTES 32
-#define FAR_AWAY (NAME_MAX_BYTES + 1)
-
-static size_t smallest(size_t a, size_t b, size_t c)
-{
-    size_t least = a < b ? a : b;
-
-    return least < c ? least : c;
-}
-
-/* Edits (insert, delete, replace) between two names; FAR_AWAY where one is too long to be a slip of the keyboard. */
-static size_t edit_distance(const char *a, const char *b)
-{
-    size_t row[NAME_MAX_BYTES + 1], a_bytes = strlen(a), b_bytes = strlen(b);
-
-    if (a_bytes > NAME_MAX_BYTES || b_bytes > NAME_MAX_BYTES) return FAR_AWAY;
-    for (size_t j = 0; j <= b_bytes; j++)
-        row[j] = j;
-    for (size_t i = 1; i <= a_bytes; i++) {
-        size_t diagonal = row[0];
-
-        row[0] = i;
-        for (size_t j = 1; j <= b_bytes; j++) {
-            size_t above = row[j];
-
-            row[j] = smallest(above + 1, row[j - 1] + 1, diagonal + (a[i - 1] != b[j - 1]));
-            diagonal = above;
-        }
-    }
-    return row[b_bytes];
-}
 
 /* The command whose name is nearest to name, or NULL when none is near. */
 static const struct ash_cmd *nearest(const struct ash_cmd *const *commands, size_t count, const char *name)
 {
     const struct ash_cmd *best = NULL;
-    size_t best_distance = FAR_AWAY, close_enough = strlen(name) / 3 + 1;
+    size_t best_distance = SIZE_MAX, close_enough = strlen(name) / 3 + 1;
 
     for (size_t i = 0; i < count; i++) {
-        size_t distance = edit_distance(name, commands[i]->name);
+        size_t distance = ash_spelling_distance(name, commands[i]->name);
 
         if (distance >= best_distance) continue;
         best_distance = distance;

@@ -16,15 +16,16 @@ static void print_row(const struct ash_audit_row *row)
         printf("%-28s does not divide\n", row->name);
         return;
     }
-    printf("%-28s %7.1f%% %9.0f %9.0f %9.0f %7.1f%% %8.3f %9.0f %8.1f%s\n", row->name, 100 * row->layer.leaving,
+    printf("%-28s %7.1f%% %9.0f %9.0f %9.0f %7.1f%% %8.3f %9.0f %8.1f  %-9s%s\n", row->name, 100 * row->layer.leaving,
            row->inner_s * 1e3, row->outer_s * 1e3, row->exposed_s * 1e3, 100 * row->share, row->step_s,
-           row->tokens_s_gpu, row->memory_bytes * 1e-9, row->fits ? "" : "  does not fit");
+           row->tokens_s_gpu, row->memory_bytes * 1e-9, ash_plan_recompute_name(row->recompute),
+           row->fits ? "" : "  does not fit");
 }
 
 static void print_head(const char *what)
 {
-    printf("\n%-28s %8s %9s %9s %9s %8s %8s %9s %8s\n", what, "leaving", "inside ms", "across ms", "exposed", "of step",
-           "step s", "tok/s/GPU", "GB/GPU");
+    printf("\n%-28s %8s %9s %9s %9s %8s %8s %9s %8s  %s\n", what, "leaving", "inside ms", "across ms", "exposed",
+           "of step", "step s", "tok/s/GPU", "GB/GPU", "recompute");
 }
 
 static void print_passes(const struct ash_audit *audit)
@@ -60,6 +61,7 @@ void ash_audit_print_table(const struct audit_answer *answer)
     for (size_t i = 0; i < audit->degree_count; i++)
         print_row(&audit->degrees[i]);
     print_passes(audit);
+    if (audit->fastest > 0) printf("the shortest step that fits into memory is that of EP%d\n", audit->fastest);
     print_head("what changes it");
     print_row(&audit->now);
     for (size_t i = 0; i < audit->change_count; i++)
@@ -75,11 +77,12 @@ void ash_audit_print_table(const struct audit_answer *answer)
 
 static json_t *encode_row(const struct ash_audit_row *row)
 {
-    return json_pack("{s:s, s:i, s:b, s:b, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "name", row->name, "ep",
-                     row->layout.ep, "possible", (int)row->possible, "fits", (int)row->fits, "leaving",
-                     row->layer.leaving, "inner_bytes", row->layer.inner_bytes, "outer_bytes", row->layer.outer_bytes,
-                     "inner_s", row->inner_s, "outer_s", row->outer_s, "exposed_s", row->exposed_s, "share", row->share,
-                     "step_s", row->step_s, "tokens_s_gpu", row->tokens_s_gpu, "memory_bytes", row->memory_bytes);
+    return json_pack("{s:s, s:i, s:b, s:b, s:s, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "name", row->name,
+                     "ep", row->layout.ep, "possible", (int)row->possible, "fits", (int)row->fits, "recompute",
+                     ash_plan_recompute_name(row->recompute), "leaving", row->layer.leaving, "inner_bytes",
+                     row->layer.inner_bytes, "outer_bytes", row->layer.outer_bytes, "inner_s", row->inner_s, "outer_s",
+                     row->outer_s, "exposed_s", row->exposed_s, "share", row->share, "step_s", row->step_s,
+                     "tokens_s_gpu", row->tokens_s_gpu, "memory_bytes", row->memory_bytes);
 }
 
 static json_t *encode_rows(const struct ash_audit_row *rows, size_t count)
@@ -102,14 +105,14 @@ int ash_audit_print_json(const struct audit_answer *answer, struct ash_err *err)
     for (size_t i = 0; (limit = ash_audit_limit(job, audit, i)) != NULL; i++)
         json_array_append_new(limits, json_string(limit));
     json = json_pack(
-        "{s:s, s:s, s:i, s:i, s:s, s:o, s:o, s:o, s:[i,i,i], s:i, s:f, s:f, s:o, s:s, s:s}", "model",
+        "{s:s, s:s, s:i, s:i, s:s, s:o, s:o, s:o, s:[i,i,i], s:i, s:i, s:f, s:f, s:o, s:s, s:s}", "model",
         job->job.shape.name, "machine", job->job.cluster.machine.name, "gpus", job->job.cluster.gpus, "domain_gpus",
         job->job.cluster.domain_gpus, "layout", ash_layout_text(&job->layout, layout, sizeof(layout)), "now",
         encode_row(&audit->now), "degrees", encode_rows(audit->degrees, audit->degree_count), "changes",
         encode_rows(audit->changes, audit->change_count), "passes_10_30_50", audit->passes_at[0], audit->passes_at[1],
-        audit->passes_at[2], "largest_fitting_ep", audit->largest_fitting, "bandwidth_gb_s", audit->bandwidth * 1e-9,
-        "flip_gb_s", audit->flip_bandwidth * 1e-9, "limits", limits, "try_first", ash_audit_dispatcher(job), "verdict",
-        ash_audit_verdict(job, audit, verdict, sizeof(verdict)));
+        audit->passes_at[2], "fastest_ep", audit->fastest, "largest_fitting_ep", audit->largest_fitting,
+        "bandwidth_gb_s", audit->bandwidth * 1e-9, "flip_gb_s", audit->flip_bandwidth * 1e-9, "limits", limits,
+        "try_first", ash_audit_dispatcher(job), "verdict", ash_audit_verdict(job, audit, verdict, sizeof(verdict)));
     return ash_cmd_print_json(json, err);
 }
 

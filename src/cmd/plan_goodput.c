@@ -6,8 +6,10 @@
 #include "base/assert.h"
 #include "cmd/plan_goodput_priv.h"
 #include "plan/shape.h"
+#include "plan/tier.h"
 
 #define SIM_FAILURES 20000.0
+#define RAM_SHARE 0.5 /* of host memory that copies may take; the job needs some too */
 #define SIM_EVENTS 1000000.0
 
 static const char *const rate_names[] = {"llama3", "rsc", "rsc-1024", NULL};
@@ -23,7 +25,8 @@ struct flags {
     double replace_share, repair_hours, ram_gb, hbm_free_gb, usd_gpu_hour, interval_s, days;
     int failures;
     bool json;
-    const char *model, *cluster, *svg;
+    double storage_tib;
+    const char *model, *cluster, *storage, *svg;
     struct ash_catalog_flags machines;
 };
 
@@ -45,6 +48,9 @@ static const struct ash_opt goodput_opts[] = {
     {"write-gb-s", ASH_OPT_DOUBLE, FIELD(write_gb_s), "100", "GB/s into shared storage, all nodes together", 1e-3, 1e6,
      NULL},
     {"read-gb-s", ASH_OPT_DOUBLE, FIELD(read_gb_s), "100", "GB/s out of it", 1e-3, 1e6, NULL},
+    {"storage", ASH_OPT_STRING, FIELD(storage), NULL,
+     "tier of the catalog that both rates follow from, with a cluster (ashlar catalog ls storage)", 0, 0, NULL},
+    {"storage-tib", ASH_OPT_DOUBLE, FIELD(storage_tib), NULL, "TiB of it", 0, 1e6, NULL},
     {"stage-gb-s", ASH_OPT_DOUBLE, FIELD(stage_gb_s), "20", "GB/s from a GPU to host memory", 1e-3, 1e4, NULL},
     {"peer-gb-s", ASH_OPT_DOUBLE, FIELD(peer_gb_s), "25", "GB/s from node to node for copies, beside training", 1e-3,
      1e5, NULL},
@@ -86,9 +92,12 @@ static const struct ash_cmd_usage usage = {
         "(tiered), and with a second copy of the state on other GPUs (checkpointless): best interval, losses by "
         "cause,\n"
         "memory price, and where one way overtakes another. By formula and by simulation.",
-    .examples = "  ashlar plan goodput --model llama-3.1-405b --cluster 2048xp5.48xlarge\n"
-                "  ashlar plan goodput --params 70g --gpus 1024 --mtbf-hours 7.9 --svg goodput.svg\n"
-                "  ashlar plan goodput --params 1000g --gpus 131072 --write-gb-s 2000 --spares 64 --json",
+    .examples =
+        "  ashlar plan goodput --model llama-3.1-405b --cluster 2048xp5.48xlarge\n"
+        "  ashlar plan goodput --model llama-3.1-405b --cluster 2048xp5.48xlarge --storage fsx-persistent2-1000 "
+        "--storage-tib 500\n"
+        "  ashlar plan goodput --params 70g --gpus 1024 --mtbf-hours 7.9 --svg goodput.svg\n"
+        "  ashlar plan goodput --params 1000g --gpus 131072 --write-gb-s 2000 --spares 64 --json",
 };
 
 static void fill_job(const struct flags *flags, struct ash_goodput_job *job)
@@ -156,7 +165,31 @@ static void solve(const struct flags *flags, struct goodput_answer *answer)
     }
 }
 
-/* What a named model and named machines say, where nothing else does. */
+static void set_machines(const struct ash_cluster *cluster, struct ash_goodput_job *job)
+{
+    const struct ash_machine *machine = &cluster->machine;
+    double usd_hour = machine->usd_hour > 0 ? machine->usd_hour : machine->usd_hour_reserved;
+
+    job->gpus = cluster->gpus;
+    job->gpus_per_node = machine->gpus;
+    if (job->node_ram_bytes <= 0) job->node_ram_bytes = machine->host_bytes * RAM_SHARE;
+    if (job->dollars_per_gpu_hour <= 0) job->dollars_per_gpu_hour = usd_hour / machine->gpus;
+}
+
+static int set_storage(const struct flags *flags, const struct ash_catalog *catalog, const struct ash_cluster *cluster,
+                       struct ash_goodput_job *job, struct ash_err *err)
+{
+    struct ash_tier_rate rate;
+    int rc =
+        ash_tier_rate(catalog, flags->storage, flags->storage_tib, &cluster->machine, cluster->machines, &rate, err);
+
+    if (rc < 0) return rc;
+    job->write_bytes_s = rate.write_bytes_s;
+    job->read_bytes_s = rate.read_bytes_s;
+    return 0;
+}
+
+/* What a named model, named machines and a named tier say, where nothing else does. */
 static int look_up(const struct flags *flags, struct ash_goodput_job *job, struct ash_err *err)
 {
     struct ash_catalog *catalog = NULL;
@@ -171,18 +204,16 @@ static int look_up(const struct flags *flags, struct ash_goodput_job *job, struc
     if (flags->cluster == NULL) return 0;
     rc = ash_cmd_catalog_open(&flags->machines, &catalog, err);
     if (rc == 0) rc = ash_cluster_parse(catalog, flags->cluster, &cluster, err);
-    if (rc == 0) {
-        job->gpus = cluster.gpus;
-        job->gpus_per_node = cluster.machine.gpus;
-        if (job->node_ram_bytes <= 0) job->node_ram_bytes = cluster.machine.host_bytes / 2; /* the job needs some too */
-        if (job->dollars_per_gpu_hour <= 0) job->dollars_per_gpu_hour = cluster.machine.usd_hour / cluster.machine.gpus;
-    }
+    if (rc == 0 && flags->storage != NULL) rc = set_storage(flags, catalog, &cluster, job, err);
+    if (rc == 0) set_machines(&cluster, job);
     ash_catalog_close(catalog);
     return rc;
 }
 
-static int misused(const struct flags *flags)
+static int misused(const struct flags *flags, const struct ash_opts *opts)
 {
+    bool given = ash_opts_is_set(opts, "write-gb-s") || ash_opts_is_set(opts, "read-gb-s");
+
     if (flags->model != NULL && flags->params > 0)
         return ash_cmd_misuse("plan goodput", "--model and --params say the same: give one");
     if (flags->cluster != NULL && flags->gpus > 0)
@@ -191,6 +222,12 @@ static int misused(const struct flags *flags)
         return ash_cmd_misuse(
             "plan goodput", "say which model (--model llama-3.1-405b, or --params 405g) and which machines (--cluster "
                             "2048xp5.48xlarge, or --gpus)");
+    if (flags->storage != NULL && (flags->cluster == NULL || given))
+        return ash_cmd_misuse("plan goodput", flags->cluster == NULL
+                                                  ? "--storage needs a --cluster: its machines are the clients"
+                                                  : "--storage says what --write-gb-s and --read-gb-s say: give one");
+    if (flags->storage == NULL && flags->storage_tib > 0)
+        return ash_cmd_misuse("plan goodput", "--storage-tib needs --storage: TiB of what?");
     return 0;
 }
 
@@ -199,11 +236,12 @@ static int respond(const void *ctx, const struct ash_opts *opts, const char *wor
     const struct flags *flags = ctx;
     struct goodput_answer answer = {0};
     struct ash_err err = {0};
-    int code = misused(flags);
+    int code = misused(flags, opts);
 
     (void)word;
     if (code != 0) return code;
     fill_job(flags, &answer.job);
+    answer.storage = flags->storage;
     if (look_up(flags, &answer.job, &err) < 0) return ash_cmd_fail(&err);
     code = choose_rate(flags, opts, &answer);
     if (code != 0) return code;

@@ -7,6 +7,7 @@
 struct goodput_answer {
     struct ash_goodput_job job;
     const char *rate_source; /* where the failure rate comes from */
+    const char *storage;     /* tier whose rates were taken; NULL: they were given */
     struct ash_goodput_way way[ASH_GOODPUT_KINDS];
     struct ash_goodput_result result[ASH_GOODPUT_KINDS];
     struct ash_goodput_sim sim[ASH_GOODPUT_KINDS];

@@ -31,6 +31,29 @@ static const char *bytes(double value, char *buf)
     return value > 0 ? ash_units_bytes((size_t)value, buf, UNITS_BYTES) : "-";
 }
 
+/* ---- storage ----------------------------------------------------------------------------------------------------- */
+
+static double write_s(const struct goodput_answer *answer)
+{
+    return answer->memory[0].state_bytes / answer->job.write_bytes_s;
+}
+
+/* From the level that answers most failures. */
+static double restore_s(const struct goodput_answer *answer, enum ash_goodput_kind kind)
+{
+    const struct ash_goodput_way *way = &answer->way[kind];
+
+    return way->has_fast ? way->fast.load_s : way->slow.load_s;
+}
+
+/* How old the newest state on shared storage can be: what a crash of everything costs at most. */
+static double durable_age_s(const struct goodput_answer *answer, enum ash_goodput_kind kind)
+{
+    const struct ash_goodput_level *slow = &answer->way[kind].slow;
+
+    return slow->work_s + slow->stall_s + slow->lag_s;
+}
+
 /* ---- table ------------------------------------------------------------------------------------------------------- */
 
 typedef void (*cell_fn)(const struct goodput_answer *answer, enum ash_goodput_kind kind, char *buf);
@@ -111,6 +134,22 @@ static void cell_waiting(const struct goodput_answer *answer, enum ash_goodput_k
     percent(answer->result[kind].shares.waiting, buf);
 }
 
+static void cell_write(const struct goodput_answer *answer, enum ash_goodput_kind kind, char *buf)
+{
+    (void)kind;
+    duration(write_s(answer), buf);
+}
+
+static void cell_restore(const struct goodput_answer *answer, enum ash_goodput_kind kind, char *buf)
+{
+    duration(restore_s(answer, kind), buf);
+}
+
+static void cell_age(const struct goodput_answer *answer, enum ash_goodput_kind kind, char *buf)
+{
+    duration(durable_age_s(answer, kind), buf);
+}
+
 static void cell_host(const struct goodput_answer *answer, enum ash_goodput_kind kind, char *buf)
 {
     char text[UNITS_BYTES];
@@ -161,6 +200,9 @@ static const struct {
     {"lost: loading state", cell_load, false, false},
     {"lost: steps done again", cell_redone, false, false},
     {"lost: waiting for nodes", cell_waiting, true, false},
+    {"to write to storage", cell_write, false, false},
+    {"to load after a failure", cell_restore, false, false},
+    {"on storage, age at most", cell_age, false, false},
     {"host memory per node", cell_host, false, false},
     {"NVMe per node", cell_nvme, false, false},
     {"GPU memory per GPU", cell_hbm, false, false},
@@ -205,16 +247,25 @@ static void print_even(const struct goodput_answer *answer, enum ash_goodput_kin
     printf("\n");
 }
 
+static void print_storage(const struct goodput_answer *answer)
+{
+    char write[UNITS_BYTES], read[UNITS_BYTES];
+
+    printf("shared storage%s%s takes %s/s and gives %s/s\n\n", answer->storage != NULL ? " " : "",
+           answer->storage != NULL ? answer->storage : "", bytes(answer->job.write_bytes_s, write),
+           bytes(answer->job.read_bytes_s, read));
+}
+
 void ash_goodput_print_table(const struct goodput_answer *answer)
 {
     const struct ash_goodput_job *job = &answer->job;
     char state[UNITS_BYTES], share[UNITS_BYTES], gap[CELL_BYTES], interval[CELL_BYTES];
 
-    printf(
-        "%.4g billion parameters, %s of state (%s per GPU), %.0f GPUs: a failure every %s (%.3g per GPU-hour, %s)\n\n",
-        job->params * 1e-9, bytes(answer->memory[0].state_bytes, state),
-        bytes(answer->memory[0].state_bytes / job->gpus, share), job->gpus, duration(answer->way[0].mtbf_s, gap),
-        job->failures_per_gpu_hour, answer->rate_source);
+    printf("%.4g billion parameters, %s of state (%s per GPU), %.0f GPUs: a failure every %s (%.3g per GPU-hour, %s)\n",
+           job->params * 1e-9, bytes(answer->memory[0].state_bytes, state),
+           bytes(answer->memory[0].state_bytes / job->gpus, share), job->gpus, duration(answer->way[0].mtbf_s, gap),
+           job->failures_per_gpu_hour, answer->rate_source);
+    print_storage(answer);
     print_rows(answer);
     printf("\n");
     for (enum ash_goodput_kind k = 1; k < ASH_GOODPUT_KINDS; k++)
@@ -263,6 +314,10 @@ static json_t *encode_way(const struct goodput_answer *answer, enum ash_goodput_
                   result->young_s, "daly_s", result->daly_s, "shares", encode_shares(&result->shares), "simulated",
                   encode_sim(&answer->sim[kind]), "memory", encode_memory(&answer->memory[kind]));
 
+    if (object != NULL) {
+        json_object_set_new(object, "restore_s", json_real(restore_s(answer, kind)));
+        json_object_set_new(object, "durable_age_s", json_real(durable_age_s(answer, kind)));
+    }
     if (object != NULL && way->has_fast) json_object_set_new(object, "copy_interval_s", json_real(way->fast.work_s));
     if (object != NULL && answer->job.dollars_per_gpu_hour > 0)
         json_object_set_new(object, "lost_usd_day", json_real(dollars_a_day(answer, kind)));
@@ -289,12 +344,14 @@ int ash_goodput_print_json(const struct goodput_answer *answer, struct ash_err *
         if (k > 0) json_array_append_new(evens, encode_even(k - 1, k, &answer->even[k]));
     }
     json_array_append_new(evens, encode_even(ASH_GOODPUT_SYNC, ASH_GOODPUT_PEERS, &answer->even[0]));
-    return ash_cmd_print_json(json_pack("{s:f, s:f, s:f, s:f, s:f, s:s, s:s, s:o, s:o}", "params", answer->job.params,
-                                        "gpus", answer->job.gpus, "state_bytes", answer->memory[0].state_bytes,
-                                        "failures_per_gpu_hour", answer->job.failures_per_gpu_hour, "mtbf_s",
-                                        answer->way[0].mtbf_s, "failure_source", answer->rate_source, "verdict",
-                                        ash_goodput_name(answer->best), "strategies", ways, "break_even", evens),
-                              err);
+    return ash_cmd_print_json(
+        json_pack("{s:f, s:f, s:f, s:f, s:f, s:s, s:s?, s:f, s:f, s:f, s:s, s:o, s:o}", "params", answer->job.params,
+                  "gpus", answer->job.gpus, "state_bytes", answer->memory[0].state_bytes, "failures_per_gpu_hour",
+                  answer->job.failures_per_gpu_hour, "mtbf_s", answer->way[0].mtbf_s, "failure_source",
+                  answer->rate_source, "storage", answer->storage, "write_bytes_s", answer->job.write_bytes_s,
+                  "read_bytes_s", answer->job.read_bytes_s, "write_s", write_s(answer), "verdict",
+                  ash_goodput_name(answer->best), "strategies", ways, "break_even", evens),
+        err);
 }
 
 /* ---- picture ----------------------------------------------------------------------------------------------------- */

@@ -10,6 +10,7 @@ extern const struct ash_cmd ash_cmd_plan_audit;
 extern const struct ash_cmd ash_cmd_plan_goodput;
 extern const struct ash_cmd ash_cmd_plan_serve;
 extern const struct ash_cmd ash_cmd_plan_constants;
+extern const struct ash_cmd ash_cmd_plan_machines;
 extern const struct ash_cmd ash_cmd_plan_memory;
 extern const struct ash_cmd ash_cmd_plan_models;
 extern const struct ash_cmd ash_cmd_plan_train;

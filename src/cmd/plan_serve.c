@@ -122,6 +122,8 @@ static int solve(const struct flags *flags, const struct ash_consts *consts, str
     answer->replicas = floor((double)job->cluster.gpus / ash_infer_gpus(&answer->points[0].infer));
     if (job->arrivals_s > 0) answer->replicas_needed = ceil(job->arrivals_s / answer->points[0].requests_s);
     answer->has_split = ash_serve_split(&answer->consts, job, answer->points, answer->count, &answer->split);
+    if (answer->has_split)
+        answer->ratio_count = ash_serve_ratios(consts, job, &answer->split, answer->ratios, SERVE_RATIOS_MAX);
     fill_curve(answer);
     return 0;
 }

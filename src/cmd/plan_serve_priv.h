@@ -6,6 +6,7 @@
 
 #define SERVE_POINTS_MAX 128
 #define SERVE_CURVE_MAX 32
+#define SERVE_RATIOS_MAX 16
 
 struct serve_answer {
     struct ash_serve_job job;
@@ -16,6 +17,8 @@ struct serve_answer {
     size_t curve_count;
     struct ash_serve_split split;
     bool has_split;
+    struct ash_serve_split ratios[SERVE_RATIOS_MAX]; /* of prompt to decoding replicas, around the best */
+    size_t ratio_count;
     double replicas;        /* of the best cut that the cluster holds */
     double replicas_needed; /* for the arrivals; 0: none were given */
 };

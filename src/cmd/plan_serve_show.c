@@ -16,6 +16,14 @@ static double out_tokens(const struct ash_serve_job *job)
     return job->thinking_tokens + job->answer_tokens;
 }
 
+/* Bytes of cache of one token of the prompt. */
+static double token_cache_bytes(const struct ash_serve_job *job)
+{
+    static const double element_bytes[ASH_PRECISION_COUNT] = {2, 1, 0.5625};
+
+    return ash_shape_cache_bytes(&job->shape, element_bytes[job->cache]);
+}
+
 static const char *dollars(double value, char *buf, size_t bytes)
 {
     if (value > 0)
@@ -60,27 +68,51 @@ static void print_curve(const struct serve_answer *answer)
     }
 }
 
+/* Are prompts on replicas of their own worth it? */
+static bool pays(const struct serve_answer *answer)
+{
+    const struct ash_serve_split *split = &answer->split;
+    const struct ash_serve_point *best = &answer->points[0];
+
+    return answer->has_split && split->meets && (!best->meets || split->tokens_s_gpu > best->tokens_s_gpu);
+}
+
+static void print_ratios(const struct serve_answer *answer)
+{
+    printf("%8s %8s %9s %8s %10s %10s %9s %9s\n", "prompts", "answers", "TTFT ms", "ITL ms", "requests/s", "tok/s",
+           "tok/s/GPU", "$/M out");
+    for (size_t i = 0; i < answer->ratio_count; i++) {
+        const struct ash_serve_split *split = &answer->ratios[i];
+        char price[24];
+
+        printf("%8.0f %8.0f %9.0f %8.1f %10.3g %10.0f %9.0f %9s%s%s%s\n", split->prompt_replicas,
+               split->decode_replicas, split->ttft_s * 1e3, split->itl_s * 1e3, split->requests_s, split->tokens_s,
+               split->tokens_s_gpu, dollars(split->usd_million, price, sizeof(price)),
+               split->prompt_replicas == answer->split.prompt_replicas ? "  best" : "",
+               split->prompts_wait ? "  answers are the limit" : "  prompts are the limit",
+               split->meets ? "" : ", misses the limits");
+    }
+}
+
 static void print_split(const struct serve_answer *answer)
 {
     const struct ash_serve_split *split = &answer->split;
     const struct ash_serve_point *best = &answer->points[0];
-    char prompt[32], decode[32], cache[UNITS_BYTES], price[24];
+    char prompt[32], decode[32], cache[UNITS_BYTES];
 
     if (!answer->has_split) {
         printf("\ndisaggregated: the cluster is too small for a replica of each kind\n");
         return;
     }
-    printf(
-        "\ndisaggregated: %.0f x %s for prompts, %.0f x %s for answers (batch %.0f); %s of cache per request, %.1f ms\n"
-        "  TTFT %.0f ms, ITL %.1f ms, %.0f tok/s in all, %.0f tok/s/GPU, %s per million%s\n",
-        split->prompt_replicas, ash_serve_cut(&split->prompt.infer, prompt, sizeof(prompt)), split->decode_replicas,
-        ash_serve_cut(&split->decode.infer, decode, sizeof(decode)), split->decode.batch,
-        ash_units_bytes((size_t)split->cache_bytes, cache, sizeof(cache)), split->transfer_s * 1e3, split->ttft_s * 1e3,
-        split->itl_s * 1e3, split->tokens_s, split->tokens_s_gpu, dollars(split->usd_million, price, sizeof(price)),
-        split->meets ? "" : "; misses the limits");
+    printf("\ndisaggregated: %s for prompts, %s for answers (batch %.0f); %s of cache per request, %.1f ms over %s\n",
+           ash_serve_cut(&split->prompt.infer, prompt, sizeof(prompt)),
+           ash_serve_cut(&split->decode.infer, decode, sizeof(decode)), split->decode.batch,
+           ash_units_bytes((size_t)split->cache_bytes, cache, sizeof(cache)), split->transfer_s * 1e3,
+           answer->job.cluster.machine.network);
+    print_ratios(answer);
     printf("  it %s: %+.0f %% tokens/s per GPU beside the best unified replica, longest gap %.0f instead of %.0f ms\n",
-           split->meets && (!best->meets || split->tokens_s_gpu > best->tokens_s_gpu) ? "pays" : "does not pay",
-           100 * (split->tokens_s_gpu / best->tokens_s_gpu - 1), split->itl_s * 1e3, best->stall_s * 1e3);
+           pays(answer) ? "pays" : "does not pay", 100 * (split->tokens_s_gpu / best->tokens_s_gpu - 1),
+           split->itl_s * 1e3, best->stall_s * 1e3);
 }
 
 /* What a request with several answers and long thinking comes to. */
@@ -117,10 +149,13 @@ static void print_verdict(const struct serve_answer *answer)
 void ash_serve_print_table(const struct serve_answer *answer)
 {
     const struct ash_serve_job *job = &answer->job;
+    char cache[UNITS_BYTES];
 
-    printf("%s on %d x %s (%d GPUs %s), prompts of %g, answers of %g tokens\n\n", job->shape.name,
-           job->cluster.machines, job->cluster.machine.name, job->cluster.gpus, job->cluster.machine.gpu->name,
-           job->in_tokens, job->answer_tokens);
+    printf("%s on %d x %s (%d GPUs %s), prompts of %g, answers of %g tokens\n", job->shape.name, job->cluster.machines,
+           job->cluster.machine.name, job->cluster.gpus, job->cluster.machine.gpu->name, job->in_tokens,
+           job->answer_tokens);
+    printf("a token's cache takes %s over all layers; `caches` counts the sequences of a replica whose cache fits\n\n",
+           ash_units_bytes((size_t)token_cache_bytes(job), cache, sizeof(cache)));
     print_points(answer);
     print_curve(answer);
     if (job->samples > 1 || job->verify_passes > 0 || job->thinking_tokens > 0) print_request(answer);
@@ -130,25 +165,26 @@ void ash_serve_print_table(const struct serve_answer *answer)
 
 /* ---- JSON -------------------------------------------------------------------------------------------------------- */
 
-static json_t *encode_point(const struct ash_serve_point *point)
+static json_t *encode_point(const struct ash_serve_job *job, const struct ash_serve_point *point)
 {
+    double sequence = job->in_tokens / job->samples + out_tokens(job); /* the prompt is held once for all samples */
     char cut[32];
 
-    return json_pack("{s:s, s:i, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:b}", "cut",
+    return json_pack("{s:s, s:i, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:b}", "cut",
                      ash_serve_cut(&point->infer, cut, sizeof(cut)), "gpus", ash_infer_gpus(&point->infer), "batch",
-                     point->batch, "capacity", point->capacity, "weight_bytes", ash_infer_weight_bytes(&point->infer),
-                     "ttft_s", point->ttft_s, "itl_s", point->itl_s, "stall_s", point->stall_s, "request_s",
-                     point->request_s, "tokens_s", point->tokens_s, "tokens_s_gpu", point->tokens_s_gpu, "requests_s",
-                     point->requests_s, "usd_million", point->usd_million, "usd_request", point->usd_request, "meets",
-                     (int)point->meets);
+                     point->batch, "capacity", point->capacity, "cache_tokens", point->capacity * sequence,
+                     "weight_bytes", ash_infer_weight_bytes(&point->infer), "ttft_s", point->ttft_s, "itl_s",
+                     point->itl_s, "stall_s", point->stall_s, "request_s", point->request_s, "tokens_s",
+                     point->tokens_s, "tokens_s_gpu", point->tokens_s_gpu, "requests_s", point->requests_s,
+                     "usd_million", point->usd_million, "usd_request", point->usd_request, "meets", (int)point->meets);
 }
 
-static json_t *encode_points(const struct ash_serve_point *points, size_t count)
+static json_t *encode_points(const struct ash_serve_job *job, const struct ash_serve_point *points, size_t count)
 {
     json_t *list = json_array();
 
     for (size_t i = 0; i < count; i++)
-        json_array_append_new(list, encode_point(&points[i]));
+        json_array_append_new(list, encode_point(job, &points[i]));
     return list;
 }
 
@@ -166,16 +202,27 @@ static json_t *encode_split(const struct ash_serve_split *split)
                      (int)split->meets);
 }
 
+static json_t *encode_ratios(const struct serve_answer *answer)
+{
+    json_t *list = json_array();
+
+    for (size_t i = 0; i < answer->ratio_count; i++)
+        json_array_append_new(list, encode_split(&answer->ratios[i]));
+    return list;
+}
+
 int ash_serve_print_json(const struct serve_answer *answer, struct ash_err *err)
 {
     const struct ash_serve_job *job = &answer->job;
-    json_t *json = json_pack(
-        "{s:s, s:s, s:i, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:o, s:o, s:o}", "model", job->shape.name, "machine",
-        job->cluster.machine.name, "gpus", job->cluster.gpus, "in_tokens", job->in_tokens, "answer_tokens",
-        job->answer_tokens, "thinking_tokens", job->thinking_tokens, "samples", job->samples, "verify_passes",
-        job->verify_passes, "replicas", answer->replicas, "replicas_needed", answer->replicas_needed, "cuts",
-        encode_points(answer->points, answer->shown), "curve", encode_points(answer->curve, answer->curve_count),
-        "disaggregated", answer->has_split ? encode_split(&answer->split) : json_null());
+    json_t *json =
+        json_pack("{s:s, s:s, s:i, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:b, s:o, s:o, s:o, s:o}", "model",
+                  job->shape.name, "machine", job->cluster.machine.name, "gpus", job->cluster.gpus, "in_tokens",
+                  job->in_tokens, "answer_tokens", job->answer_tokens, "thinking_tokens", job->thinking_tokens,
+                  "samples", job->samples, "verify_passes", job->verify_passes, "replicas", answer->replicas,
+                  "replicas_needed", answer->replicas_needed, "cache_bytes_per_token", token_cache_bytes(job),
+                  "disaggregation_pays", (int)pays(answer), "cuts", encode_points(job, answer->points, answer->shown),
+                  "curve", encode_points(job, answer->curve, answer->curve_count), "disaggregated",
+                  answer->has_split ? encode_split(&answer->split) : json_null(), "ratios", encode_ratios(answer));
 
     return ash_cmd_print_json(json, err);
 }

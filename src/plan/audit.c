@@ -62,6 +62,7 @@ static void evaluate(const struct ash_consts *consts, const struct ash_audit_job
     row->memory_bytes = step.memory.total;
     row->capacity_bytes = step.memory.capacity;
     row->fits = step.fits;
+    row->recompute = step.recompute;
     row->possible = true;
 }
 
@@ -88,6 +89,8 @@ static bool divides(const struct ash_audit_job *job, int ep)
 
 static void add_degrees(const struct ash_consts *consts, const struct ash_audit_job *job, struct ash_audit *audit)
 {
+    double least_s = INFINITY;
+
     for (int ep = 1; ep <= job->job.shape.experts && audit->degree_count < ASH_AUDIT_DEGREES_MAX; ep *= 2) {
         struct ash_layout layout = job->layout;
         struct ash_audit_row *row = &audit->degrees[audit->degree_count];
@@ -103,6 +106,9 @@ static void add_degrees(const struct ash_consts *consts, const struct ash_audit_
             if (audit->passes_at[i] == 0 && row->share > shares[i]) audit->passes_at[i] = ep;
         if (row->fits && (ep <= job->job.cluster.domain_gpus || row->share <= job->fits_share))
             audit->largest_fitting = ep;
+        if (!row->fits || row->step_s >= least_s) continue;
+        least_s = row->step_s;
+        audit->fastest = ep;
     }
 }
 

@@ -28,6 +28,7 @@ struct ash_audit_row {
     double exposed_s, share;        /* what the step waits for, and its share of the step */
     double step_s, tokens_s_gpu;
     double memory_bytes, capacity_bytes;
+    enum ash_plan_recompute recompute;
     bool possible, fits; /* possible: divides; fits: into memory */
 };
 
@@ -38,6 +39,7 @@ struct ash_audit {
     struct ash_audit_row changes[ASH_AUDIT_CHANGES_MAX];
     size_t change_count;
     int passes_at[ASH_AUDIT_SHARES]; /* the first ep whose share is above 10, 30, 50 %; 0: none */
+    int fastest;                     /* ep of the shortest step that fits into memory; 0: none fits */
     int largest_fitting;             /* ep that fits into memory and stays in the domain or under fits_share; 0: none */
     double flip_bandwidth;           /* bytes/s per GPU at which the share is fits_share; 0: no network does it */
     double bandwidth;                /* bytes/s per GPU today */

@@ -37,6 +37,7 @@ struct ash_serve_point {
 struct ash_serve_split {
     struct ash_serve_point prompt, decode;   /* one replica of each; their rates are in requests_s */
     double prompt_replicas, decode_replicas; /* that the cluster holds in balance */
+    bool prompts_wait;                       /* prompt replicas could do more than the decoding ones take */
     double cache_bytes;                      /* sent per request */
     double transfer_s;                       /* over the network of a prompt replica */
     double ttft_s, itl_s;
@@ -57,6 +58,10 @@ size_t ash_serve_search(const struct ash_consts *consts, const struct ash_serve_
 /* The best split with replicas cut like those of points. Returns false where the cluster is too small for two. */
 bool ash_serve_split(const struct ash_consts *consts, const struct ash_serve_job *job,
                      const struct ash_serve_point *points, size_t count, struct ash_serve_split *split_out);
+/* The same replicas in other proportions: one for prompts, two, four, ... and the best, with as many for answers as the
+ * cluster then holds. Returns how many of at most max were written. */
+size_t ash_serve_ratios(const struct ash_consts *consts, const struct ash_serve_job *job,
+                        const struct ash_serve_split *best, struct ash_serve_split *splits, size_t max);
 /* "tp8", "dp8 ep8", "tp8 pp2" into buf; returns buf. */
 const char *ash_serve_cut(const struct ash_infer *infer, char *buf, size_t buf_bytes);
 

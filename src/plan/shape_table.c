@@ -4,16 +4,19 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 #include <sys/stat.h>
 
+#include "base/spelling.h"
 #include "base/str.h"
 #include "model/config.h"
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
+#define SUGGESTED 4 /* names in the message about one that is not known */
 
 static const struct ash_shape table[] = {
 #include "plan/shape_list.h"
@@ -90,15 +93,34 @@ static int from_folder(const char *dir, struct ash_shape *shape_out, struct ash_
     return rc;
 }
 
+/* The names that are nearest to one that is not known, nearest first. */
+static void add_nearest(const char *name, struct ash_str *names)
+{
+    bool taken[COUNT(table)] = {false};
+
+    for (int n = 0; n < SUGGESTED; n++) {
+        size_t best = 0, least = SIZE_MAX;
+
+        for (size_t i = 0; i < COUNT(table); i++) {
+            size_t distance = ash_spelling_distance(name, table[i].name);
+
+            if (taken[i] || distance >= least) continue;
+            best = i;
+            least = distance;
+        }
+        taken[best] = true;
+        ash_str_addf(names, "%s%s", n > 0 ? ", " : "", table[best].name);
+    }
+}
+
 static int unknown(const char *name, struct ash_err *err)
 {
     struct ash_str names = {0};
 
-    for (size_t i = 0; i < COUNT(table); i += 6) /* a selection: all of them would not fit into a sentence */
-        ash_str_addf(&names, "%s%s", i > 0 ? ", " : "", table[i].name);
+    add_nearest(name, &names);
     ash_err_set(err, -ENOENT,
-                "'%.80s' is neither a model folder nor a well-known name such as %s (all: ashlar plan models)", name,
-                names.data != NULL ? names.data : "");
+                "'%.80s' is neither a model folder nor a well-known name; the nearest are %s (all: ashlar plan models)",
+                name, names.data != NULL ? names.data : "");
     ash_str_fini(&names);
     return -ENOENT;
 }

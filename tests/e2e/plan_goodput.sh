@@ -20,13 +20,30 @@ cmp -s "$SCRATCH/out" "$SCRATCH/a.json" || fail "the same seed gave another answ
 [ "$(grep -c '"from"' "$SCRATCH/a.json")" -eq 4 ] || fail "not four break-even points in the JSON"
 grep -q '"gpus": 131072' "$SCRATCH/a.json" || fail "the JSON does not say how many GPUs"
 
+leak_free goodput --model llama-3.1-405b --cluster 128xp5.48xlarge --storage fsx-persistent2-1000 --storage-tib 96
+expect 0 "a tier of the catalog"
+grep -qF "shared storage fsx-persistent2-1000 takes 96.00 GB/s" "$SCRATCH/out" || fail "tier: $(head -3 "$SCRATCH/out")"
+grep -qF "on storage, age at most" "$SCRATCH/out" || fail "does not say how old a checkpoint may be"
+try goodput --model llama-3.1-405b --cluster 128xp5.48xlarge --storage s3 --json
+expect 0 "an object store"
+grep -q '"storage": "s3"' "$SCRATCH/out" && grep -q '"durable_age_s"' "$SCRATCH/out" || fail "the JSON lacks the storage"
+try goodput --model llama-3.1-405b --cluster 128xp5.48xlarge --storage fsx-persistent2-1000
+expect_error 1 "a file system without a size" "--storage-tib"
+try goodput --model llama-3.1-405b --cluster 128xp5.48xlarge --storage tape
+expect_error 1 "an unknown tier" "tape" "fsx-persistent2-125" "s3"
+try goodput --model llama-3.1-405b --cluster 128xp5.48xlarge --storage nvme
+expect_error 1 "a tier without a rate" "measure it"
+try goodput --params 70g --gpus 8 --storage s3
+expect_error 2 "storage without clients" "--cluster"
+try goodput --model llama-3.1-405b --cluster 128xp5.48xlarge --storage s3 --write-gb-s 5
+expect_error 2 "two rates of storage" "give one"
 try goodput --params 70g
 expect_error 2 "no GPUs" "--gpus"
 leak_free goodput --model llama-3.1-405b --cluster 2048xp5.48xlarge
 expect 0 "model and cluster by name"
 grep -qF "16384 GPUs" "$SCRATCH/out" && grep -qF "lost per day" "$SCRATCH/out" || fail "names: $(cat "$SCRATCH/out")"
 try goodput --model llama-9 --cluster 2xp5.48xlarge
-expect_error 1 "unknown model" "llama-9" "llama-3.1-70b"
+expect_error 1 "unknown model" "llama-9" "llama-7b"
 try goodput --model llama-3.1-70b --cluster 2xp99.48xlarge
 expect_error 1 "unknown machine" "p99.48xlarge" "p5.48xlarge"
 try goodput --model llama-3.1-70b --params 70g --gpus 8

@@ -5,7 +5,7 @@ serve() { "$ASHLAR" plan serve "$@"; }
 
 leak_free serve --model llama-3.1-70b --cluster 2xp5.48xlarge --weights fp8 --cache fp8 --itl-ms 40 --svg "$SCRATCH/s.svg"
 expect 0 "table"
-for words in "llama-3.1-70b on 2 x p5.48xlarge" "tok/s/GPU" "disaggregated:" "verdict:"; do
+for words in "llama-3.1-70b on 2 x p5.48xlarge" "tok/s/GPU" "disaggregated:" "are the limit" "over EFA v2" "a token's cache takes" "verdict:"; do
     grep -qF -- "$words" "$SCRATCH/out" || fail "table: '$words' is missing: $(cat "$SCRATCH/out")"
 done
 grep -q 'misses the limits' "$SCRATCH/out" && fail "a 70B model can answer within 40 ms"
@@ -13,7 +13,7 @@ grep -q '<polyline' "$SCRATCH/s.svg" || fail "no line in the picture"
 
 leak_free serve --model deepseek-v3 --cluster 8xp5en.48xlarge --weights fp8 --in 4000 --out 1000 --qps 40 --json
 expect 0 "json"
-for words in '"cuts"' '"curve"' '"disaggregated"' '"replicas_needed"' '"cut": "dp8 ep8"'; do
+for words in '"cuts"' '"curve"' '"disaggregated"' '"ratios"' '"cache_tokens"' '"disaggregation_pays"' '"replicas_needed"' '"cut": "dp8 ep8"'; do
     grep -qF -- "$words" "$SCRATCH/out" || fail "JSON: $words is missing"
 done
 
@@ -29,7 +29,7 @@ grep -qF "no cut meets the limits" "$SCRATCH/out" || fail "does not say that the
 try serve --model llama-3.1-70b
 expect_error 2 "no cluster" "--cluster"
 try serve --model llama-9 --cluster 8xH100
-expect_error 1 "unknown model" "llama-9" "llama-3.1-70b"
+expect_error 1 "unknown model" "llama-9" "llama-7b"
 try serve --model llama-3.1-70b --cluster 8xH99
 expect_error 1 "unknown GPU" "H99"
 try serve --model llama-3.1-70b --cluster 8xH100 --ep 4

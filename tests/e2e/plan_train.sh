@@ -26,6 +26,18 @@ expect 0 "machines of one's own"
 try "$ASHLAR" plan train --model llama-3-70b --cluster 8xp5.48xlarge --tuning lora --stack eager --zero 3 --recompute full --precision bf16
 expect 0 "everything fixed"
 
+leak_free "$ASHLAR" plan machines --model llama-3.1-70b --tokens 2e12 --days 30
+expect 0 "plan machines"
+for word in '^p5.48xlarge ' '^u-p6e-gb200x72 ' 'bound by' 'capacity block' '^g5.xlarge .*more do not help'; do
+    grep -q "$word" "$SCRATCH/out" || fail "plan machines does not say '$word': $(cat "$SCRATCH/out")"
+done
+try "$ASHLAR" plan machines --model deepseek-v3 --tokens 1e12 --gpus 512 --seq 4096 --machines p5en.48xlarge,rack --catalog "$SCRATCH/mine.yaml" --json
+expect 0 "plan machines --json"
+[ "$(grep -c '"usd_hour"' "$SCRATCH/out")" -eq 2 ] || fail "plan machines does not list both: $(cat "$SCRATCH/out")"
+try "$ASHLAR" plan machines --model llama-3.1-70b --tokens 2e12
+expect_error 2 "neither GPUs nor days" '--gpus or --days'
+try "$ASHLAR" plan machines --model llama-3.1-70b --tokens 2e12 --gpus 8 --machines p9
+expect_error 1 "an unknown machine" p9 known
 try "$ASHLAR" plan memory --model gpt2-124m --micro-batch 4 --precision bf16 --json
 expect 0 "plan memory"
 grep -q '"activations"' "$SCRATCH/out" || fail "plan memory lacks activations"
@@ -34,6 +46,8 @@ expect_error 1 "memory of latent attention" 'latent attention'
 
 try "$ASHLAR" plan train --model lama-9 --cluster 8xp5.48xlarge
 expect_error 1 "an unknown model" lama-9 'well-known name'
+try "$ASHLAR" plan train --model Llama3.1-70 --cluster 8xp5.48xlarge
+expect_error 1 "a model that is misspelt" 'the nearest are llama-3.1-70b'
 try "$ASHLAR" plan train --model llama-3-8b --cluster 8xp9
 expect_error 1 "an unknown machine" p9 known
 try "$ASHLAR" plan train --model llama-3-8b --cluster 0xp5.48xlarge

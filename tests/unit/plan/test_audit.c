@@ -104,6 +104,7 @@ static void test_audit(void **state)
     struct ash_audit_job job = deepseek("32xp6-b300.48xlarge", "tp=1,pp=8,ep=32");
     struct ash_audit audit;
     struct ash_err err = {0};
+    double fastest_s = 0;
     char text[256];
 
     (void)state;
@@ -116,7 +117,11 @@ static void test_audit(void **state)
     for (size_t i = 0; i < audit.change_count; i++)
         if (strcmp(audit.changes[i].name, "two-level and fp8") == 0)
             assert_true(audit.changes[i].share < audit.now.share);
-    assert_true(audit.flip_bandwidth > 0);
+    for (size_t i = 0; i < audit.degree_count; i++)
+        if (audit.degrees[i].layout.ep == audit.fastest) fastest_s = audit.degrees[i].step_s;
+    for (size_t i = 0; i < audit.degree_count; i++)
+        assert_true(!audit.degrees[i].fits || audit.degrees[i].step_s >= fastest_s);
+    assert_true(fastest_s > 0 && audit.flip_bandwidth > 0);
     /* at the flip the share is what "fits" means */
     job.job.cluster.machine.net_bandwidth = audit.flip_bandwidth * job.job.cluster.machine.gpus;
     assert_int_equal(ash_audit_run(&consts, &job, &audit, &err), 0);

@@ -89,7 +89,9 @@ static void test_split(void **state)
 {
     static struct ash_serve_point points[POINTS_MAX];
     struct ash_serve_job job = make_job("llama-3.1-70b", "4xp5en.48xlarge");
+    static struct ash_serve_split ratios[POINTS_MAX];
     struct ash_serve_split split, strict;
+    size_t ratio_count;
     size_t count = ash_serve_search(&consts, &job, points, POINTS_MAX);
 
     (void)state;
@@ -101,6 +103,15 @@ static void test_split(void **state)
                 32);
     /* 2 * 80 layers * 8 heads * 128 at one byte, 1000 tokens */
     assert_true(fabs(split.cache_bytes - 163840.0 * 1000) < 1);
+    /* more replicas for prompts and fewer for answers: first tokens come sooner, then answers are the limit */
+    ratio_count = ash_serve_ratios(&consts, &job, &split, ratios, POINTS_MAX);
+    assert_true(ratio_count >= 3);
+    for (size_t i = 0; i < ratio_count; i++) {
+        assert_true(ratios[i].tokens_s <= split.tokens_s * 1.001 && ratios[i].itl_s <= split.decode.itl_s * 1.001);
+        if (i > 0) assert_true(ratios[i].decode_replicas <= ratios[i - 1].decode_replicas);
+        if (i > 0 && !ratios[i].prompts_wait) assert_true(ratios[i].requests_s > ratios[i - 1].requests_s);
+    }
+    assert_true(ratios[0].itl_s < ratios[ratio_count - 1].itl_s && !ratios[0].prompts_wait);
     job.itl_limit_s = 0.02;
     count = ash_serve_search(&consts, &job, points, POINTS_MAX);
     assert_true(ash_serve_split(&consts, &job, points, count, &strict));

@@ -1,0 +1,34 @@
+/* The distance of Damerau and Levenshtein with neighbours swapped once: three rows of its table are enough. */
+#include "base/spelling.h"
+
+#include <ctype.h>
+#include <string.h>
+
+static char fold(char c)
+{
+    return c == '-' ? '_' : (char)tolower((unsigned char)c);
+}
+
+size_t ash_spelling_distance(const char *a, const char *b)
+{
+    size_t rows[3][ASH_SPELLING_BYTES + 1];
+    size_t *before = rows[0], *above = rows[1], *row = rows[2];
+    size_t a_count = strnlen(a, ASH_SPELLING_BYTES), b_count = strnlen(b, ASH_SPELLING_BYTES);
+
+    for (size_t j = 0; j <= b_count; j++)
+        above[j] = j;
+    for (size_t i = 1; i <= a_count; i++) {
+        row[0] = i;
+        for (size_t j = 1; j <= b_count; j++) {
+            size_t best = above[j - 1] + (fold(a[i - 1]) != fold(b[j - 1]));
+            if (above[j] + 1 < best) best = above[j] + 1;
+            if (row[j - 1] + 1 < best) best = row[j - 1] + 1;
+            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] && before[j - 2] + 1 < best)
+                best = before[j - 2] + 1;
+            row[j] = best;
+        }
+        size_t *free_row = before;
+        before = above, above = row, row = free_row;
+    }
+    return above[b_count];
+}
