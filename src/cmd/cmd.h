@@ -47,6 +47,10 @@ struct ash_cmd_usage {
 int ash_cmd_parse(const struct ash_cmd_usage *usage, struct ash_opts *opts, int argc, char **argv,
                   const char **positionals, size_t max_positionals, size_t *positional_count_out);
 
+/* What a command does once its settings are read: flags is what they fill, opts says which were given, word is NULL
+ * where none was. Returns the exit code. */
+typedef int (*ash_cmd_respond_fn)(const void *flags, const struct ash_opts *opts, const char *word);
+
 /* A command of the usual form: settings, perhaps one word, then an answer. */
 struct ash_cmd_form {
     const struct ash_cmd_usage *usage;
@@ -54,8 +58,7 @@ struct ash_cmd_form {
     size_t binding_count;
     bool takes_word;
     const char *missing_word; /* said where the word is missing ("which file?"); NULL: it may be */
-    /* Returns the exit code. opts says which settings were given; word is NULL where none was. */
-    int (*respond)(const void *flags, const struct ash_opts *opts, const char *word);
+    ash_cmd_respond_fn respond;
     const void *flags; /* what the bindings fill, for respond */
 };
 

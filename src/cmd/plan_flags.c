@@ -14,6 +14,19 @@ static const struct ash_opt opts[] = {
 const struct ash_opt_table ash_plan_table = {
     .section = "", .help = "machines and constants", .opts = opts, .count = ASH_COUNT(opts)};
 
+int ash_plan_run(const struct ash_cmd_usage *usage, struct ash_opt_binding own, struct ash_plan_flags *plan,
+                 ash_cmd_respond_fn respond, int argc, char **argv)
+{
+    const struct ash_opt_binding bindings[] = {own, {&ash_plan_table, plan}};
+    const struct ash_cmd_form form = {.usage = usage,
+                                      .bindings = bindings,
+                                      .binding_count = ASH_COUNT(bindings),
+                                      .respond = respond,
+                                      .flags = own.object};
+
+    return ash_cmd_run(&form, argc, argv);
+}
+
 int ash_plan_facts_open(const struct ash_plan_flags *flags, struct ash_plan_facts *facts_out, struct ash_err *err)
 {
     struct ash_plan_facts facts = {.consts = ash_consts_default()};

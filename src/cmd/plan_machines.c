@@ -190,14 +190,8 @@ static int respond(const void *ctx, const struct ash_opts *opts, const char *wor
 static int run(int argc, char **argv)
 {
     struct flags flags = {0};
-    const struct ash_opt_binding bindings[] = {{&machines_table, &flags}, {&ash_plan_table, &flags.plan}};
-    const struct ash_cmd_form form = {.usage = &usage,
-                                      .bindings = bindings,
-                                      .binding_count = ASH_COUNT(bindings),
-                                      .respond = respond,
-                                      .flags = &flags};
 
-    return ash_cmd_run(&form, argc, argv);
+    return ash_plan_run(&usage, (struct ash_opt_binding){&machines_table, &flags}, &flags.plan, respond, argc, argv);
 }
 
 const struct ash_cmd ash_cmd_plan_machines = {"machines", "which machines for a training job: days and dollars of each",

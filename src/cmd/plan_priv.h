@@ -24,6 +24,11 @@ struct ash_plan_flags {
 
 extern const struct ash_opt_table ash_plan_table;
 
+/* Run a command with its own flags and those of ash_plan_table; own.object is what respond gets. Returns the exit code.
+ */
+int ash_plan_run(const struct ash_cmd_usage *usage, struct ash_opt_binding own, struct ash_plan_flags *plan,
+                 ash_cmd_respond_fn respond, int argc, char **argv);
+
 /* What a prediction rests on. */
 struct ash_plan_facts {
     struct ash_consts consts;

@@ -163,14 +163,8 @@ static int respond(const void *ctx, const struct ash_opts *opts, const char *wor
 static int run(int argc, char **argv)
 {
     struct flags flags = {0};
-    const struct ash_opt_binding bindings[] = {{&serve_table, &flags}, {&ash_plan_table, &flags.plan}};
-    const struct ash_cmd_form form = {.usage = &usage,
-                                      .bindings = bindings,
-                                      .binding_count = ASH_COUNT(bindings),
-                                      .respond = respond,
-                                      .flags = &flags};
 
-    return ash_cmd_run(&form, argc, argv);
+    return ash_plan_run(&usage, (struct ash_opt_binding){&serve_table, &flags}, &flags.plan, respond, argc, argv);
 }
 
 const struct ash_cmd ash_cmd_plan_serve = {"serve", "how to serve a model on given machines, how fast, for how much",

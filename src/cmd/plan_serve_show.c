@@ -16,14 +16,6 @@ static double out_tokens(const struct ash_serve_job *job)
     return job->thinking_tokens + job->answer_tokens;
 }
 
-/* Bytes of cache of one token of the prompt. */
-static double token_cache_bytes(const struct ash_serve_job *job)
-{
-    static const double element_bytes[ASH_PRECISION_COUNT] = {2, 1, 0.5625};
-
-    return ash_shape_cache_bytes(&job->shape, element_bytes[job->cache]);
-}
-
 static const char *dollars(double value, char *buf, size_t bytes)
 {
     if (value > 0)
@@ -155,7 +147,7 @@ void ash_serve_print_table(const struct serve_answer *answer)
            job->cluster.machine.name, job->cluster.gpus, job->cluster.machine.gpu->name, job->in_tokens,
            job->answer_tokens);
     printf("a token's cache takes %s over all layers; `caches` counts the sequences of a replica whose cache fits\n\n",
-           ash_units_bytes((size_t)token_cache_bytes(job), cache, sizeof(cache)));
+           ash_units_bytes((size_t)ash_serve_cache_bytes(job), cache, sizeof(cache)));
     print_points(answer);
     print_curve(answer);
     if (job->samples > 1 || job->verify_passes > 0 || job->thinking_tokens > 0) print_request(answer);
@@ -219,7 +211,7 @@ int ash_serve_print_json(const struct serve_answer *answer, struct ash_err *err)
                   job->shape.name, "machine", job->cluster.machine.name, "gpus", job->cluster.gpus, "in_tokens",
                   job->in_tokens, "answer_tokens", job->answer_tokens, "thinking_tokens", job->thinking_tokens,
                   "samples", job->samples, "verify_passes", job->verify_passes, "replicas", answer->replicas,
-                  "replicas_needed", answer->replicas_needed, "cache_bytes_per_token", token_cache_bytes(job),
+                  "replicas_needed", answer->replicas_needed, "cache_bytes_per_token", ash_serve_cache_bytes(job),
                   "disaggregation_pays", (int)pays(answer), "cuts", encode_points(job, answer->points, answer->shown),
                   "curve", encode_points(job, answer->curve, answer->curve_count), "disaggregated",
                   answer->has_split ? encode_split(&answer->split) : json_null(), "ratios", encode_ratios(answer));

@@ -51,6 +51,8 @@ int ash_serve_check(const struct ash_consts *consts, const struct ash_serve_job 
 /* One replica with batch sequences under way. */
 void ash_serve_evaluate(const struct ash_consts *consts, const struct ash_serve_job *job, const struct ash_infer *infer,
                         double batch, struct ash_serve_point *point_out);
+/* Bytes of cache of one token over all layers, at the cache's precision. */
+double ash_serve_cache_bytes(const struct ash_serve_job *job);
 /* The best batch of every cut that fits, those that meet the limits first, then by tokens/s per GPU. Returns how many
  * of at most max were written. */
 size_t ash_serve_search(const struct ash_consts *consts, const struct ash_serve_job *job,

@@ -128,7 +128,6 @@ static double step_s(const struct ash_consts *consts, const struct ash_serve_job
 static bool complete(const struct ash_consts *consts, const struct ash_serve_job *job, double prompts,
                      struct ash_serve_split *split)
 {
-    static const double element_bytes[ASH_PRECISION_COUNT] = {2, 1, 0.5625};
     double network = network_rate(job, &split->prompt.infer), gpus;
 
     split->requests_s = rate_of(job, split, prompts, &split->decode_replicas);
@@ -137,7 +136,7 @@ static bool complete(const struct ash_consts *consts, const struct ash_serve_job
     split->prompts_wait = prompts * split->prompt.requests_s > split->requests_s * (1 + 1e-9);
     gpus =
         prompts * ash_infer_gpus(&split->prompt.infer) + split->decode_replicas * ash_infer_gpus(&split->decode.infer);
-    split->cache_bytes = ash_shape_cache_bytes(&job->shape, element_bytes[job->cache]) * job->in_tokens;
+    split->cache_bytes = ash_serve_cache_bytes(job) * job->in_tokens;
     if (network > 0)
         split->transfer_s = split->cache_bytes / (NETWORK_SHARE * network) + job->cluster.machine.net_latency_s;
     split->itl_s = step_s(consts, job, split);
