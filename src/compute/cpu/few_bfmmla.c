@@ -180,6 +180,32 @@ INLINE void mapped_line(const void *first, const void *second, enum ash_dtype dt
     }
 }
 
+/* One line of 2 * cols rows, for many pairs of rows of x: a part of x stays in registers for all of them. */
+INLINE void mapped_lines(const void *const *w, enum ash_dtype dtype, size_t k, const uint16_t *x, size_t pairs,
+                         size_t cols, float32x4_t *acc)
+{
+    for (size_t u = 0; u < LINE_K; u += 2 * GROUP, x += 4 * pairs * GROUP) {
+        uint16x8_t left[2 * PAIRS_MAX];
+
+        UNROLL
+        for (size_t i = 0; i < 2 * pairs; i++)
+            left[i] = vld1q_u16(x + 2 * i * GROUP);
+        UNROLL
+        for (size_t j = 0; j < cols; j++) {
+            uint64x2_t a = vreinterpretq_u64_u16(pack_load8(w[2 * j], dtype, k + u));
+            uint64x2_t b = vreinterpretq_u64_u16(pack_load8(w[2 * j + 1], dtype, k + u));
+            uint16x8_t now = vreinterpretq_u16_u64(vtrn1q_u64(a, b)), next = vreinterpretq_u16_u64(vtrn2q_u64(a, b));
+
+            UNROLL
+            for (size_t i = 0; i < pairs; i++)
+                acc[i * cols + j] = multiply(acc[i * cols + j], left[i], now);
+            UNROLL
+            for (size_t i = 0; i < pairs; i++)
+                acc[i * cols + j] = multiply(acc[i * cols + j], left[pairs + i], next);
+        }
+    }
+}
+
 /* 2 * cols rows of w from row on; where there are fewer, the last is computed again, for nobody. */
 INLINE void mapped_rows(const struct ash_few *job, enum ash_dtype dtype, size_t pairs, size_t cols, size_t row)
 {
@@ -200,13 +226,15 @@ INLINE void mapped_rows(const struct ash_few *job, enum ash_dtype dtype, size_t 
     UNROLL
     for (size_t i = 0; i < pairs * cols; i++)
         acc[i] = vdupq_n_f32(0.0f);
-    for (; k + LINE_K <= job->K; k += LINE_K, x += 2 * pairs * LINE_K, ahead += 2 * cols * LINE_K * bytes)
-        UNROLL for (size_t j = 0; j < cols; j++)
-        {
+    for (; k + LINE_K <= job->K; k += LINE_K, x += 2 * pairs * LINE_K, ahead += 2 * cols * LINE_K * bytes) {
+        UNROLL
+        for (size_t j = 0; j < cols; j++) {
             UNROLL for (size_t l = 0; l < 2 * LINE_K * bytes;
                         l += 64) __asm__ volatile("prfm pldl2keep, [%0]" ::"r"(ahead + 2 * j * LINE_K * bytes + l));
-            mapped_line(w[2 * j], w[2 * j + 1], dtype, k, x, pairs, cols, acc + j);
+            if (pairs < PAIRS_MAX) mapped_line(w[2 * j], w[2 * j + 1], dtype, k, x, pairs, cols, acc + j);
         }
+        if (pairs == PAIRS_MAX) mapped_lines(w, dtype, k, x, pairs, cols, acc);
+    }
     for (; k < job->K; k += GROUP, x += 2 * pairs * GROUP)
         UNROLL for (size_t j = 0; j < cols; j++)
         {
