@@ -2,8 +2,9 @@
  * published measurements in tests/plan/inference.csv, over which these few were chosen together, rounded. */
 X(infer_gemm_bf16, 0.70, "share of the bf16 peak that matrix products of a prefill reach",
   "inference set; 0.73 to 0.87 alone (matmul tables of the catalog)")
-X(infer_gemm_fp8, 0.55, "the same of the fp8 peak", "inference set")
-X(infer_gemm_fp4, 0.36, "the same of the fp4 peak", "inference set")
+X(infer_gemm_fp8, 0.55, "the same of the fp8 and of the fp4 peak", "inference set")
+X(infer_fp4_tflops_w, 3.2, "TFLOP/s that a watt of board power pays for in fp4",
+  "inference set: 3240 on B200 at 1000 W; cards with a lower peak (RTX PRO 6000) do not meet it")
 X(infer_weights, 0.85, "share of the memory bandwidth at which weights are read",
   "inference set; 0.69 to 0.92 for single sequences (gpt-fast, calm)")
 X(infer_cache, 0.85, "share of the memory bandwidth at which a decoding pass reads keys and values", "inference set")

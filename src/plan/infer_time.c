@@ -101,14 +101,30 @@ struct pass {
     struct ash_infer_time time;
 };
 
-/* FLOP/s of matrix products; a precision that the GPU lacks is widened. */
+/* What the best measured product promises at a precision: measured, or as much of its peak as in bf16; 0: unknown. */
+static double best_product(const struct ash_gpu *gpu, enum ash_precision precision)
+{
+    if (gpu->gemm_flops[precision] > 0) return gpu->gemm_flops[precision];
+    return gpu->gemm_flops[ASH_PRECISION_BF16] * gpu->flops[precision] / gpu->flops[ASH_PRECISION_BF16];
+}
+
+/* FLOP/s of matrix products; a precision that the GPU lacks is widened. In fp4 the board's power ends before the
+ * arithmetic does. */
 static double rate(const struct pass *pass, enum ash_precision precision)
 {
-    const double share[] = {pass->consts->infer_gemm_bf16, pass->consts->infer_gemm_fp8, pass->consts->infer_gemm_fp4};
+    const struct ash_consts *consts = pass->consts;
+    const struct ash_gpu *gpu = pass->gpu;
+    double flops, best;
 
-    while (precision > ASH_PRECISION_BF16 && pass->gpu->flops[precision] <= 0)
+    while (precision > ASH_PRECISION_BF16 && gpu->flops[precision] <= 0)
         precision--;
-    return pass->gpu->flops[precision] * share[precision];
+    flops =
+        gpu->flops[precision] * (precision == ASH_PRECISION_BF16 ? consts->infer_gemm_bf16 : consts->infer_gemm_fp8);
+    best = best_product(gpu, precision) * consts->gemm_measured;
+    if (best > 0) flops = fmin(flops, best);
+    if (precision == ASH_PRECISION_FP4 && gpu->watts > 0)
+        flops = fmin(flops, gpu->watts * consts->infer_fp4_tflops_w * 1e12);
+    return flops;
 }
 
 /* Work that computes and reads at once: the two overlap, but not wholly. */
