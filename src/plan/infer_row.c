@@ -66,16 +66,20 @@ static void read_degrees(const struct reader *reader, struct ash_infer *infer)
     }
 }
 
+/* GPUs in all: one replica's where the row does not say. */
+static double gpus_of(const struct reader *reader, const struct ash_infer *infer)
+{
+    return fmax(number(reader, "n_gpus", 0), ash_infer_gpus(infer));
+}
+
 static int read_replica(const struct ash_catalog *catalog, const struct reader *reader, struct ash_infer *infer,
                         struct ash_err *err)
 {
-    double gpus;
     int rc = ash_row_shape(reader->csv, reader->row, &infer->shape, err);
 
     if (rc < 0) return rc;
     read_degrees(reader, infer);
-    gpus = fmax(number(reader, "n_gpus", 1), ash_infer_gpus(infer));
-    rc = ash_row_cluster(catalog, reader->csv, reader->row, gpus, &infer->cluster, err);
+    rc = ash_row_cluster(catalog, reader->csv, reader->row, gpus_of(reader, infer), &infer->cluster, err);
     if (rc < 0) return rc;
     infer->weights = ash_row_precision(reader->csv, reader->row, "weight_precision");
     infer->cache = ash_row_precision(reader->csv, reader->row, "kv_precision");
@@ -108,7 +112,7 @@ static double total_rate(const struct reader *reader, const struct ash_infer_row
 {
     double out = row->load.out_tokens, rate = number(reader, "out_tok_s_total", 0);
 
-    if (rate <= 0) rate = number(reader, "out_tok_s_gpu", 0) * number(reader, "n_gpus", 1);
+    if (rate <= 0) rate = number(reader, "out_tok_s_gpu", 0) * gpus_of(reader, &row->infer);
     if (rate <= 0) rate = number(reader, "total_tok_s", 0) * out / (row->load.in_tokens + out);
     return rate > 0 ? rate : number(reader, "req_s", 0) * out;
 }
@@ -146,7 +150,7 @@ int ash_infer_row_read(const struct ash_catalog *catalog, const struct ash_csv *
     int rc = read_replica(catalog, &reader, &result.infer, err);
 
     if (rc < 0) return rc;
-    replicas = fmax(1, floor(number(&reader, "n_gpus", 1) / ash_infer_gpus(&result.infer)));
+    replicas = fmax(1, floor(gpus_of(&reader, &result.infer) / ash_infer_gpus(&result.infer)));
     read_load(&reader, replicas, &result.load);
     if (!(result.load.in_tokens >= 1 && result.load.out_tokens >= 1))
         return ash_err_set(err, -EINVAL, "no lengths of prompt and answer (isl, osl)");

@@ -41,6 +41,7 @@ struct ash_plan_job {
     bool overlap_dispatch;         /* expert traffic runs beside another micro-batch's compute */
     bool fp8_dispatch;             /* tokens travel to their experts in one byte and scales */
     double imbalance;              /* tokens of the fullest rank's experts over the mean; 0: the model's constant */
+    bool recompute_some;           /* where all layers need not be recomputed to fit, only as many as must are */
     bool graphs;                   /* kernels are launched by graphs: no host time per layer */
 };
 

@@ -197,6 +197,33 @@ static enum ash_plan_recompute least_that_fits(const struct ash_consts *consts, 
     return memory.total <= memory.capacity ? ASH_PLAN_RECOMPUTE_FULL : ASH_PLAN_RECOMPUTE_NONE;
 }
 
+/* The share of a stage's layers that must be recomputed as a whole so that the rest fits with cheap parts recomputed; 1
+ * where nothing less than all of them does. */
+static double share_that_fits(const struct ash_consts *consts, const struct ash_plan_job *job,
+                              const struct ash_layout *layout)
+{
+    struct ash_step_memory some, all;
+
+    ash_step_memory(consts, job, layout, ASH_PLAN_RECOMPUTE_SELECTIVE, &some);
+    ash_step_memory(consts, job, layout, ASH_PLAN_RECOMPUTE_FULL, &all);
+    if (some.total <= all.total) return 1;
+    return fmin(1, fmax(0, (some.total - some.capacity) / (some.total - all.total)));
+}
+
+/* The mean layer where a share of them is recomputed as a whole, the others in their cheap parts. */
+static void mix_layers(const struct ash_consts *consts, const struct ash_plan_job *job, const struct ash_layout *layout,
+                       struct ash_layer *layer)
+{
+    double share = share_that_fits(consts, job, layout);
+    struct ash_parts whole = layer->backward;
+    struct ash_layer cheap;
+
+    ash_layer_predict(consts, job, layout, ASH_PLAN_RECOMPUTE_SELECTIVE, &cheap);
+    layer->backward = (struct ash_parts){0};
+    ash_parts_add(&layer->backward, &whole, share);
+    ash_parts_add(&layer->backward, &cheap.backward, 1 - share);
+}
+
 /* The work of the busiest stage, by part. */
 static void add_work(const struct world *w, int micro_batches, struct ash_step_time *time)
 {
@@ -283,6 +310,8 @@ static struct world world_of(const struct ash_consts *consts, const struct ash_p
 
     ash_step_params(job, layout, &w.params);
     ash_layer_predict(consts, job, layout, recompute, &w.layer);
+    if (job->recompute_some && layout->recompute == ASH_PLAN_RECOMPUTE_FIT && recompute == ASH_PLAN_RECOMPUTE_FULL)
+        mix_layers(consts, job, layout, &w.layer);
     ash_head_predict(consts, job, layout, &w.head);
     return w;
 }

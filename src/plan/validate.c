@@ -78,7 +78,7 @@ static const char *group_value(const struct ash_validate_row *row, enum group_ki
     case BY_PRIMARY_ARCH:
         return row->primary ? arch_of(row) : NULL;
     case BY_SOURCE:
-        return row->source;
+        return row->source[0] != '\0' ? row->source : NULL;
     default:
         return row->gpu;
     }
@@ -167,7 +167,9 @@ static void predict_row(const struct ash_validate_world *world, size_t index, bo
     const struct ash_csv *csv = world->csv;
     int rc;
 
+    snprintf(row->number, sizeof(row->number), "row %zu", index + 1);
     row->id = ash_csv_field(csv, index, "row_id");
+    if (row->id[0] == '\0') row->id = row->number;
     row->source = ash_csv_field(csv, index, "source_id");
     row->model = ash_csv_field(csv, index, "model");
     row->gpu = ash_csv_field(csv, index, "gpu");

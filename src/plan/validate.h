@@ -10,6 +10,7 @@
 #include "plan/consts.h"
 
 struct ash_validate_row {
+    char number[32];                              /* "row 7": the id where the file gives none */
     const char *id, *source, *model, *gpu, *arch; /* borrowed from the validation */
     const char *kind;          /* of the model: "dense", "moe" or "hybrid"; NULL where its sizes are not known */
     bool primary;              /* the column says 1, or there is none */

@@ -16,6 +16,7 @@ struct name {
 static const struct name names[] = {
     {"row_id", {"id", "row"}},
     {"source_id", {"source"}},
+    {"source_date", {"date"}},
     {"arch_type", {"arch", "model_type"}},
     {"model", {"model_name", "network"}},
     {"params_b", {"parameters_b", "num_params_b", "total_params_b", "params"}},

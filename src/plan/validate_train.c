@@ -10,6 +10,7 @@
 #include "plan/row_shape.h"
 #include "plan/step.h"
 
+#define FLASH_YEAR 2023
 #define ACCUMULATE_UNSTATED 8 /* micro-batches of a step without a pipeline */
 
 static bool says(const char *text, const char *word)
@@ -99,6 +100,15 @@ static double global_batch_of(const struct ash_csv *csv, size_t i, double gpus, 
     return 0;
 }
 
+/* The kind of software; what is called like the fused kind was of the early one before flash attention came into it. */
+static const struct ash_stack *stack_of(const struct ash_csv *csv, size_t i)
+{
+    const struct ash_stack *stack = ash_stack_find(ash_csv_field(csv, i, "framework"));
+    int year = leading_number(ash_csv_field(csv, i, "source_date"));
+
+    return year > 0 && year < FLASH_YEAR && stack == ash_stack_find("fused") ? ash_stack_find("early") : stack;
+}
+
 static void read_job(const struct ash_csv *csv, size_t i, double gpus, struct ash_plan_job *job)
 {
     const char *extra = ash_csv_field(csv, i, "extra");
@@ -106,9 +116,10 @@ static void read_job(const struct ash_csv *csv, size_t i, double gpus, struct as
     job->seq_tokens = ash_csv_number(csv, i, "seq_len", 0);
     job->global_batch = global_batch_of(csv, i, gpus, job->seq_tokens);
     job->tuning = says(ash_csv_field(csv, i, "task"), "lora") ? ASH_TUNING_LORA : ASH_TUNING_ALL;
-    job->stack = ash_stack_find(ash_csv_field(csv, i, "framework"));
+    job->stack = stack_of(csv, i);
     job->dedup_dispatch = !says(extra, "NCCL alltoall");
     job->overlap_dispatch = says(extra, "overlap=on") || says(extra, "a2a_overlap") || says(extra, "DualPipe");
+    job->recompute_some = true;
     job->graphs = says(extra, "cuda_graph=full"); /* graphs of parts of a layer leave the host as busy as before */
 }
 

@@ -172,6 +172,7 @@ static void foreign_files_are_read(void **state)
         const struct ash_validate_row *row = ash_validate_row(validate, i);
         if (!row->predicted) fail_msg("row %zu: %s", i, row->reason);
         assert_true(fabs(row->error) < 0.6);
+        assert_string_equal(row->id, i == 0 ? "row 1" : "row 2");
     }
     ash_validate_close(validate);
     unlink(path);
