@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <sched.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -20,17 +21,19 @@ static inline void write_file(const char *path, const char *text)
     close(fd);
 }
 
-/* Who is not root becomes that in a world of its own. Call before there are threads. */
+/* Who is not root becomes that in a world of its own, with a network of its own to come back to. Call before there are
+ * threads. */
 static inline void become_root(void)
 {
     char uid[32], gid[32];
 
     snprintf(uid, sizeof(uid), "0 %d 1", (int)geteuid());
     snprintf(gid, sizeof(gid), "0 %d 1", (int)getegid());
-    if (geteuid() == 0 || unshare(CLONE_NEWUSER) < 0) return;
+    if (geteuid() == 0 || unshare(CLONE_NEWUSER | CLONE_NEWNET) < 0) return;
     write_file("/proc/self/setgroups", "deny");
     write_file("/proc/self/uid_map", uid);
     write_file("/proc/self/gid_map", gid);
+    if (system("ip link set lo up") != 0) fprintf(stderr, "no loopback in a network of one's own\n");
 }
 
 /* Networks for so many nodes; NULL, with a word why, where they cannot be had. */
