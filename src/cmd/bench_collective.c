@@ -306,13 +306,14 @@ static int open_memory(struct bench *bench, size_t bytes, struct ash_err *err)
 }
 
 /* A core for each rank where there are enough, as MPI's launchers do: on one core, two ranks would take turns until the
- * system moves one. */
+ * system moves one. Where there are more ranks than cores each core has its share of them, which the system would not
+ * see to: ranks that give their core away after a microsecond are no load to balance. */
 static void pin(const struct ash_group *group)
 {
     int cores[ASH_SHARES_RANKS_MAX], count = ash_cores_list(cores, ASH_SHARES_RANKS_MAX);
 
-    if (ash_group_nodes(group) == 1 && ash_group_size(group) <= (size_t)count)
-        ash_cores_pin(pthread_self(), cores[ash_group_rank(group)]); /* a wish */
+    if (ash_group_nodes(group) == 1 && count > 0)
+        ash_cores_pin(pthread_self(), cores[ash_group_rank(group) % (size_t)count]); /* a wish */
 }
 
 static int run_ranks(const struct flags *flags, struct ash_group *group, struct ash_err *err)

@@ -58,12 +58,13 @@ static int compare(struct course *course, struct ash_err *err)
     return wait_flags(course, err);
 }
 
-/* Is there a piece for this step, and does no other rank hold it up? */
+/* Is there a piece for this step? */
 static bool is_open(const struct course *course, size_t step)
 {
     return course->done[step] < (step == 0 ? course->count : course->done[step - 1]);
 }
 
+/* Are all others far enough for it? */
 static bool is_ready(struct course *course, size_t step)
 {
     const struct ash_local *local = course->pipe->local;
