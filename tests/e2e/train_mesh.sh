@@ -79,7 +79,7 @@ every moe fp32 4 mesh.ep=2 mesh.fsdp=2 mesh.zero=1
 every moe fp32 4 mesh.ep=2 mesh.fsdp=2 mesh.zero=2 train.micro_batch=2
 every moe bf16 6 mesh.ep=3 mesh.fsdp=2 mesh.zero=3
 every moe fp32 8 mesh.ep=2 mesh.fsdp=2 mesh.dp=2 mesh.zero=3 train.micro_batch=2
-every dense fp32 8 mesh.dp=2 mesh.tp=2 mesh.pp=2
+every tied fp32 8 mesh.dp=2 mesh.tp=2 mesh.pp=2
 every dense fp32 8 mesh.fsdp=2 mesh.cp=2 mesh.tp=2
 every moe fp32 8 mesh.ep=2 mesh.pp=2 mesh.tp=2
 every tied bf16 8 mesh.fsdp=2 mesh.pp=2 mesh.interleave=2 mesh.cp=2
