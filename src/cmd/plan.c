@@ -7,6 +7,7 @@ static const struct ash_cmd *const commands[] = {
     &ash_cmd_plan_train,
     &ash_cmd_plan_machines,
     &ash_cmd_plan_serve,
+    &ash_cmd_plan_rl,
     &ash_cmd_plan_audit,
     &ash_cmd_plan_goodput,
     &ash_cmd_plan_validate,

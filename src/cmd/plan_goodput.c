@@ -5,6 +5,7 @@
 
 #include "base/assert.h"
 #include "cmd/plan_goodput_priv.h"
+#include "plan/price.h"
 #include "plan/shape.h"
 #include "plan/tier.h"
 
@@ -168,12 +169,11 @@ static void solve(const struct flags *flags, struct goodput_answer *answer)
 static void set_machines(const struct ash_cluster *cluster, struct ash_goodput_job *job)
 {
     const struct ash_machine *machine = &cluster->machine;
-    double usd_hour = machine->usd_hour > 0 ? machine->usd_hour : machine->usd_hour_reserved;
 
     job->gpus = cluster->gpus;
     job->gpus_per_node = machine->gpus;
     if (job->node_ram_bytes <= 0) job->node_ram_bytes = machine->host_bytes * RAM_SHARE;
-    if (job->dollars_per_gpu_hour <= 0) job->dollars_per_gpu_hour = usd_hour / machine->gpus;
+    if (job->dollars_per_gpu_hour <= 0) job->dollars_per_gpu_hour = ash_price_gpu_hour(machine);
 }
 
 static int set_storage(const struct flags *flags, const struct ash_catalog *catalog, const struct ash_cluster *cluster,

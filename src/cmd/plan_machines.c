@@ -8,6 +8,7 @@
 #include "base/assert.h"
 #include "plan/compare.h"
 #include "plan/parts.h"
+#include "plan/price.h"
 
 #define ROWS_MAX 256
 
@@ -157,8 +158,7 @@ static int compare_all(const struct flags *flags, const struct ash_plan_facts *f
     for (size_t i = 0; i < ash_catalog_machine_count(facts->catalog) && flags->machines.count == 0; i++) {
         const struct ash_machine *machine = ash_catalog_machine_at(facts->catalog, i);
 
-        if (flags->unpriced || machine->usd_hour > 0 || machine->usd_hour_reserved > 0)
-            add_row(&facts->consts, machine, answer);
+        if (flags->unpriced || ash_price_of(machine).usd_hour > 0) add_row(&facts->consts, machine, answer);
     }
     qsort(answer->rows, answer->count, sizeof(answer->rows[0]), ash_compare_by_worth);
     return 0;

@@ -7,6 +7,7 @@
 
 #include "base/assert.h"
 #include "cmd/plan_serve_priv.h"
+#include "plan/price.h"
 
 static const char *const precisions[] = {"bf16", "fp8", "fp4", NULL};
 
@@ -72,8 +73,7 @@ static int fill_job(const struct flags *flags, const struct ash_catalog *catalog
     if (rc < 0) return rc;
     machine = &job->cluster.machine;
     job->weights = job->compute = (enum ash_precision)flags->weights;
-    if (job->weights == ASH_PRECISION_FP4 && machine->gpu->flops[ASH_PRECISION_FP4] <= 0)
-        job->compute = ASH_PRECISION_BF16;
+    if (machine->gpu->flops[job->compute] <= 0) job->compute = ASH_PRECISION_BF16; /* weights are widened */
     job->cache = (enum ash_precision)flags->cache;
     job->in_tokens = (double)flags->in_tokens;
     job->answer_tokens = (double)flags->out_tokens;
@@ -83,9 +83,7 @@ static int fill_job(const struct flags *flags, const struct ash_catalog *catalog
     job->ttft_limit_s = flags->ttft_ms * 1e-3;
     job->itl_limit_s = flags->itl_ms * 1e-3;
     job->arrivals_s = flags->qps;
-    job->usd_gpu_hour =
-        machine->usd_hour > 0 ? machine->usd_hour / machine->gpus : machine->usd_hour_reserved / machine->gpus;
-    if (flags->usd_gpu_hour > 0) job->usd_gpu_hour = flags->usd_gpu_hour;
+    job->usd_gpu_hour = flags->usd_gpu_hour > 0 ? flags->usd_gpu_hour : ash_price_gpu_hour(machine);
     job->tp = (int)flags->tp;
     job->pp = (int)flags->pp;
     job->ep = (int)flags->ep;

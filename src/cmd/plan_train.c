@@ -117,15 +117,10 @@ static int read_job(const struct flags *flags, const struct ash_catalog *catalog
 
 static void read_prices(const struct flags *flags, struct plan_train *train)
 {
-    const struct ash_machine *machine = &train->job.cluster.machine;
     double storage = flags->storage_gb_s > 0 ? flags->storage_gb_s : MACHINE_GB_S * train->job.cluster.machines;
 
-    train->usd_hour = machine->usd_hour > 0 ? machine->usd_hour : machine->usd_hour_reserved;
-    train->reserved_price = machine->usd_hour <= 0 && train->usd_hour > 0;
-    if (flags->usd_hour > 0) {
-        train->usd_hour = flags->usd_hour;
-        train->reserved_price = false;
-    }
+    train->price = ash_price_of(&train->job.cluster.machine);
+    if (flags->usd_hour > 0) train->price = (struct ash_price){.usd_hour = flags->usd_hour};
     train->checkpoint_every_s = flags->checkpoint_minutes * 60;
     train->checkpoint_s = ash_shape_params(&train->job.shape) * STATE_BYTES / (storage * 1e9);
 }

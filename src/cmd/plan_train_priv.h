@@ -2,6 +2,7 @@
 #ifndef ASH_CMD_PLAN_TRAIN_PRIV_H
 #define ASH_CMD_PLAN_TRAIN_PRIV_H
 
+#include "plan/price.h"
 #include "plan/search.h"
 
 #define PLANS_MAX 32
@@ -14,8 +15,7 @@ struct plan_train {
     struct ash_search_result found; /* count 1 and tried 1 where a layout was given */
     struct ash_what_if what_ifs[ASH_WHAT_IFS_MAX];
     size_t what_if_count;
-    double usd_hour;     /* of one machine; 0: unknown */
-    bool reserved_price; /* it is a capacity block's */
+    struct ash_price price;
     double checkpoint_s; /* seconds of one synchronous checkpoint */
     double checkpoint_every_s;
 };

@@ -51,7 +51,7 @@ static double days(const struct plan_train *train, const struct ash_plan_step *s
 
 static double dollars(const struct plan_train *train, const struct ash_plan_step *step)
 {
-    return days(train, step) * 24 * train->usd_hour * train->job.cluster.machines;
+    return days(train, step) * 24 * train->price.usd_hour * train->job.cluster.machines;
 }
 
 /* Of all GPUs at their limit; 0: not known. */
@@ -84,7 +84,7 @@ static void print_plan(const struct plan_train *train, size_t index)
            100 * mfu(train, step), step_seconds(train, step));
     printf(" %6.1f%s", step->memory.total / 1e9, fits(train, step) ? " " : "!");
     if (train->job.tokens > 0) printf(" %8.1f", days(train, step));
-    if (train->job.tokens > 0 && train->usd_hour > 0) printf(" %11.0f", dollars(train, step));
+    if (train->job.tokens > 0 && train->price.usd_hour > 0) printf(" %11.0f", dollars(train, step));
     printf("\n");
 }
 
@@ -135,7 +135,7 @@ static void print_head(const struct plan_train *train)
     printf("\n    %-46s %-9s %9s %8s %6s %6s %9s %7s", "layout", "recompute", "tokens/s", "per GPU", "TFLOPs", "MFU",
            "step s", "GB");
     if (job->tokens > 0) printf(" %8s", "days");
-    if (job->tokens > 0 && train->usd_hour > 0) printf(" %11s", train->reserved_price ? "USD (block)" : "USD");
+    if (job->tokens > 0 && train->price.usd_hour > 0) printf(" %11s", train->price.reserved ? "USD (block)" : "USD");
     printf("\n");
 }
 
@@ -168,7 +168,7 @@ void plan_train_print(const struct plan_train *train)
     print_time(train, best);
     print_memory(train, &best->memory);
     print_power(train, best);
-    if (job->tokens > 0 && train->usd_hour <= 0)
+    if (job->tokens > 0 && train->price.usd_hour <= 0)
         printf("  no price is known for %s: --usd-hour gives one\n", job->cluster.machine.name);
     printf("  bound by %s; what would change that:\n", ash_step_bound(&best->time, plan_train_checkpoint(train, best)));
     print_what_ifs(train);
@@ -215,7 +215,7 @@ static json_t *plan_json(const struct plan_train *train, const struct ash_plan *
 
     if (json == NULL || train->job.tokens <= 0) return json;
     json_object_set_new(json, "days", json_real(days(train, step)));
-    if (train->usd_hour > 0) json_object_set_new(json, "usd", json_real(dollars(train, step)));
+    if (train->price.usd_hour > 0) json_object_set_new(json, "usd", json_real(dollars(train, step)));
     if (watts(train) > 0) json_object_set_new(json, "gpu_mwh", json_real(watt_hours(train, step) / 1e6));
     return json;
 }
@@ -241,7 +241,7 @@ int plan_train_json(const struct plan_train *train, struct ash_err *err)
                   "params", ash_shape_params(&job->shape), "active_params", ash_shape_active_params(&job->shape),
                   "machine", job->cluster.machine.name, "machines", job->cluster.machines, "gpus", job->cluster.gpus,
                   "global_batch", job->global_batch, "seq", job->seq_tokens, "gpu_watts", watts(train), "usd_hour",
-                  train->usd_hour * job->cluster.machines, "layouts_tried", (json_int_t)train->found.tried,
+                  train->price.usd_hour * job->cluster.machines, "layouts_tried", (json_int_t)train->found.tried,
                   "layouts_fitting", (json_int_t)train->found.fitting, "plans", plans, "what_if", what_ifs),
         err);
 }

@@ -5,6 +5,8 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "plan/price.h"
+
 #define DAY_S 86400.0
 #define RATE_SHARE 0.8   /* of the peak in bf16: no machine does better, so the first cluster is not too large */
 #define DOUBLINGS_MAX 12 /* of a cluster that is too small or too slow */
@@ -97,11 +99,11 @@ static int within_days(const struct ash_consts *consts, const struct ash_compare
 
 static void add_price(const struct ash_machine *machine, struct ash_compare_row *row)
 {
-    double one = machine->usd_hour > 0 ? machine->usd_hour : machine->usd_hour_reserved;
+    struct ash_price price = ash_price_of(machine);
 
     row->days = days_of(row);
-    row->usd_hour = one * row->job.cluster.machines;
-    row->reserved_price = machine->usd_hour <= 0 && one > 0;
+    row->usd_hour = price.usd_hour * row->job.cluster.machines;
+    row->reserved_price = price.reserved;
     row->usd = row->usd_hour * row->days * 24;
     row->watts = machine->gpu->watts * row->job.cluster.gpus;
 }

@@ -26,6 +26,18 @@ try serve --model llama-3.1-8b --cluster 8xH100 --itl-ms 0.1
 expect 0 "a limit that nobody meets"
 grep -qF "no cut meets the limits" "$SCRATCH/out" || fail "does not say that the limit is missed"
 
+leak_free "$ASHLAR" plan rl --model qwen3-32b --cluster 16xp5.48xlarge --samples 16 --thinking 4000
+expect 0 "reinforcement learning"
+for words in "in turns" "waits" "best" "begun again" "share of the state" "verdict: "; do
+    grep -qF -- "$words" "$SCRATCH/out" || fail "plan rl: '$words' is missing: $(cat "$SCRATCH/out")"
+done
+try "$ASHLAR" plan rl --model deepseek-v3 --cluster 64xp5en.48xlarge --weights fp8 --json
+expect 0 "reinforcement learning as JSON"
+for words in '"splits"' '"handover_s"' '"prompt_reuse_share"' '"turns": true'; do
+    grep -qF -- "$words" "$SCRATCH/out" || fail "plan rl --json: $words is missing"
+done
+try "$ASHLAR" plan rl --model llama-3.1-405b --cluster 1xp5.48xlarge
+expect_error 1 "a model too large for both" "does not fit"
 try serve --model llama-3.1-70b
 expect_error 2 "no cluster" "--cluster"
 try serve --model llama-9 --cluster 8xH100
