@@ -11,9 +11,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <time.h>
 #include <unistd.h>
 
 #define PIECE_BYTES ((size_t)4 << 20)
+#define WAIT_SECONDS 1
 
 #ifndef MADV_POPULATE_READ
 #define MADV_POPULATE_READ 22
@@ -21,7 +23,10 @@
 
 struct ash_fetch {
     pthread_t thread;
+    pthread_mutex_t mutex;
+    pthread_cond_t more;
     atomic_bool stop;
+    _Atomic size_t done; /* ranges that were walked; changes under mutex */
     size_t count;
     struct ash_fetch_range ranges[];
 };
@@ -44,9 +49,34 @@ static void *fetch_main(void *arg)
 {
     struct ash_fetch *fetch = arg;
 
-    for (size_t i = 0; i < fetch->count; i++)
+    for (size_t i = 0; i < fetch->count; i++) {
         fetch_range(fetch, &fetch->ranges[i]);
+        pthread_mutex_lock(&fetch->mutex);
+        atomic_store(&fetch->done, i + 1);
+        pthread_cond_signal(&fetch->more);
+        pthread_mutex_unlock(&fetch->mutex);
+    }
     return NULL;
+}
+
+static void fetch_free(struct ash_fetch *fetch)
+{
+    pthread_cond_destroy(&fetch->more);
+    pthread_mutex_destroy(&fetch->mutex);
+    free(fetch);
+}
+
+/* Waits follow a clock that nobody sets. */
+static int cond_init(pthread_cond_t *cond)
+{
+    pthread_condattr_t attr;
+    int rc = pthread_condattr_init(&attr);
+
+    if (rc != 0) return rc;
+    rc = pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    if (rc == 0) rc = pthread_cond_init(cond, &attr);
+    pthread_condattr_destroy(&attr);
+    return rc;
 }
 
 struct ash_fetch *ash_fetch_start(const struct ash_fetch_range *ranges, size_t count)
@@ -58,20 +88,43 @@ struct ash_fetch *ash_fetch_start(const struct ash_fetch_range *ranges, size_t c
     if (fetch == NULL) return NULL;
     fetch->count = count;
     if (count > 0) memcpy(fetch->ranges, ranges, count * sizeof(*ranges));
+    if (cond_init(&fetch->more) != 0) {
+        free(fetch);
+        return NULL;
+    }
+    pthread_mutex_init(&fetch->mutex, NULL);
     sigfillset(&all); /* signals are for the threads of the program */
     pthread_sigmask(SIG_SETMASK, &all, &before);
     rc = pthread_create(&fetch->thread, NULL, fetch_main, fetch);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (rc == 0) return fetch;
-    free(fetch);
+    fetch_free(fetch);
     return NULL;
+}
+
+void ash_fetch_wait(struct ash_fetch *fetch, const void *base)
+{
+    struct timespec until;
+    size_t i = 0;
+    int rc = 0;
+
+    if (fetch == NULL || atomic_load(&fetch->done) == fetch->count) return;
+    while (i < fetch->count && fetch->ranges[i].base != base)
+        i++;
+    if (i == fetch->count || atomic_load(&fetch->done) > i) return;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_sec += WAIT_SECONDS;
+    pthread_mutex_lock(&fetch->mutex);
+    while (atomic_load(&fetch->done) <= i && rc == 0)
+        rc = pthread_cond_timedwait(&fetch->more, &fetch->mutex, &until);
+    pthread_mutex_unlock(&fetch->mutex);
 }
 
 void ash_fetch_finish(struct ash_fetch *fetch)
 {
     if (fetch == NULL) return;
     pthread_join(fetch->thread, NULL);
-    free(fetch);
+    fetch_free(fetch);
 }
 
 void ash_fetch_stop(struct ash_fetch *fetch)

@@ -67,6 +67,7 @@ void ash_linear_project(const struct ash_model *model, struct ash_exec *exec, co
     for (size_t i = 0; i < group->out_count; i++) {
         const struct ash_linear_out *out = &group->outs[i];
 
+        ash_fetch_wait(model->fetch, model->params[out->weight].data);
         args.outs[args.out_count++] =
             (struct ash_project_out){ash_linear_weight(model, exec, out->weight, &args.K), ash_model_vector(model, out->bias),
                                      out->y, out->y_stride};

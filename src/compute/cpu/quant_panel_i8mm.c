@@ -420,21 +420,34 @@ INLINE void run_one(enum ash_dtype dtype, const uint8_t *const *panels, size_t c
     }
 }
 
+static void one_group(enum ash_dtype dtype, const uint8_t *const *panels, const uint8_t *x, size_t blocks, float *y)
+{
+    if (dtype == ASH_Q8_0)
+        run_one(ASH_Q8_0, panels, ASH_QUANT_PANEL_GROUP, x, blocks, y);
+    else
+        one_q4_panels(panels, x, blocks, ASH_QUANT_ROUNDER + START_HIGH, y);
+}
+
+/* A few panels are made up to a group by the first of them, whose bytes are there already: memory decides, not how much
+ * is computed. */
 static void one(enum ash_dtype dtype, const uint8_t *const *panels, size_t count, const uint8_t *x, size_t blocks,
                 float *y)
 {
+    const uint8_t *group[ASH_QUANT_PANEL_GROUP];
+    float sums[ASH_QUANT_PANEL_GROUP * ROWS];
+
     if (count == ASH_QUANT_PANEL_GROUP) {
-        if (dtype == ASH_Q8_0)
-            run_one(ASH_Q8_0, panels, ASH_QUANT_PANEL_GROUP, x, blocks, y);
-        else
-            one_q4_panels(panels, x, blocks, ASH_QUANT_ROUNDER + START_HIGH, y);
-        return;
+        one_group(dtype, panels, x, blocks, y);
+    } else if (count > 1) {
+        for (size_t i = 0; i < ASH_QUANT_PANEL_GROUP; i++)
+            group[i] = panels[i < count ? i : 0];
+        one_group(dtype, group, x, blocks, sums);
+        memcpy(y, sums, count * ROWS * sizeof(*y));
+    } else if (count == 1 && dtype == ASH_Q8_0) {
+        run_one(ASH_Q8_0, panels, 1, x, blocks, y);
+    } else if (count == 1) {
+        run_one(ASH_Q4_0, panels, 1, x, blocks, y);
     }
-    for (size_t i = 0; i < count; i++)
-        if (dtype == ASH_Q8_0)
-            run_one(ASH_Q8_0, panels + i, 1, x, blocks, y + i * ROWS);
-        else
-            run_one(ASH_Q4_0, panels + i, 1, x, blocks, y + i * ROWS);
 }
 
 const struct ash_quant_panels ash_quant_panels_i8mm = {.layout = ASH_QUANT_PAIRS,

@@ -85,6 +85,24 @@ static void test_fetched(void **state)
     munmap(base, PAGE_COUNT * page_bytes);
 }
 
+/* Whoever waits for a range reads it without faults, though the walk goes on. */
+static void test_waited(void **state)
+{
+    uint8_t *base = map_file(), *half = base + PAGE_COUNT / 2 * page_bytes;
+    struct ash_fetch_range ranges[] = {{base, PAGE_COUNT / 2 * page_bytes}, {half, PAGE_COUNT / 2 * page_bytes}};
+    struct ash_fetch *fetch = ash_fetch_start(ranges, 2);
+
+    (void)state;
+    assert_non_null(fetch);
+    ash_fetch_wait(fetch, base + 1); /* no range starts there */
+    ash_fetch_wait(fetch, half);
+    if (can_populate()) assert_true(faults(base, 0, PAGE_COUNT) < 8);
+    ash_fetch_wait(fetch, base);
+    ash_fetch_wait(NULL, base);
+    ash_fetch_stop(fetch);
+    munmap(base, PAGE_COUNT * page_bytes);
+}
+
 static void test_stopped(void **state)
 {
     uint8_t *base = map_file();
@@ -102,7 +120,8 @@ static void test_stopped(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_fetched), cmocka_unit_test(test_stopped)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_fetched), cmocka_unit_test(test_waited),
+                                       cmocka_unit_test(test_stopped)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
