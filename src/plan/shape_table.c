@@ -183,6 +183,7 @@ static const struct {
     {"nemotron15b", "nemotron-4-15b"},
     {"nemotron3nano", "nemotron-3-nano-30b-a3b"},
     {"nemotron3nano30b", "nemotron-3-nano-30b-a3b"},
+    {"nemotron35lightning30ba3b", "nemotron-3-nano-30b-a3b"},
     {"nemotronh", "nemotron-h-56b"},
     {"minimaxm21", "minimax-m2"},
     {"commandrplus", "command-r-plus-104b"},
