@@ -24,8 +24,9 @@ static const struct ash_opt group_opts[] = {
     {"rejoin", ASH_OPT_BOOL, GROUP(rejoin), NULL, "take the place of a process that a running job has lost", 0, 0,
      NULL},
     {"algorithm", ASH_OPT_CHOICE, GROUP(algorithm), "auto",
-     "between nodes: inside a node first and across once, or every rank with every other one; equal on all ranks", 0, 0,
-     way_names},
+     "between nodes: inside a node first and across once, or every rank with every other one; auto: as the cost model "
+     "says; equal on all ranks",
+     0, 0, way_names},
     {"cost", ASH_OPT_STRING, GROUP(cost), NULL,
      "file with this machine's cost model, as `ashlar bench collective --tune` writes it; the first rank's counts", 0,
      0, NULL},
