@@ -9,11 +9,14 @@
 #include "unit/collective/networks.h"
 
 #define RANKS 4
-#define CUT_SILENT_S 1
+#define JOIN_S 30
+#define TRIES 6 /* to be in time on a machine that may be busy with something else */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define LIMIT_S 2.0 /* sanitizers take their time */
+#define CUT_SILENT_S 5
 #else
 #define LIMIT_S 0.2
+#define CUT_SILENT_S 1.5
 #endif
 
 struct plan {
@@ -148,43 +151,69 @@ static void lose(const struct plan *plan, int victim_pid)
         assert_int_equal(ash_netns_cut(plan->netns, (size_t)(plan->nodes[plan->victim] - 'a'), NULL), 0);
 }
 
-static double tell(const struct plan *plan)
-{
-    struct story *story = mmap(NULL, sizeof(*story), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    int port = ash_socket_free_port(NULL), pids[RANKS + 1] = {0}, bad = 0;
-    double took;
+/* A job that is under way. */
+struct tale {
+    const struct plan *plan;
+    struct story *story;
+    int port, pids[RANKS + 1];
+};
 
+/* Start the ranks and wait until they have met. */
+static void begin_tale(struct tale *tale, const struct plan *plan)
+{
+    uint64_t limit_ns = ash_deadline_in(JOIN_S); /* then the ranks' own verdicts tell what is wrong */
+
+    *tale = (struct tale){.plan = plan, .port = ash_socket_free_port(NULL)};
+    tale->story = mmap(NULL, sizeof(*tale->story), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     fflush(NULL);
     for (size_t r = 0; r < RANKS; r++)
-        pids[r] = start_rank(plan, story, port, r, false);
-    while (atomic_load(&story->joined) < RANKS)
+        tale->pids[r] = start_rank(plan, tale->story, tale->port, r, false);
+    while (atomic_load(&tale->story->joined) < RANKS && ash_clock_ns() < limit_ns)
         usleep(1000);
-    if (plan->replaced) pids[RANKS] = start_rank(plan, story, port, plan->victim, true);
-    if (plan->replaced) usleep(300000); /* it stands ready */
-    lose(plan, pids[plan->victim]);
+    if (!plan->replaced) return;
+    tale->pids[RANKS] = start_rank(plan, tale->story, tale->port, plan->victim, true);
+    usleep(300000); /* it stands ready */
+}
+
+/* Wait for all; how long it took to meet again. */
+static double end_tale(struct tale *tale)
+{
+    const struct plan *plan = tale->plan;
+    double took;
+    int bad = 0;
+
     for (size_t r = 0; r <= RANKS; r++) {
         int status = 0;
 
-        if (pids[r] > 0) waitpid(pids[r], &status, 0);
+        if (tale->pids[r] > 0) waitpid(tale->pids[r], &status, 0);
         if ((r != plan->victim || plan->netns != NULL) && status != 0) bad++;
     }
     assert_int_equal(bad, 0);
-    took = slowest(story, plan);
+    took = slowest(tale->story, plan);
     print_message("nodes %s, rank %zu %s: %.0f ms\n", plan->nodes, plan->victim,
                   plan->netns != NULL ? "cut off"
                   : plan->replaced    ? "replaced"
                                       : "lost",
                   took * 1e3);
-    munmap(story, sizeof(*story));
+    munmap(tale->story, sizeof(*tale->story));
     return took;
 }
 
-/* In time, on a machine that may be busy with something else: the better of three. */
+static double tell(const struct plan *plan)
+{
+    struct tale tale;
+
+    begin_tale(&tale, plan);
+    lose(plan, tale.pids[plan->victim]);
+    return end_tale(&tale);
+}
+
+/* In time, in the best of some tries. */
 static void tell_in_time(const struct plan *plan)
 {
     double best = tell(plan);
 
-    for (int i = 0; i < 2 && best > LIMIT_S; i++) {
+    for (int i = 1; i < TRIES && best > LIMIT_S; i++) {
         double took = tell(plan);
 
         if (took < best) best = took;
@@ -208,29 +237,32 @@ static void test_replace(void **state)
     if (has_network()) tell_in_time(&(struct plan){.nodes = "aabb", .victim = 2, .replaced = true});
 }
 
-/* The node of rank `victim` is cut off; the better of three, each with networks of its own. */
-static void cut_off(const char *nodes, size_t victim)
-{
-    double best = LIMIT_S;
-
-    for (int i = 0; i < 3 && best >= LIMIT_S; i++) {
-        struct plan plan = {.nodes = nodes, .victim = victim, .netns = open_networks(3)};
-
-        if (plan.netns == NULL) skip();
-        best = tell(&plan);
-        ash_netns_close(plan.netns);
-    }
-    assert_true(best < LIMIT_S);
-}
-
+/* A node is cut off: that of the lowest rank, and one half of all (the other, with the lowest rank, goes on, on one
+ * node). Both at once, because they wait; the best of some tries, each with networks of its own. */
 static void test_cut(void **state)
 {
+    struct plan plans[] = {{.nodes = "abbc", .victim = 0}, {.nodes = "aabb", .victim = 2}};
+    struct tale tales[2];
+    double best = LIMIT_S;
+
     (void)state;
     if (!has_network()) skip();
-    cut_off("aaab", 3);
-    cut_off("abca", 1); /* the others are on two nodes */
-    cut_off("abbc", 0); /* the lowest rank is on the other side */
-    cut_off("aabb", 2); /* of equal sides the one with the lowest rank goes on */
+    for (int i = 0; i < TRIES && best >= LIMIT_S; i++) {
+        best = 0;
+        for (size_t t = 0; t < 2; t++) {
+            plans[t].netns = open_networks(3);
+            if (plans[t].netns == NULL) skip();
+            begin_tale(&tales[t], &plans[t]);
+            lose(&plans[t], 0);
+        }
+        for (size_t t = 0; t < 2; t++) {
+            double took = end_tale(&tales[t]);
+
+            if (took > best) best = took;
+            ash_netns_close(plans[t].netns);
+        }
+    }
+    assert_true(best < LIMIT_S);
 }
 
 int main(void)
