@@ -1,4 +1,4 @@
-/* ashlar train: a job file and overrides in, a folder with a trained model out. Only composes: see train/run.h. */
+/* ashlar train: a job file and overrides in, a folder with a trained model out. Only composes: see train/run/run.h. */
 #include "cmd/cmd.h"
 
 #include <errno.h>
@@ -14,8 +14,8 @@
 #include "base/log.h"
 #include "collective/group.h"
 #include "observe/exporter.h"
-#include "train/job.h"
-#include "train/run.h"
+#include "train/job/job.h"
+#include "train/run/run.h"
 
 #define EXIT_INTERRUPTED 130 /* what a shell expects after Ctrl-C */
 

@@ -1,5 +1,5 @@
-/* A step of reinforcement learning: the trainer's step of plan/search.h over the answers that the replicas of
- * plan/serve.h make, and the way of the weights between them. */
+/* A step of reinforcement learning: the trainer's step of plan/train/search.h over the answers that the replicas of
+ * plan/serve/serve.h make, and the way of the weights between them. */
 #include "plan/rl.h"
 
 #include <errno.h>

@@ -3,8 +3,8 @@
 #ifndef ASH_PLAN_RL_H
 #define ASH_PLAN_RL_H
 
-#include "plan/search.h"
-#include "plan/serve.h"
+#include "plan/train/search.h"
+#include "plan/serve/serve.h"
 
 struct ash_rl_job {
     struct ash_serve_job serve; /* model, cluster, lengths, answers per prompt, precision of the sampler */

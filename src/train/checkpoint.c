@@ -13,7 +13,7 @@
 #include "base/file.h"
 #include "storage/commit.h"
 #include "storage/safetensors.h"
-#include "train/collect.h"
+#include "train/layout/collect.h"
 #include "train/data/tokenizer_files.h"
 
 #define PREFIX "step-"

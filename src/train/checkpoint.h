@@ -10,7 +10,7 @@
 #include <stdint.h>
 #include "ashlar/err.h"
 #include "base/json.h"
-#include "train/stages.h"
+#include "train/layout/stages.h"
 
 /* What a checkpoint says about itself. Zero-initialise, free with ash_checkpoint_fini. */
 struct ash_checkpoint {

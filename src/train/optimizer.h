@@ -5,7 +5,7 @@
 
 #include "ashlar/err.h"
 #include "collective/group.h"
-#include "train/job.h"
+#include "train/job/job.h"
 #include "train/state.h"
 
 /* Caller's storage. */
@@ -21,7 +21,8 @@ void ash_optimizer_init(struct ash_optimizer *optimizer, const struct ash_job_op
  * those of all other ranks of group (NULL: none), which call it too. */
 int ash_optimizer_norm(struct ash_optimizer *const *optimizers, const float *const *grads, size_t count,
                        struct ash_group *group, double *norm_out, struct ash_err *err);
-/* Clip by norm and AdamW, of what this process updates of the shard, into state->next; ash_state_advance makes it count. */
+/* Clip by norm and AdamW, of what this process updates of the shard, into state->next; ash_state_advance makes it
+ * count. */
 void ash_optimizer_update(struct ash_optimizer *optimizer, const float *grads, double norm, double lr);
 
 #endif

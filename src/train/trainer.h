@@ -8,10 +8,10 @@
 #include <stdint.h>
 #include "ashlar/err.h"
 #include "collective/group.h"
-#include "train/job.h"
+#include "train/job/job.h"
 #include "train/memory.h"
-#include "train/meter.h"
-#include "train/stages.h"
+#include "train/layout/meter.h"
+#include "train/layout/stages.h"
 
 struct ash_trainer;
 

@@ -4,7 +4,7 @@
 
 #include <limits.h>
 #include "train/data/dataset.h"
-#include "train/stages.h"
+#include "train/layout/stages.h"
 #include "train/trainer.h"
 
 #define ASH_ARITHMETIC_BYTES 64

@@ -2,8 +2,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "plan/infer_row.h"
-#include "plan/validate_priv.h"
+#include "plan/validate/infer_row.h"
+#include "plan/validate/validate_priv.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

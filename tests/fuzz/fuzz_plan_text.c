@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "plan/audit.h"
+#include "plan/audit/audit.h"
 
 #define EXPERTS 8
 

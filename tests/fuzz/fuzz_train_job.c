@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/assert.h"
-#include "train/job.h"
+#include "train/job/job.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size_bytes);
 

@@ -8,7 +8,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "plan/step.h"
+#include "plan/train/step.h"
 
 static struct ash_catalog *catalog;
 static struct ash_consts consts;

@@ -7,7 +7,7 @@
 
 #include "base/rng.h"
 #include "train/data/dataset_folder.h"
-#include "train/job.h"
+#include "train/job/job.h"
 
 #define TINY_VOCAB 16
 #define TINY_EOS 15

@@ -1,0 +1,198 @@
+/* ashlar plan machines: the same training job on every kind of machine, cheapest first. */
+#include "cmd/plan/plan_priv.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/assert.h"
+#include "plan/train/compare.h"
+#include "plan/train/parts.h"
+#include "plan/price.h"
+
+#define ROWS_MAX 256
+
+struct flags {
+    const char *model;
+    struct ash_opt_list machines;
+    double tokens, days;
+    int64_t gpus, global_batch, seq;
+    int precision;
+    bool json, unpriced;
+    struct ash_plan_flags plan;
+};
+
+static const char *const precisions[] = {"any", "bf16", "fp8", "fp4", NULL};
+
+#define FIELD(name) offsetof(struct flags, name)
+
+static const struct ash_opt machines_opts[] = {
+    {"model", ASH_OPT_STRING, FIELD(model), NULL, "model folder or well-known name (ashlar plan models)", 0, 0, NULL},
+    {"tokens", ASH_OPT_DOUBLE, FIELD(tokens), NULL, "tokens to train on (15e12)", 1, 1e18, NULL},
+    {"gpus", ASH_OPT_INT, FIELD(gpus), NULL, "GPUs of each offer, in whole machines", 1, ASH_CLUSTER_GPUS_MAX, NULL},
+    {"days", ASH_OPT_DOUBLE, FIELD(days), NULL, "days to be done in, instead: how many machines that takes", 0.01, 1e5,
+     NULL},
+    {"machines", ASH_OPT_LIST, FIELD(machines), NULL, "only these; all that have a price if not given", 0, 0, NULL},
+    {"unpriced", ASH_OPT_BOOL, FIELD(unpriced), NULL, "also those without a price", 0, 0, NULL},
+    {"global-batch", ASH_OPT_INT, FIELD(global_batch), "1024",
+     "sequences per step, rounded where machines do not divide it", 1, 1e9, NULL},
+    {"seq", ASH_OPT_INT, FIELD(seq), "8192", "tokens per sequence", 1, 1e8, NULL},
+    {"precision", ASH_OPT_CHOICE, FIELD(precision), "any", "of matrix products; any is bf16 and fp8", 0, 0, precisions},
+    {"json", ASH_OPT_BOOL, FIELD(json), NULL, "print one JSON object", 0, 0, NULL},
+};
+
+static const struct ash_opt_table machines_table = {
+    .section = "", .help = "flags", .opts = machines_opts, .count = ASH_COUNT(machines_opts)};
+
+static const struct ash_cmd_usage usage = {
+    .synopsis = "ashlar plan machines --model DIR|NAME --tokens N (--gpus N | --days X) [flags]",
+    .about = "Searches the best layout of a training job on every kind of machine, with as many GPUs each, or with as\n"
+             "many machines as finish in time, and prints what each would take: layout, days, dollars, kilowatts, and\n"
+             "what holds it back. Cheapest first. `ashlar plan train` says more about one of them.",
+    .examples = "  ashlar plan machines --model llama-3.1-70b --tokens 2e12 --days 30\n"
+                "  ashlar plan machines --model deepseek-v3 --tokens 1e12 --gpus 1024 --seq 4096 --global-batch 4096\n"
+                "  ashlar plan machines --model mine --tokens 1e11 --days 7 --machines p5.48xlarge,rack --catalog "
+                "mine.yaml",
+};
+
+struct answer {
+    struct ash_compare_job job;
+    struct ash_compare_row rows[ROWS_MAX];
+    size_t count;
+};
+
+/* ---- people ------------------------------------------------------------------------------------------------------ */
+
+static void print_row(const struct ash_compare_row *row, double batch)
+{
+    const struct ash_cluster *cluster = &row->job.cluster;
+    const struct ash_plan_step *step = &row->plan.step;
+    char layout[128], price[24] = "-";
+
+    if (!row->found) {
+        printf("%-20s %s\n", cluster->machine.name, row->reason);
+        return;
+    }
+    if (row->usd > 0) snprintf(price, sizeof(price), "%.0f%s", row->usd, row->reserved_price ? "*" : "");
+    printf("%-20s %8d %7d %9.1f %12s %8.0f %10.0f %8.1f %5.1f%%  %s", cluster->machine.name, cluster->machines,
+           cluster->gpus, row->days, price, row->watts / 1e3, step->tokens_s, step->tokens_s_gpu, 100 * step->mfu,
+           ash_layout_text(&row->plan.layout, layout, sizeof(layout)));
+    if (row->job.global_batch != batch) printf(", batch %.0f", row->job.global_batch);
+    printf("\n%-20s bound by %s\n", "", ash_step_bound(&step->time, 0));
+}
+
+static void print_table(const struct answer *answer)
+{
+    const struct ash_plan_job *job = &answer->job.job;
+
+    printf("%s: %.2f B parameters (%.2f B active), %.4g tokens, %.0f sequences of %.0f per step, no checkpoints or "
+           "failures\n\n",
+           job->shape.name, ash_shape_params(&job->shape) / 1e9, ash_shape_active_params(&job->shape) / 1e9,
+           job->tokens, job->global_batch, job->seq_tokens);
+    printf("%-20s %8s %7s %9s %12s %8s %10s %8s %6s  %s\n", "machine", "machines", "GPUs", "days", "USD", "kW",
+           "tokens/s", "per GPU", "MFU", "layout");
+    for (size_t i = 0; i < answer->count; i++)
+        print_row(&answer->rows[i], job->global_batch);
+    printf("* is the price of a capacity block\n");
+}
+
+/* ---- programs ---------------------------------------------------------------------------------------------------- */
+
+static json_t *encode_row(const struct ash_compare_row *row)
+{
+    const struct ash_cluster *cluster = &row->job.cluster;
+    const struct ash_plan_step *step = &row->plan.step;
+    char layout[128];
+
+    if (!row->found)
+        return json_pack("{s:s, s:b, s:s}", "machine", cluster->machine.name, "found", 0, "reason", row->reason);
+    return json_pack("{s:s, s:b, s:i, s:i, s:f, s:f, s:f, s:f, s:b, s:f, s:f, s:f, s:f, s:f, s:s, s:s}", "machine",
+                     cluster->machine.name, "found", 1, "machines", cluster->machines, "gpus", cluster->gpus,
+                     "global_batch", row->job.global_batch, "days", row->days, "usd", row->usd, "usd_hour",
+                     row->usd_hour, "reserved_price", (int)row->reserved_price, "gpu_watts", row->watts, "tokens_s",
+                     step->tokens_s, "tokens_s_gpu", step->tokens_s_gpu, "mfu", step->mfu, "memory_bytes",
+                     step->memory.total, "layout", ash_layout_text(&row->plan.layout, layout, sizeof(layout)),
+                     "bound_by", ash_step_bound(&step->time, 0));
+}
+
+static json_t *encode(const struct answer *answer)
+{
+    json_t *rows = json_array();
+
+    for (size_t i = 0; i < answer->count; i++)
+        json_array_append_new(rows, encode_row(&answer->rows[i]));
+    return json_pack("{s:s, s:f, s:o}", "model", answer->job.job.shape.name, "tokens", answer->job.job.tokens,
+                     "machines", rows);
+}
+
+/* ---- the command ------------------------------------------------------------------------------------------------- */
+
+static int fill_job(const struct flags *flags, struct ash_compare_job *job, struct ash_err *err)
+{
+    job->job.seq_tokens = (double)flags->seq;
+    job->job.global_batch = (double)flags->global_batch;
+    job->job.tokens = flags->tokens;
+    job->job.dedup_dispatch = true;
+    job->search =
+        (struct ash_search){.precision = flags->precision - 1, .recompute = ASH_PLAN_RECOMPUTE_FIT, .zero = -1};
+    job->gpus = (double)flags->gpus;
+    job->days = flags->days;
+    return ash_shape_find(flags->model, &job->job.shape, err);
+}
+
+static void add_row(const struct ash_consts *consts, const struct ash_machine *machine, struct answer *answer)
+{
+    if (answer->count < ROWS_MAX) ash_compare(consts, &answer->job, machine, &answer->rows[answer->count++]);
+}
+
+static int compare_all(const struct flags *flags, const struct ash_plan_facts *facts, struct answer *answer,
+                       struct ash_err *err)
+{
+    for (size_t i = 0; i < flags->machines.count; i++) {
+        const struct ash_machine *machine = NULL;
+        int rc = ash_catalog_machine(facts->catalog, flags->machines.items[i], &machine, err);
+
+        if (rc < 0) return rc;
+        add_row(&facts->consts, machine, answer);
+    }
+    for (size_t i = 0; i < ash_catalog_machine_count(facts->catalog) && flags->machines.count == 0; i++) {
+        const struct ash_machine *machine = ash_catalog_machine_at(facts->catalog, i);
+
+        if (flags->unpriced || ash_price_of(machine).usd_hour > 0) add_row(&facts->consts, machine, answer);
+    }
+    qsort(answer->rows, answer->count, sizeof(answer->rows[0]), ash_compare_by_worth);
+    return 0;
+}
+
+static int respond(const void *ctx, const struct ash_opts *opts, const char *word)
+{
+    static struct answer answer; /* large; one command per process */
+    const struct flags *flags = ctx;
+    struct ash_plan_facts facts = {0};
+    struct ash_err err = {0};
+    int rc;
+
+    (void)opts, (void)word;
+    if (flags->model == NULL || flags->tokens <= 0)
+        return ash_cmd_misuse("plan machines", "say which model (--model llama-3.1-70b) and how many tokens (--tokens "
+                                               "2e12)");
+    if ((flags->gpus > 0) == (flags->days > 0))
+        return ash_cmd_misuse("plan machines", "give --gpus or --days: how many, or in which time");
+    rc = ash_plan_facts_open(&flags->plan, &facts, &err);
+    if (rc == 0) rc = fill_job(flags, &answer.job, &err);
+    if (rc == 0) rc = compare_all(flags, &facts, &answer, &err);
+    if (rc == 0 && flags->json) rc = ash_cmd_print_json(encode(&answer), &err);
+    if (rc == 0 && !flags->json) print_table(&answer);
+    ash_plan_facts_close(&facts);
+    return rc < 0 ? ash_cmd_fail(&err) : 0;
+}
+
+static int run(int argc, char **argv)
+{
+    struct flags flags = {0};
+
+    return ash_plan_run(&usage, (struct ash_opt_binding){&machines_table, &flags}, &flags.plan, respond, argc, argv);
+}
+
+const struct ash_cmd ash_cmd_plan_machines = {"machines", "which machines for a training job: days and dollars of each",
+                                              run};

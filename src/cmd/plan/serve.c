@@ -1,0 +1,169 @@
+/* ashlar plan serve: how to serve a model on given machines, how fast, and for how much. */
+#include "cmd/plan/plan_priv.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+
+#include "base/assert.h"
+#include "cmd/plan/serve_priv.h"
+#include "plan/price.h"
+
+static const char *const precisions[] = {"bf16", "fp8", "fp4", NULL};
+
+struct flags {
+    const char *model, *cluster, *svg;
+    struct ash_plan_flags plan;
+    int weights, cache;
+    int64_t in_tokens, out_tokens, thinking, samples, verify, tp, pp, ep, attn_dp, show;
+    double qps, ttft_ms, itl_ms, usd_gpu_hour;
+    bool json;
+};
+
+#define FIELD(name) offsetof(struct flags, name)
+static const struct ash_opt serve_opts[] = {
+    {"model", ASH_OPT_STRING, FIELD(model), NULL, "a well-known model (llama-3.1-70b) or a model folder", 0, 0, NULL},
+    {"cluster", ASH_OPT_STRING, FIELD(cluster), NULL, "machines or GPUs: 4xp5.48xlarge, 8xH200", 0, 0, NULL},
+    {"in", ASH_OPT_INT, FIELD(in_tokens), "1024", "tokens of a prompt", 1, 1e8, NULL},
+    {"out", ASH_OPT_INT, FIELD(out_tokens), "512", "tokens of an answer", 1, 1e8, NULL},
+    {"thinking", ASH_OPT_INT, FIELD(thinking), "0", "tokens of thinking before each answer", 0, 1e8, NULL},
+    {"samples", ASH_OPT_INT, FIELD(samples), "1", "answers per request, from one prompt", 1, 1e5, NULL},
+    {"verify", ASH_OPT_INT, FIELD(verify), "0", "times that each answer is read through for a score", 0, 1e3, NULL},
+    {"qps", ASH_OPT_DOUBLE, FIELD(qps), NULL, "requests per second that must be answered", 0, 1e9, NULL},
+    {"ttft-ms", ASH_OPT_DOUBLE, FIELD(ttft_ms), NULL, "milliseconds to the first token at most", 0, 1e9, NULL},
+    {"itl-ms", ASH_OPT_DOUBLE, FIELD(itl_ms), NULL, "milliseconds between tokens at most", 0, 1e9, NULL},
+    {"weights", ASH_OPT_CHOICE, FIELD(weights), "bf16", "precision of the weights", 0, 0, precisions},
+    {"cache", ASH_OPT_CHOICE, FIELD(cache), "bf16", "precision of the key/value cache", 0, 0, precisions},
+    {"tp", ASH_OPT_INT, FIELD(tp), "0", "GPUs that share each matrix; 0: search", 0, 1024, NULL},
+    {"pp", ASH_OPT_INT, FIELD(pp), "0", "stages of a pipeline; 0: search", 0, 1024, NULL},
+    {"ep", ASH_OPT_INT, FIELD(ep), "0", "GPUs that share the experts; 0: search", 0, 1024, NULL},
+    {"attn-dp", ASH_OPT_INT, FIELD(attn_dp), "0", "groups that requests are split among for attention; 0: search", 0,
+     1024, NULL},
+    {"usd-gpu-hour", ASH_OPT_DOUBLE, FIELD(usd_gpu_hour), NULL, "dollars per GPU-hour, instead of the catalog's", 0,
+     1e4, NULL},
+    {"show", ASH_OPT_INT, FIELD(show), "6", "cuts to print", 1, SERVE_POINTS_MAX, NULL},
+    {"json", ASH_OPT_BOOL, FIELD(json), NULL, "print one JSON object", 0, 0, NULL},
+    {"svg", ASH_OPT_STRING, FIELD(svg), NULL, "draw throughput over latency into this file", 0, 0, NULL},
+};
+static const struct ash_opt_table serve_table = {"", "flags", serve_opts, ASH_COUNT(serve_opts)};
+
+static const struct ash_cmd_usage usage = {
+    .synopsis = "ashlar plan serve --model NAME|DIR --cluster COUNTxNAME [flags]",
+    .about = "Searches how to cut a replica of the model (tp, pp, experts, attention by requests) and how many "
+             "requests to run\n"
+             "together, within limits on the time to the first token and between tokens. Prints throughput, latency, "
+             "room for\n"
+             "caches and dollars per million output tokens, and whether prompts deserve replicas of their own. Several "
+             "answers\n"
+             "per request, verifier passes and long thinking are counted with what they share.",
+    .examples =
+        "  ashlar plan serve --model llama-3.1-70b --cluster 2xp5.48xlarge --weights fp8 --cache fp8 --itl-ms 40\n"
+        "  ashlar plan serve --model deepseek-v3 --cluster 8xp5en.48xlarge --weights fp8 --in 4000 --out 1000 --qps "
+        "40\n"
+        "  ashlar plan serve --model qwen3-32b --cluster 8xH200 --samples 8 --verify 1 --thinking 8000 --json",
+};
+
+static int fill_job(const struct flags *flags, const struct ash_catalog *catalog, struct ash_serve_job *job,
+                    struct ash_err *err)
+{
+    const struct ash_machine *machine;
+    int rc = ash_shape_find(flags->model, &job->shape, err);
+
+    if (rc == 0) rc = ash_cluster_parse(catalog, flags->cluster, &job->cluster, err);
+    if (rc < 0) return rc;
+    machine = &job->cluster.machine;
+    job->weights = job->compute = (enum ash_precision)flags->weights;
+    if (machine->gpu->flops[job->compute] <= 0) job->compute = ASH_PRECISION_BF16; /* weights are widened */
+    job->cache = (enum ash_precision)flags->cache;
+    job->in_tokens = (double)flags->in_tokens;
+    job->answer_tokens = (double)flags->out_tokens;
+    job->thinking_tokens = (double)flags->thinking;
+    job->samples = (double)flags->samples;
+    job->verify_passes = (double)flags->verify;
+    job->ttft_limit_s = flags->ttft_ms * 1e-3;
+    job->itl_limit_s = flags->itl_ms * 1e-3;
+    job->arrivals_s = flags->qps;
+    job->usd_gpu_hour = flags->usd_gpu_hour > 0 ? flags->usd_gpu_hour : ash_price_gpu_hour(machine);
+    job->tp = (int)flags->tp;
+    job->pp = (int)flags->pp;
+    job->ep = (int)flags->ep;
+    job->attn_dp = (int)flags->attn_dp;
+    return 0;
+}
+
+/* The best cut from one request to as many as fit. */
+static void fill_curve(struct serve_answer *answer)
+{
+    const struct ash_infer *infer = &answer->points[0].infer;
+    double most = fmin(floor(answer->points[0].capacity), answer->consts.infer_batch * fmax(1, infer->attn_dp));
+
+    for (double batch = answer->job.samples; answer->curve_count + 1 < SERVE_CURVE_MAX; batch *= 2) {
+        bool last = batch >= most;
+
+        ash_serve_evaluate(&answer->consts, &answer->job, infer, last ? most : batch,
+                           &answer->curve[answer->curve_count++]);
+        if (last) return;
+    }
+}
+
+static int solve(const struct flags *flags, const struct ash_consts *consts, struct serve_answer *answer,
+                 struct ash_err *err)
+{
+    const struct ash_serve_job *job = &answer->job;
+    int rc = ash_serve_check(consts, job, err);
+
+    if (rc < 0) return rc;
+    answer->consts = *consts;
+    answer->count = ash_serve_search(&answer->consts, job, answer->points, SERVE_POINTS_MAX);
+    if (answer->count == 0) return ash_err_set(err, -EINVAL, "%s does not fit into this cluster", job->shape.name);
+    answer->shown = answer->count < (size_t)flags->show ? answer->count : (size_t)flags->show;
+    answer->replicas = floor((double)job->cluster.gpus / ash_infer_gpus(&answer->points[0].infer));
+    if (job->arrivals_s > 0) answer->replicas_needed = ceil(job->arrivals_s / answer->points[0].requests_s);
+    answer->has_split = ash_serve_split(&answer->consts, job, answer->points, answer->count, &answer->split);
+    if (answer->has_split)
+        answer->ratio_count = ash_serve_ratios(consts, job, &answer->split, answer->ratios, SERVE_RATIOS_MAX);
+    fill_curve(answer);
+    return 0;
+}
+
+static int print(const struct flags *flags, const struct serve_answer *answer, struct ash_err *err)
+{
+    int rc = flags->svg != NULL ? ash_serve_draw(answer, flags->svg, err) : 0;
+
+    if (rc < 0) return rc;
+    if (!flags->json) {
+        ash_serve_print_table(answer);
+        return 0;
+    }
+    return ash_serve_print_json(answer, err);
+}
+
+static int respond(const void *ctx, const struct ash_opts *opts, const char *word)
+{
+    static struct serve_answer answer; /* large; one command per process */
+    const struct flags *flags = ctx;
+    struct ash_plan_facts facts = {0};
+    struct ash_err err = {0};
+    int rc;
+
+    (void)opts, (void)word;
+    if (flags->model == NULL || flags->cluster == NULL)
+        return ash_cmd_misuse("plan serve",
+                              "say which model (--model llama-3.1-70b) and which machines (--cluster 8xH200)");
+    rc = ash_plan_facts_open(&flags->plan, &facts, &err);
+    if (rc == 0) rc = fill_job(flags, facts.catalog, &answer.job, &err);
+    if (rc == 0) rc = solve(flags, &facts.consts, &answer, &err);
+    if (rc == 0) rc = print(flags, &answer, &err);
+    ash_plan_facts_close(&facts);
+    return rc < 0 ? ash_cmd_fail(&err) : 0;
+}
+
+static int run(int argc, char **argv)
+{
+    struct flags flags = {0};
+
+    return ash_plan_run(&usage, (struct ash_opt_binding){&serve_table, &flags}, &flags.plan, respond, argc, argv);
+}
+
+const struct ash_cmd ash_cmd_plan_serve = {"serve", "how to serve a model on given machines, how fast, for how much",
+                                           run};

@@ -1,0 +1,231 @@
+/* ashlar plan train: which layout, how fast, how dear, and what holds it back. */
+#include "cmd/plan/train_priv.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "cmd/plan/plan_priv.h"
+#include "plan/train/timeline.h"
+
+#define STATE_BYTES 14.0 /* of a weight: bf16 2, fp32 master 4, Adam's moments 8 */
+#define MACHINE_GB_S 2.0 /* into shared storage where nobody says */
+
+struct flags {
+    const char *model, *cluster, *layout, *svg;
+    double tokens, checkpoint_minutes, storage_gb_s, usd_hour;
+    int64_t global_batch, seq, top;
+    int precision, recompute, zero, stack, tuning;
+    bool json, no_offload, overlap_dispatch, plain_dispatch;
+    struct ash_plan_flags plan;
+};
+
+static const char *const precisions[] = {"any", "bf16", "fp8", "fp4", NULL};
+static const char *const recomputes[] = {"none", "selective", "full", "fit", NULL};
+static const char *const zeros[] = {"any", "0", "1", "2", "3", NULL};
+static const char *const stacks[] = {"fused", "captured", "eager", "compiled", "early", NULL};
+static const char *const tunings[] = {"all", "lora", NULL};
+
+#define FIELD(name) offsetof(struct flags, name)
+
+static const struct ash_opt train_opts[] = {
+    {"model", ASH_OPT_STRING, FIELD(model), NULL, "model folder or well-known name (ashlar plan models)", 0, 0, NULL},
+    {"cluster", ASH_OPT_STRING, FIELD(cluster), NULL, "64xp5.48xlarge, 512xH100 (ashlar catalog ls)", 0, 0, NULL},
+    {"tokens", ASH_OPT_DOUBLE, FIELD(tokens), NULL, "tokens to train on (15e12); without it no days and dollars", 1,
+     1e18, NULL},
+    {"global-batch", ASH_OPT_INT, FIELD(global_batch), "1024", "sequences per step", 1, 1e9, NULL},
+    {"seq", ASH_OPT_INT, FIELD(seq), "8192", "tokens per sequence", 1, 1e8, NULL},
+    {"layout", ASH_OPT_STRING, FIELD(layout), NULL, "evaluate this one: tp=8,pp=4,vpp=5,cp=1,ep=1,zero=1,mbs=1,...", 0,
+     0, NULL},
+    {"precision", ASH_OPT_CHOICE, FIELD(precision), "any", "of matrix products; any is bf16 and fp8", 0, 0, precisions},
+    {"recompute", ASH_OPT_CHOICE, FIELD(recompute), "fit", "activations to recompute; fit is the least that fits", 0, 0,
+     recomputes},
+    {"zero", ASH_OPT_CHOICE, FIELD(zero), "any", "what data-parallel ranks share (0 nothing ... 3 everything: FSDP)", 0,
+     0, zeros},
+    {"no-offload", ASH_OPT_BOOL, FIELD(no_offload), NULL, "never put optimizer state into host memory", 0, 0, NULL},
+    {"stack", ASH_OPT_CHOICE, FIELD(stack), "fused", "kind of software that runs it (docs/planning.md)", 0, 0, stacks},
+    {"tuning", ASH_OPT_CHOICE, FIELD(tuning), "all", "weights that are trained", 0, 0, tunings},
+    {"overlap-dispatch", ASH_OPT_BOOL, FIELD(overlap_dispatch), NULL,
+     "expert traffic runs beside another micro-batch's compute", 0, 0, NULL},
+    {"plain-dispatch", ASH_OPT_BOOL, FIELD(plain_dispatch), NULL,
+     "a token crosses the network once per expert, not once per machine", 0, 0, NULL},
+    {"checkpoint-minutes", ASH_OPT_DOUBLE, FIELD(checkpoint_minutes), "60", "minutes between checkpoints; 0: none", 0,
+     1e6, NULL},
+    {"storage-gb-s", ASH_OPT_DOUBLE, FIELD(storage_gb_s), NULL, "GB/s into shared storage; 2 per machine if not given",
+     1e-3, 1e6, NULL},
+    {"usd-hour", ASH_OPT_DOUBLE, FIELD(usd_hour), NULL, "dollars per machine and hour instead of the catalog's", 0, 1e6,
+     NULL},
+    {"top", ASH_OPT_INT, FIELD(top), "5", "layouts to show", 1, PLANS_MAX, NULL},
+    {"svg", ASH_OPT_STRING, FIELD(svg), NULL, "draw the best layout's step into this file", 0, 0, NULL},
+    {"json", ASH_OPT_BOOL, FIELD(json), NULL, "print one JSON object", 0, 0, NULL},
+};
+
+static const struct ash_opt_table train_table = {
+    .section = "", .help = "flags", .opts = train_opts, .count = ASH_COUNT(train_opts)};
+
+static const struct ash_cmd_usage usage = {
+    .synopsis = "ashlar plan train --model DIR|NAME --cluster COUNTxMACHINE [flags]",
+    .about = "Searches every way to spread a training job over a cluster (data, sharded, tensor, sequence, pipeline,\n"
+             "context and expert parallelism, micro-batch, recomputation, precision, offload) and prints the best:\n"
+             "memory per GPU, step time by part, tokens per second, days, dollars, watts, what bounds it and what\n"
+             "would change that. How far predictions are from measurements: ashlar plan validate, docs/planning.md.",
+    .examples = "  ashlar plan train --model llama-3.1-70b --cluster 64xp5.48xlarge --tokens 2e12\n"
+                "  ashlar plan train --model deepseek-v3 --cluster 32xp6-b200.48xlarge --seq 4096 --json\n"
+                "  ashlar plan train --model llama-3-8b --cluster p5.48xlarge --layout tp=2,mbs=2 --svg step.svg",
+};
+
+/* ---- what is asked ----------------------------------------------------------------------------------------------- */
+
+/* Flags that are missing or say two things at once: the exit code, or 0. */
+static int misused(const struct flags *flags, const struct ash_opts *opts)
+{
+    if (flags->model == NULL || flags->cluster == NULL)
+        return ash_cmd_misuse("plan train",
+                              "say which model (--model llama-3.1-70b) and which machines (--cluster 64xp5.48xlarge)");
+    if (flags->layout != NULL && ash_opts_is_set(opts, "top"))
+        return ash_cmd_misuse("plan train", "--top counts layouts of a search, and --layout gives the only one");
+    return 0;
+}
+
+/* Flags about experts are for models that have some. */
+static int check_experts(const struct flags *flags, const struct ash_shape *shape, struct ash_err *err)
+{
+    if (shape->sparse_layers > 0 || (!flags->overlap_dispatch && !flags->plain_dispatch)) return 0;
+    return ash_err_set(err, -EINVAL, "%s has no experts: --overlap-dispatch and --plain-dispatch mean nothing for it",
+                       shape->name);
+}
+
+static int read_job(const struct flags *flags, const struct ash_catalog *catalog, struct ash_plan_job *job,
+                    struct ash_err *err)
+{
+    int rc = ash_shape_find(flags->model, &job->shape, err);
+
+    if (rc == 0) rc = check_experts(flags, &job->shape, err);
+    if (rc == 0) rc = ash_cluster_parse(catalog, flags->cluster, &job->cluster, err);
+    if (rc < 0) return rc;
+    job->seq_tokens = (double)flags->seq;
+    job->global_batch = (double)flags->global_batch;
+    job->tokens = flags->tokens;
+    job->tuning = flags->tuning == 1 ? ASH_TUNING_LORA : ASH_TUNING_ALL;
+    job->stack = ash_stack_find(stacks[flags->stack]);
+    job->dedup_dispatch = !flags->plain_dispatch;
+    job->overlap_dispatch = flags->overlap_dispatch;
+    return 0;
+}
+
+static void read_prices(const struct flags *flags, struct plan_train *train)
+{
+    double storage = flags->storage_gb_s > 0 ? flags->storage_gb_s : MACHINE_GB_S * train->job.cluster.machines;
+
+    train->price = ash_price_of(&train->job.cluster.machine);
+    if (flags->usd_hour > 0) train->price = (struct ash_price){.usd_hour = flags->usd_hour};
+    train->checkpoint_every_s = flags->checkpoint_minutes * 60;
+    train->checkpoint_s = ash_shape_params(&train->job.shape) * STATE_BYTES / (storage * 1e9);
+}
+
+/* ---- what is found ----------------------------------------------------------------------------------------------- */
+
+/* A layout's text may repeat what flags say, but not contradict it. */
+static int check_agreement(const struct flags *flags, const struct ash_layout *layout, struct ash_err *err)
+{
+    const struct {
+        bool given;
+        const char *flag;
+        int asked, written;
+    } parts[] = {
+        {flags->precision > 0, "precision", flags->precision - 1, (int)layout->precision},
+        {flags->recompute != ASH_PLAN_RECOMPUTE_FIT, "recompute", flags->recompute, (int)layout->recompute},
+        {flags->zero > 0, "zero", flags->zero - 1, layout->zero},
+        {flags->no_offload, "no-offload", false, layout->offload},
+    };
+
+    for (size_t i = 0; i < ASH_COUNT(parts); i++)
+        if (parts[i].given && parts[i].asked != parts[i].written)
+            return ash_err_set(err, -EINVAL, "--%s contradicts --layout %s: give one of them", parts[i].flag,
+                               flags->layout);
+    return 0;
+}
+
+static int evaluate_given(const struct ash_consts *consts, const struct flags *flags, struct plan_train *train,
+                          struct ash_err *err)
+{
+    struct ash_layout layout = {.tp = 1, .pp = 1, .cp = 1, .ep = 1, .chunks = 1, .zero = 1, .micro_batch = 1};
+    int rc;
+
+    layout.recompute = (enum ash_plan_recompute)flags->recompute;
+    if (flags->precision > 0) layout.precision = (enum ash_precision)(flags->precision - 1);
+    if (flags->zero > 0) layout.zero = flags->zero - 1;
+    rc = ash_layout_parse(flags->layout, &layout, err);
+    if (rc == 0) rc = check_agreement(flags, &layout, err);
+    if (rc == 0) rc = ash_layout_check(&train->job, &layout, err);
+    if (rc < 0) return rc;
+    train->plans[0].layout = layout;
+    ash_step_predict(consts, &train->job, &layout, true, &train->plans[0].step);
+    train->found = (struct ash_search_result){.count = 1, .tried = 1, .fitting = train->plans[0].step.fits};
+    return 0;
+}
+
+static int find_plans(const struct ash_consts *consts, const struct flags *flags, struct plan_train *train,
+                      struct ash_err *err)
+{
+    struct ash_search *search = &train->search;
+
+    if (flags->layout != NULL) return evaluate_given(consts, flags, train, err);
+    *search = (struct ash_search){.precision = flags->precision - 1,
+                                  .recompute = flags->recompute,
+                                  .zero = flags->zero - 1,
+                                  .no_offload = flags->no_offload};
+    if (search->precision >= 0 && train->job.cluster.machine.gpu->flops[search->precision] <= 0)
+        return ash_err_set(err, -EINVAL, "%s has no %s arithmetic; bf16 works", train->job.cluster.machine.gpu->name,
+                           precisions[flags->precision]);
+    return ash_search(consts, &train->job, search, train->plans, (size_t)flags->top, &train->found, err);
+}
+
+static int answer(const struct flags *flags, const struct ash_plan_facts *facts, struct plan_train *train,
+                  struct ash_err *err)
+{
+    const struct ash_plan *best = &train->plans[0];
+    int rc = read_job(flags, facts->catalog, &train->job, err);
+
+    if (rc < 0) return rc;
+    read_prices(flags, train);
+    rc = find_plans(&facts->consts, flags, train, err);
+    if (rc < 0) return rc;
+    train->what_if_count =
+        ash_what_if(&facts->consts, &train->job, flags->layout == NULL ? &train->search : NULL, best, train->what_ifs);
+    if (flags->svg != NULL)
+        rc = ash_timeline_write(&facts->consts, &train->job, best, plan_train_checkpoint(train, &best->step),
+                                flags->svg, err);
+    if (rc < 0) return rc;
+    if (flags->json) return plan_train_json(train, err);
+    plan_train_print(train);
+    return 0;
+}
+
+static int respond(const void *ctx, const struct ash_opts *opts, const char *word)
+{
+    static struct plan_train train; /* large; one command per process */
+    const struct flags *flags = ctx;
+    struct ash_plan_facts facts = {0};
+    struct ash_err err = {0};
+    int rc = misused(flags, opts);
+
+    (void)word;
+    if (rc != 0) return rc;
+    rc = ash_plan_facts_open(&flags->plan, &facts, &err);
+    if (rc == 0) rc = answer(flags, &facts, &train, &err);
+    ash_plan_facts_close(&facts);
+    return rc < 0 ? ash_cmd_fail(&err) : 0;
+}
+
+static int run(int argc, char **argv)
+{
+    struct flags flags = {0};
+
+    return ash_plan_run(&usage, (struct ash_opt_binding){&train_table, &flags}, &flags.plan, respond, argc, argv);
+}
+
+const struct ash_cmd ash_cmd_plan_train = {"train", "search layouts of a training job: memory, time, cost, bounds",
+                                           run};

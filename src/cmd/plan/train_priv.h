@@ -1,0 +1,28 @@
+/* What the files of `ashlar plan train` share. */
+#ifndef ASH_CMD_PLAN_TRAIN_PRIV_H
+#define ASH_CMD_PLAN_TRAIN_PRIV_H
+
+#include "plan/price.h"
+#include "plan/train/search.h"
+
+#define PLANS_MAX 32
+
+/* Everything that was found out, for both ways to print it. */
+struct plan_train {
+    struct ash_plan_job job;
+    struct ash_search search;
+    struct ash_plan plans[PLANS_MAX];
+    struct ash_search_result found; /* count 1 and tried 1 where a layout was given */
+    struct ash_what_if what_ifs[ASH_WHAT_IFS_MAX];
+    size_t what_if_count;
+    struct ash_price price;
+    double checkpoint_s; /* seconds of one synchronous checkpoint */
+    double checkpoint_every_s;
+};
+
+/* Seconds per step that checkpoints add, over all steps. */
+double plan_train_checkpoint(const struct plan_train *train, const struct ash_plan_step *step);
+void plan_train_print(const struct plan_train *train);
+int plan_train_json(const struct plan_train *train, struct ash_err *err);
+
+#endif

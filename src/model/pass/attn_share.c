@@ -1,0 +1,202 @@
+/* Attention where the tokens of a sequence are dealt out along cp: before attention each rank has its own rows of all
+ * heads, for attention it gets all rows of its share of the heads, and its output goes back the same way. So attention
+ * itself runs unchanged over whole documents, and no sum over keys is cut. Ranks hold rows in the order of their
+ * numbers: what comes from all of them, one behind the other, is the rows of the batch in order. */
+#include "model/pass/pass_priv.h"
+
+/* Columns of a row that belong to some key-value heads and their query heads: q, then k, then v. */
+static size_t qkv_width(const struct ash_pass *pass, size_t kv_heads)
+{
+    const struct ash_model_config *c = &pass->model->config;
+
+    return kv_heads * (c->heads / c->kv_heads * c->head_dim + c->head_dim + pass->v_dim);
+}
+
+static size_t out_width(const struct ash_pass *pass, size_t kv_heads)
+{
+    const struct ash_model_config *c = &pass->model->config;
+
+    return kv_heads * (c->heads / c->kv_heads) * pass->v_dim;
+}
+
+struct ash_run ash_pass_rows_of(const struct ash_pass *pass, size_t cp_rank)
+{
+    return ash_slice_deal(pass->batch->rows, ASH_K_GROUP, cp_rank, pass->cp.size);
+}
+
+struct ash_run ash_attn_heads_of(const struct ash_pass *pass, size_t cp_rank)
+{
+    return ash_slice_deal(pass->model->config.kv_heads, 1, cp_rank, pass->cp.size);
+}
+
+/* ---- what attention runs on -------------------------------------------------------------------------------------- */
+
+static struct ash_attn_view view_alone(struct ash_pass *pass, size_t layer)
+{
+    const struct ash_model_config *c = &pass->model->config;
+    const struct ash_attn_acts *acts = &pass->layers[layer].attn;
+    const struct ash_scratch *s = &pass->scratch;
+
+    return (struct ash_attn_view){.rows = pass->rows,
+                                  .heads = c->heads,
+                                  .kv_heads = c->kv_heads,
+                                  .one_row = c->attn == ASH_ATTN_GROUPED,
+                                  .q_stride = pass->q_stride,
+                                  .k_stride = pass->k_stride,
+                                  .v_stride = pass->v_stride,
+                                  .out_stride = c->heads * pass->v_dim,
+                                  .q = acts->q,
+                                  .k = acts->k,
+                                  .v = acts->v,
+                                  .out = acts->out,
+                                  .lse = acts->lse,
+                                  .dout = s->dattn,
+                                  .dq = s->dq,
+                                  .dk = s->dk,
+                                  .dv = s->dv};
+}
+
+struct ash_attn_view ash_attn_view(struct ash_pass *pass, size_t layer)
+{
+    const struct ash_model_config *c = &pass->model->config;
+    const struct ash_attn_acts *acts = &pass->layers[layer].attn;
+    const struct ash_scratch *s = &pass->scratch;
+
+    if (pass->cp.size == 1) return view_alone(pass, layer);
+    size_t kv_heads = ash_attn_heads_of(pass, pass->cp.rank).count, heads = kv_heads * (c->heads / c->kv_heads);
+    size_t k = heads * c->head_dim, v = k + kv_heads * c->head_dim, stride = qkv_width(pass, kv_heads);
+    struct ash_attn_view view = {.rows = pass->batch->rows,
+                                 .heads = heads,
+                                 .kv_heads = kv_heads,
+                                 .one_row = true,
+                                 .q_stride = stride,
+                                 .k_stride = stride,
+                                 .v_stride = stride,
+                                 .out_stride = heads * pass->v_dim,
+                                 .q = acts->spread.qkv,
+                                 .k = acts->spread.qkv + k,
+                                 .v = acts->spread.qkv + v,
+                                 .out = acts->spread.out,
+                                 .lse = acts->spread.lse};
+    if (s->dspread == NULL) return view;
+    view.dout = s->dspread_out;
+    view.dq = s->dspread;
+    view.dk = s->dspread + k;
+    view.dv = s->dspread + v;
+    return view;
+}
+
+/* ---- between rows and heads -------------------------------------------------------------------------------------- */
+
+static void copy_columns(struct ash_pass *pass, size_t cols, const float *src, size_t src_row, float *dst,
+                         size_t dst_row)
+{
+    struct ash_copy_args args = {.rows = pass->rows,
+                                 .blocks = 1,
+                                 .cols = cols,
+                                 .src = src,
+                                 .src_row = src_row,
+                                 .dst = dst,
+                                 .dst_dtype = ASH_F32,
+                                 .dst_row = dst_row};
+
+    pass->exec->ops->row->copy(pass->exec, &args);
+}
+
+/* Floats that go to each rank, and come from it, where a row of some key-value heads has width(heads). On the way back
+ * the two change places. */
+static void set_counts(struct ash_pass *pass, size_t (*width)(const struct ash_pass *, size_t))
+{
+    size_t own = width(pass, ash_attn_heads_of(pass, pass->cp.rank).count);
+
+    for (size_t r = 0; r < pass->cp.size; r++) {
+        pass->cp_there[r] = pass->rows * width(pass, ash_attn_heads_of(pass, r).count);
+        pass->cp_back[r] = ash_pass_rows_of(pass, r).count * own;
+    }
+}
+
+/* Where q, k and v (or their gradients) are on the side of the rows. */
+struct row_side {
+    float *q, *k, *v;
+};
+
+/* Copy between rows and the packed columns of each rank's heads. */
+static void pack_qkv(struct ash_pass *pass, struct row_side side, bool unpack)
+{
+    const struct ash_model_config *c = &pass->model->config;
+    size_t group = c->heads / c->kv_heads;
+    float *packed = pass->scratch.packed;
+
+    for (size_t r = 0; r < pass->cp.size; packed += pass->cp_there[r++]) {
+        struct ash_run heads = ash_attn_heads_of(pass, r);
+        size_t q = heads.count * group * c->head_dim, k = heads.count * c->head_dim, v = heads.count * pass->v_dim;
+        const struct {
+            float *rows, *packed;
+            size_t stride, cols;
+        } parts[3] = {{side.q + heads.first * group * c->head_dim, packed, pass->q_stride, q},
+                      {side.k + heads.first * c->head_dim, packed + q, pass->k_stride, k},
+                      {side.v + heads.first * pass->v_dim, packed + q + k, pass->v_stride, v}};
+        for (size_t i = 0; i < 3; i++) {
+            if (unpack)
+                copy_columns(pass, parts[i].cols, parts[i].packed, q + k + v, parts[i].rows, parts[i].stride);
+            else
+                copy_columns(pass, parts[i].cols, parts[i].rows, parts[i].stride, parts[i].packed, q + k + v);
+        }
+    }
+}
+
+static void pack_out(struct ash_pass *pass, float *out, bool unpack)
+{
+    size_t stride = out_width(pass, pass->model->config.kv_heads);
+    float *packed = pass->scratch.packed;
+
+    for (size_t r = 0; r < pass->cp.size; packed += pass->cp_there[r++]) {
+        struct ash_run heads = ash_attn_heads_of(pass, r);
+        size_t cols = out_width(pass, heads.count);
+        float *rows = out + out_width(pass, heads.first);
+        if (unpack)
+            copy_columns(pass, cols, packed, cols, rows, stride);
+        else
+            copy_columns(pass, cols, rows, stride, packed, cols);
+    }
+}
+
+void ash_attn_spread(struct ash_pass *pass, size_t layer)
+{
+    const struct ash_attn_acts *acts = &pass->layers[layer].attn;
+
+    if (pass->cp.size == 1) return;
+    set_counts(pass, qkv_width);
+    pack_qkv(pass, (struct row_side){acts->q, acts->k, acts->v}, false);
+    ash_share_exchange(pass, &pass->cp, pass->scratch.packed, pass->cp_there, acts->spread.qkv, pass->cp_back);
+}
+
+void ash_attn_return(struct ash_pass *pass, size_t layer)
+{
+    const struct ash_attn_acts *acts = &pass->layers[layer].attn;
+
+    if (pass->cp.size == 1) return;
+    set_counts(pass, out_width);
+    ash_share_exchange(pass, &pass->cp, acts->spread.out, pass->cp_back, pass->scratch.packed, pass->cp_there);
+    pack_out(pass, acts->out, true);
+}
+
+void ash_attn_spread_back(struct ash_pass *pass)
+{
+    struct ash_scratch *s = &pass->scratch;
+
+    if (pass->cp.size == 1) return;
+    set_counts(pass, out_width);
+    pack_out(pass, s->dattn, false);
+    ash_share_exchange(pass, &pass->cp, s->packed, pass->cp_there, s->dspread_out, pass->cp_back);
+}
+
+void ash_attn_return_back(struct ash_pass *pass)
+{
+    struct ash_scratch *s = &pass->scratch;
+
+    if (pass->cp.size == 1) return;
+    set_counts(pass, qkv_width);
+    ash_share_exchange(pass, &pass->cp, s->dspread, pass->cp_back, s->packed, pass->cp_there);
+    pack_qkv(pass, (struct row_side){s->dq, s->dk, s->dv}, true);
+}

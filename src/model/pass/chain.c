@@ -1,0 +1,290 @@
+/* Sums whose terms are dealt out along tp (the inputs of a row-parallel product, the outputs of a column-parallel one
+ * on the way back, the vocabulary of a loss). Each is one chain of additions in one process, so here the chain goes
+ * through the ranks: each waits for the sums so far, goes on over its own terms and passes them on. The rows are cut
+ * into tiles, so that while one rank works on the first tile the rank before it works on the second.
+ *
+ * No rank ever waits for room, so none waits for another in a circle: a tile is one message, in one place at a time,
+ * and no more tiles are under way than an axis takes messages. */
+#include "model/pass/pass_priv.h"
+
+#include "base/assert.h"
+
+/* ---- rows of the stream ------------------------------------------------------------------------------------------ */
+
+struct ash_run ash_stream_rows(const struct ash_pass *pass, size_t rank)
+{
+    size_t first = pass->rows * rank / pass->tp.size;
+
+    return (struct ash_run){first, pass->rows * (rank + 1) / pass->tp.size - first};
+}
+
+/* Those of rank that are among rows. */
+static struct ash_run rows_among(const struct ash_pass *pass, size_t rank, struct ash_run rows)
+{
+    struct ash_run own = ash_stream_rows(pass, rank);
+    size_t first = own.first > rows.first ? own.first : rows.first, end = own.first + own.count;
+
+    if (end > rows.first + rows.count) end = rows.first + rows.count;
+    return (struct ash_run){first, end > first ? end - first : 0};
+}
+
+void ash_rows_gather(struct ash_pass *pass, struct ash_run rows, float *data, size_t width)
+{
+    for (size_t r = 0; pass->tp.size > 1 && r < pass->tp.size; r++)
+        pass->tp_counts[r] = rows_among(pass, r, rows).count * width;
+    ash_share_gather(pass, &pass->tp, data + rows.first * width, pass->tp_counts);
+}
+
+const float *ash_stream_gather(struct ash_pass *pass, const float *own, float *all)
+{
+    size_t hidden = pass->model->config.hidden;
+
+    if (pass->tp.size == 1) return own;
+    pass->exec->memory->copy(all + pass->own.first * hidden, own, pass->own.count * hidden * sizeof(float));
+    ash_rows_gather(pass, (struct ash_run){0, pass->rows}, all, hidden);
+    return all;
+}
+
+/* ---- tiles ------------------------------------------------------------------------------------------------------- */
+
+struct tile {
+    struct ash_run rows;
+    size_t owner; /* the rank that keeps these rows */
+};
+
+/* Where a walk over the tiles of a chain is. */
+struct walk {
+    const struct ash_chain *chain;
+    size_t owners;       /* ranks that keep some of its rows */
+    size_t owner, piece; /* of the next tile */
+};
+
+/* Rows of a tile: few, so that the next rank can start soon; not so few that products lose their speed. Ranks that have
+ * something else to do are in no hurry. */
+#define TILE_ROWS ((size_t)64)
+#define TILE_ROWS_UNHURRIED ((size_t)256)
+
+static size_t rows_per_message(size_t cols)
+{
+    return cols < ASH_AXIS_MESSAGE ? ASH_AXIS_MESSAGE / cols : 1;
+}
+
+/* Tiles that the rows of one of owners ranks are cut into. */
+static size_t tile_count(const struct ash_chain *chain, size_t owners, size_t rows)
+{
+    size_t most = rows_per_message(chain->cols), needed = (rows + most - 1) / most;
+    size_t wanted = rows / (chain->meanwhile != NULL ? TILE_ROWS_UNHURRIED : TILE_ROWS);
+    size_t room = owners < ASH_AXIS_PENDING ? ASH_AXIS_PENDING / owners : 1;
+
+    if (wanted > room) wanted = room;
+    return needed > wanted ? needed : wanted;
+}
+
+size_t ash_chain_tile_most(size_t own, size_t cols)
+{
+    size_t most = cols < ASH_AXIS_MESSAGE ? ASH_AXIS_MESSAGE : cols;
+
+    return own * cols < most ? own * cols : most;
+}
+
+static struct walk walk_start(const struct ash_pass *pass, const struct ash_chain *chain)
+{
+    size_t owners = 0;
+
+    for (size_t r = 0; r < pass->tp.size; r++)
+        owners += rows_among(pass, r, chain->rows).count > 0;
+    return (struct walk){chain, owners, 0, 0};
+}
+
+/* The next tile that has rows; false: there is none. */
+static bool walk_next(const struct ash_pass *pass, struct walk *walk, struct tile *tile_out)
+{
+    for (; walk->owner < pass->tp.size; walk->owner++, walk->piece = 0) {
+        struct ash_run rows = rows_among(pass, walk->owner, walk->chain->rows);
+        size_t count = tile_count(walk->chain, walk->owners, rows.count);
+
+        while (walk->piece < count) {
+            size_t first = rows.count * walk->piece / count, end = rows.count * ++walk->piece / count;
+
+            if (first == end) continue;
+            *tile_out = (struct tile){{rows.first + first, end - first}, walk->owner};
+            return true;
+        }
+    }
+    return false;
+}
+
+/* ---- the chain --------------------------------------------------------------------------------------------------- */
+
+static float *place_of(const struct ash_pass *pass, const struct ash_chain *chain, const struct tile *tile)
+{
+    return chain->out + (tile->rows.first - pass->own.first) * chain->cols;
+}
+
+/* This rank's part of a tile's sums, in one round. */
+static void pass_on(struct ash_pass *pass, const struct ash_chain *chain, size_t round, const struct tile *tile)
+{
+    const struct ash_axis *tp = &pass->tp;
+    size_t count = tile->rows.count * chain->cols, before = (tp->rank + tp->size - 1) % tp->size;
+    bool start = round == 0 && tp->rank == 0, done = round + 1 == chain->rounds && tp->rank + 1 == tp->size;
+    bool stays = done && tile->owner == tp->rank;
+    float *sums = stays ? place_of(pass, chain, tile) : pass->scratch.tile;
+
+    if (!start) ash_share_recv(pass, tp, before, sums, count);
+    chain->step(pass, chain->ctx, round, tile->rows, start, sums);
+    if (!stays) ash_share_send(pass, tp, done ? tile->owner : (tp->rank + 1) % tp->size, sums, count);
+}
+
+/* The finished sums that this rank keeps come from the last. */
+static void take_own(struct ash_pass *pass, const struct ash_chain *chain, const struct tile *tiles, size_t count)
+{
+    size_t last = pass->tp.size - 1;
+
+    for (size_t i = 0; i < count && pass->tp.rank != last; i++)
+        if (tiles[i].owner == pass->tp.rank)
+            ash_share_recv(pass, &pass->tp, last, place_of(pass, chain, &tiles[i]), tiles[i].rows.count * chain->cols);
+}
+
+void ash_chain_run(struct ash_pass *pass, const struct ash_chain *chain)
+{
+    struct walk walk = walk_start(pass, chain);
+    struct tile tiles[ASH_AXIS_PENDING];
+    bool busy = chain->meanwhile != NULL; /* the first rank starts with the sums, the others with what is beside them */
+    size_t count;
+
+    ash_assert(pass->tp.size > 1);
+    if (busy && pass->tp.rank > 0) chain->meanwhile(pass, chain->ctx);
+    do {
+        for (count = 0; count < ASH_AXIS_PENDING && walk_next(pass, &walk, &tiles[count]);)
+            count++;
+        for (size_t round = 0; round < chain->rounds; round++) {
+            for (size_t i = 0; i < count; i++)
+                pass_on(pass, chain, round, &tiles[i]);
+            if (busy && pass->tp.rank == 0) chain->meanwhile(pass, chain->ctx);
+            busy = false;
+        }
+        take_own(pass, chain, tiles, count);
+    } while (count == ASH_AXIS_PENDING);
+}
+
+/* ---- products ---------------------------------------------------------------------------------------------------- */
+
+struct products {
+    size_t count;
+    struct ash_linear_term terms[ASH_PROJECT_OUTS_MAX];
+    const struct ash_columns *columns; /* on the way back */
+    void (*weight_grads)(struct ash_pass *pass, const struct ash_columns *columns);
+    const float *bias;  /* added behind the last */
+    size_t cols, first; /* of a row of sums; the row of the batch that the terms' x starts at */
+};
+
+static void product_step(struct ash_pass *pass, void *ctx, size_t round, struct ash_run rows, bool start, float *sums)
+{
+    const struct products *products = ctx;
+    struct ash_linear_term term = products->terms[round];
+
+    term.x += (rows.first - products->first) * term.x_stride;
+    ash_linear_continue(pass->model, pass->exec, &term, rows.count, start, sums);
+    if (products->bias == NULL || pass->tp.rank + 1 < pass->tp.size) return;
+    struct ash_copy_args add = {.rows = rows.count,
+                                .blocks = 1,
+                                .cols = products->cols,
+                                .src = products->bias,
+                                .dst = sums,
+                                .dst_dtype = ASH_F32,
+                                .dst_row = products->cols,
+                                .add = true};
+    pass->exec->ops->row->copy(pass->exec, &add);
+}
+
+static void product_meanwhile(struct ash_pass *pass, void *ctx)
+{
+    const struct products *products = ctx;
+
+    products->weight_grads(pass, products->columns);
+}
+
+static void run_products(struct ash_pass *pass, struct products *products, struct ash_run rows, float *out)
+{
+    struct ash_chain chain = {.rows = rows,
+                              .cols = products->cols,
+                              .rounds = products->count,
+                              .step = product_step,
+                              .meanwhile = products->weight_grads != NULL ? product_meanwhile : NULL,
+                              .ctx = products,
+                              .out = out};
+
+    ash_chain_run(pass, &chain);
+}
+
+void ash_rows_forward(struct ash_pass *pass, int32_t weight, int32_t bias, const float *x, size_t x_stride, float *out)
+{
+    struct products products = {.count = 1,
+                                .terms[0] = {.weight = weight, .x = x, .x_stride = x_stride},
+                                .bias = ash_model_vector(pass->model, bias),
+                                .cols = pass->model->config.hidden};
+
+    run_products(pass, &products, (struct ash_run){0, pass->rows}, out);
+}
+
+/* One term for each run of the weight's outputs: the runs of all ranks take turns (q, k and v in one matrix). */
+static void add_terms(const struct ash_pass *pass, const struct ash_column *column, struct products *products)
+{
+    const struct ash_param *weight = &pass->model->params[column->weight];
+    size_t done = 0;
+
+    for (size_t i = 0; i < weight->run_count; i++) {
+        ash_assert(products->count < ASH_PROJECT_OUTS_MAX);
+        products->terms[products->count++] = (struct ash_linear_term){.weight = column->weight,
+                                                                      .back = true,
+                                                                      .outs = {done, weight->runs[i].count},
+                                                                      .x = column->dy,
+                                                                      .x_stride = column->dy_stride};
+        done += weight->runs[i].count;
+    }
+}
+
+/* Who has to wait for a turn at the weights along cp does dx first. */
+void ash_columns_backward_rows(struct ash_pass *pass, const struct ash_columns *columns,
+                               void (*weight_grads)(struct ash_pass *pass, const struct ash_columns *columns))
+{
+    bool waits = pass->cp.rank > 0;
+    struct products products = {
+        .columns = columns, .weight_grads = waits ? NULL : weight_grads, .cols = columns->in, .first = columns->first};
+
+    for (size_t i = 0; i < columns->count; i++)
+        add_terms(pass, &columns->columns[i], &products);
+    run_products(pass, &products, (struct ash_run){columns->first, columns->rows}, columns->dx);
+    if (waits) weight_grads(pass, columns);
+}
+
+/* Everything but dx, or with it. */
+static void columns_grads(struct ash_pass *pass, const struct ash_columns *columns, float *dx)
+{
+    for (size_t i = 0; i < columns->count; i++)
+        ash_pass_linear_backward(pass, columns->columns[i].weight, columns->columns[i].bias,
+                                 &(struct ash_linear_io){.rows = columns->rows,
+                                                         .x = columns->x,
+                                                         .x_stride = columns->in,
+                                                         .dy = columns->columns[i].dy,
+                                                         .dy_stride = columns->columns[i].dy_stride,
+                                                         .dx = dx,
+                                                         .dx_stride = columns->in,
+                                                         .dx_add = i > 0,
+                                                         .seq_rows = columns->seq_rows});
+}
+
+static void columns_weight_grads(struct ash_pass *pass, const struct ash_columns *columns)
+{
+    columns_grads(pass, columns, NULL);
+}
+
+void ash_columns_backward(struct ash_pass *pass, const struct ash_columns *columns)
+{
+    bool shared = pass->tp.size > 1 && pass->model->params[columns->columns[0].weight].cut >= 0;
+
+    if (shared)
+        ash_columns_backward_rows(pass, columns, columns_weight_grads);
+    else
+        columns_grads(pass, columns, columns->dx);
+}

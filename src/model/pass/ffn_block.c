@@ -1,0 +1,168 @@
+/* The feed-forward block: norm, a gated (silu) or plain (gelu) feed-forward or a layer of experts, residual. */
+#include "model/pass/pass_priv.h"
+
+static enum ash_gelu gelu_kind(const struct ash_pass *pass)
+{
+    return pass->model->config.mlp == ASH_MLP_GELU_TANH ? ASH_GELU_TANH : ASH_GELU_ERF;
+}
+
+void ash_ffn_activate(struct ash_pass *pass, const struct ash_ffn_acts *acts, size_t count)
+{
+    const struct ash_act_ops *act = pass->exec->ops->act;
+
+    if (acts->gate != NULL)
+        act->swiglu_forward(pass->exec, acts->gate, acts->up, count, acts->hidden);
+    else
+        act->gelu_forward(pass->exec, gelu_kind(pass), acts->up, count, acts->hidden);
+}
+
+/* From the rows of x (normed first, if norm is a parameter) to acts->hidden. */
+static void ffn_inner(struct ash_pass *pass, const struct ash_ffn_params *params, size_t rows, const float *x,
+                      int32_t norm, const struct ash_ffn_acts *acts, size_t width)
+{
+    struct ash_linear_group group = {.rows = rows,
+                                     .x = x,
+                                     .x_stride = pass->model->config.hidden,
+                                     .norm = norm,
+                                     .out_count = acts->gate != NULL ? 2 : 1};
+
+    group.outs[0] = (struct ash_linear_out){params->gate, params->gate_bias, acts->gate, width};
+    group.outs[group.out_count - 1] = (struct ash_linear_out){params->up, params->up_bias, acts->up, width};
+    group.swiglu = acts->gate != NULL && !pass->opts.backward &&
+                   ash_linear_alike(pass->model, pass->exec, params->gate, params->up);
+    if (group.swiglu) group.outs[0].y = acts->hidden; /* nobody reads gate and up */
+    ash_linear_project(pass->model, pass->exec, &group);
+    if (!group.swiglu) ash_ffn_activate(pass, acts, rows * width);
+}
+
+/* Are its columns dealt out along tp? */
+static bool is_shared(const struct ash_pass *pass, const struct ash_ffn_params *params)
+{
+    return pass->tp.size > 1 && !params->expert;
+}
+
+void ash_ffn_forward(struct ash_pass *pass, const struct ash_ffn_params *params, size_t rows, const float *x,
+                     const struct ash_ffn_acts *acts, size_t width, float *y)
+{
+    ffn_inner(pass, params, rows, x, ASH_NO_PARAM, acts, width);
+    if (is_shared(pass, params)) {
+        ash_rows_forward(pass, params->down, params->down_bias, acts->hidden, width, y);
+        return;
+    }
+    ash_linear_forward(
+        pass->model, pass->exec, params->down, params->down_bias,
+        &(struct ash_linear_io){
+            .rows = rows, .x = acts->hidden, .x_stride = width, .y = y, .y_stride = pass->model->config.hidden});
+}
+
+void ash_ffn_backward(struct ash_pass *pass, const struct ash_ffn_params *params, size_t rows, const float *x,
+                      const struct ash_ffn_acts *acts, const struct ash_ffn_acts *dacts, size_t width, const float *dy,
+                      float *dx)
+{
+    const struct ash_act_ops *act = pass->exec->ops->act;
+    size_t hidden = pass->model->config.hidden, seq_rows = params->expert ? 0 : pass->seq_rows;
+    struct ash_columns columns = {.rows = rows, .in = hidden, .seq_rows = seq_rows, .x = x, .dx = dx};
+
+    ash_pass_linear_backward(pass, params->down, params->down_bias,
+                             &(struct ash_linear_io){.rows = rows,
+                                                     .x = acts->hidden,
+                                                     .x_stride = width,
+                                                     .dy = dy,
+                                                     .dy_stride = hidden,
+                                                     .dx = dacts->hidden,
+                                                     .dx_stride = width,
+                                                     .seq_rows = seq_rows});
+    if (acts->gate != NULL) {
+        act->swiglu_backward(pass->exec, acts->gate, acts->up, dacts->hidden, rows * width, dacts->gate, dacts->up);
+        columns.columns[columns.count++] = (struct ash_column){params->gate, params->gate_bias, dacts->gate, width};
+    } else {
+        act->gelu_backward(pass->exec, gelu_kind(pass), acts->up, dacts->hidden, rows * width, dacts->up);
+    }
+    columns.columns[columns.count++] = (struct ash_column){params->up, params->up_bias, dacts->up, width};
+    ash_columns_backward(pass, &columns);
+}
+
+/* ---- the block --------------------------------------------------------------------------------------------------- */
+
+static struct ash_ffn_params dense_params(const struct ash_layer *layer)
+{
+    return (struct ash_ffn_params){layer->param[ASH_ROLE_GATE],
+                                   layer->param[ASH_ROLE_GATE_BIAS],
+                                   layer->param[ASH_ROLE_UP],
+                                   layer->param[ASH_ROLE_UP_BIAS],
+                                   layer->param[ASH_ROLE_DOWN],
+                                   layer->param[ASH_ROLE_DOWN_BIAS],
+                                   false};
+}
+
+static void norm_forward(struct ash_pass *pass, size_t layer, const float *mid)
+{
+    const struct ash_layer *params = &pass->model->layers[layer];
+
+    ash_norm_block_forward(pass, params->param[ASH_ROLE_NORM2], params->param[ASH_ROLE_NORM2_BIAS], mid,
+                           &pass->layers[layer].ffn_norm);
+}
+
+static void experts_forward(struct ash_pass *pass, size_t layer, const float *mid, float *out)
+{
+    struct ash_scratch *s = &pass->scratch;
+    size_t hidden = pass->model->config.hidden;
+    float *sum = pass->tp.size > 1 ? s->dy_all : s->residual;
+
+    norm_forward(pass, layer, mid);
+    ash_moe_forward(pass, layer, ash_stream_gather(pass, pass->layers[layer].ffn_norm.out, s->x_all), sum);
+    pass->exec->ops->row->add(pass->exec, mid, sum + pass->own.first * hidden, pass->own.count * hidden, out);
+}
+
+void ash_ffn_block_forward(struct ash_pass *pass, size_t layer, const float *mid, float *out)
+{
+    const struct ash_model_config *c = &pass->model->config;
+    const struct ash_layer *layer_params = &pass->model->layers[layer];
+    struct ash_layer_acts *acts = &pass->layers[layer];
+    struct ash_ffn_params params = dense_params(layer_params);
+    bool fused = ash_pass_fuses_norm(pass);
+    const float *x = mid;
+
+    if (c->sparse[layer]) {
+        experts_forward(pass, layer, mid, out);
+        return;
+    }
+    if (!fused) {
+        norm_forward(pass, layer, mid);
+        x = ash_stream_gather(pass, acts->ffn_norm.out, pass->scratch.x_all);
+    }
+    ffn_inner(pass, &params, pass->rows, x, fused ? layer_params->param[ASH_ROLE_NORM2] : ASH_NO_PARAM, &acts->ffn,
+              c->ffn);
+    ash_stream_add(pass,
+                   &(struct ash_linear_group){.rows = pass->rows,
+                                              .x = acts->ffn.hidden,
+                                              .x_stride = c->ffn,
+                                              .norm = ASH_NO_PARAM,
+                                              .out_count = 1,
+                                              .outs[0] = {.weight = params.down, .bias = params.down_bias}},
+                   mid, out);
+}
+
+void ash_ffn_block_backward(struct ash_pass *pass, size_t layer)
+{
+    const struct ash_model_config *c = &pass->model->config;
+    const struct ash_layer *layer_params = &pass->model->layers[layer];
+    struct ash_layer_acts *acts = &pass->layers[layer];
+    struct ash_scratch *s = &pass->scratch;
+
+    const float *dy = ash_stream_gather(pass, s->dx, s->dy_all), *dnorm = s->dnorm, *x;
+
+    if (pass->opts.recompute == ASH_RECOMPUTE_SELECTIVE) norm_forward(pass, layer, acts->mid);
+    x = ash_stream_gather(pass, acts->ffn_norm.out, s->x_all);
+    if (c->sparse[layer]) {
+        float *dx = pass->tp.size > 1 ? s->dx_all : s->dnorm;
+        ash_moe_backward(pass, layer, x, dy, dx);
+        dnorm = dx + pass->own.first * c->hidden;
+    } else {
+        struct ash_ffn_params params = dense_params(layer_params);
+        if (pass->opts.recompute == ASH_RECOMPUTE_SELECTIVE) ash_ffn_activate(pass, &acts->ffn, pass->rows * c->ffn);
+        ash_ffn_backward(pass, &params, pass->rows, x, &acts->ffn, &s->dffn, c->ffn, dy, s->dnorm);
+    }
+    ash_norm_block_backward(pass, layer_params->param[ASH_ROLE_NORM2], layer_params->param[ASH_ROLE_NORM2_BIAS],
+                            acts->mid, &acts->ffn_norm, dnorm, true, s->dx);
+}

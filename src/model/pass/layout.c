@@ -1,0 +1,378 @@
+/* Where a pass's activations live: one block of memory, laid out once for the largest batch.
+ * What backward needs is placed per layer; what it can recompute, and everything in a pass without backward, is placed
+ * once and shared by all layers. */
+#include "model/pass/pass_priv.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#define ALIGN_BYTES ((size_t)64)
+#define HEAD_ROWS_MIN ASH_K_GROUP
+
+/* Aim for the logits of a few rows. Each piece of a backward pass reads and writes the whole output matrix's gradient,
+ * so there pieces are larger. */
+#define HEAD_LOGITS_BYTES ((size_t)16 << 20)
+#define HEAD_LOGITS_BACKWARD_BYTES ((size_t)64 << 20)
+#define HEAD_LOGITS_TURNS_BYTES ((size_t)512 << 20) /* along cp: pieces would wait for all of the rank before */
+
+/* Places things one behind the other. With base NULL it only measures. */
+struct placer {
+    char *base;
+    size_t used_bytes;
+};
+
+struct layout {
+    struct ash_pass *pass;
+    struct placer kept, shared;
+    size_t shared_peak;
+    size_t rows, own; /* of a batch on this rank; of the stream that it keeps */
+};
+
+static void *place(struct placer *placer, size_t size_bytes)
+{
+    char *at = placer->base == NULL ? NULL : placer->base + placer->used_bytes;
+
+    placer->used_bytes += (size_bytes + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
+    return at;
+}
+
+bool ash_pass_keeps(const struct ash_pass *pass, enum ash_keep keep)
+{
+    if (!pass->opts.backward) return false;
+    switch (pass->opts.recompute) {
+    case ASH_RECOMPUTE_NONE:
+        return true;
+    case ASH_RECOMPUTE_SELECTIVE:
+        return keep != ASH_KEEP_CHEAP;
+    default:
+        return keep == ASH_KEEP_INPUT;
+    }
+}
+
+static float *take(struct layout *layout, enum ash_keep keep, size_t count)
+{
+    struct placer *placer = ash_pass_keeps(layout->pass, keep) ? &layout->kept : &layout->shared;
+
+    return place(placer, count * sizeof(float));
+}
+
+/* A column further right in the same rows. */
+static float *columns_on(float *base, size_t columns)
+{
+    return base == NULL ? NULL : base + columns;
+}
+
+static void lay_norm(struct layout *l, struct ash_norm_acts *norm)
+{
+    const struct ash_model_config *c = &l->pass->model->config;
+
+    norm->out = take(l, ASH_KEEP_CHEAP, l->own * c->hidden);
+    norm->rstd = take(l, ASH_KEEP_COSTLY, l->own);
+    norm->mean = c->norm == ASH_NORM_LAYER ? take(l, ASH_KEEP_COSTLY, l->own) : NULL;
+}
+
+/* Along cp attention reads a copy by heads, and these are on their way only. */
+static float *take_qkv(struct layout *l, size_t count)
+{
+    return l->pass->cp.size > 1 ? place(&l->shared, count * sizeof(float)) : take(l, ASH_KEEP_COSTLY, count);
+}
+
+static void lay_grouped(struct layout *l, struct ash_attn_acts *a)
+{
+    const struct ash_model_config *c = &l->pass->model->config;
+    size_t q = c->heads * c->head_dim, kv = c->kv_heads * c->head_dim;
+
+    a->q = take_qkv(l, l->rows * (q + 2 * kv));
+    a->k = columns_on(a->q, q);
+    a->v = columns_on(a->k, kv);
+    if (!c->qk_norm) return;
+    a->qk_raw = take(l, ASH_KEEP_COSTLY, l->rows * (q + kv));
+    a->q_rstd = take(l, ASH_KEEP_COSTLY, l->rows * c->heads);
+    a->k_rstd = take(l, ASH_KEEP_COSTLY, l->rows * c->kv_heads);
+}
+
+static void lay_latent(struct layout *l, struct ash_attn_acts *a)
+{
+    const struct ash_model_config *c = &l->pass->model->config;
+
+    a->q = take_qkv(l, l->rows * l->pass->q_stride);
+    a->k = take_qkv(l, l->rows * l->pass->k_stride);
+    a->v = take_qkv(l, l->rows * l->pass->v_stride);
+    if (c->q_rank != 0) {
+        a->q_low = take(l, ASH_KEEP_COSTLY, l->rows * c->q_rank);
+        a->q_low_norm = take(l, ASH_KEEP_COSTLY, l->rows * c->q_rank);
+        a->q_low_rstd = take(l, ASH_KEEP_COSTLY, l->rows);
+    }
+    a->kv_low = take(l, ASH_KEEP_COSTLY, l->rows * (c->kv_rank + c->rope_dim));
+    a->kv_low_norm = take(l, ASH_KEEP_COSTLY, l->rows * c->kv_rank);
+    a->kv_low_rstd = take(l, ASH_KEEP_COSTLY, l->rows);
+    a->kv_up =
+        place(&l->shared, l->rows * c->heads * (c->nope_dim + c->v_dim) * sizeof(float)); /* copied into k and v */
+}
+
+/* Columns of q, k and v of some key-value heads. */
+static size_t qkv_width(const struct ash_pass *pass, size_t kv_heads)
+{
+    const struct ash_model_config *c = &pass->model->config;
+
+    return kv_heads * ((c->heads / c->kv_heads + 1) * c->head_dim + pass->v_dim);
+}
+
+static void lay_spread(struct layout *l, struct ash_attn_acts *a)
+{
+    struct ash_pass *pass = l->pass;
+    const struct ash_model_config *c = &pass->model->config;
+    size_t kv_heads = ash_attn_heads_of(pass, pass->cp.rank).count, heads = kv_heads * (c->heads / c->kv_heads);
+    size_t rows = pass->opts.max_rows;
+
+    a->spread.qkv = take(l, ASH_KEEP_COSTLY, rows * qkv_width(pass, kv_heads));
+    a->spread.out = take(l, ASH_KEEP_COSTLY, rows * heads * pass->v_dim);
+    a->spread.lse = pass->opts.backward ? take(l, ASH_KEEP_COSTLY, rows * heads) : NULL;
+}
+
+static void lay_ffn(struct layout *l, struct ash_ffn_acts *ffn, size_t rows, size_t width)
+{
+    ffn->gate = l->pass->model->config.mlp == ASH_MLP_GATED ? take(l, ASH_KEEP_COSTLY, rows * width) : NULL;
+    ffn->up = take(l, ASH_KEEP_COSTLY, rows * width);
+    ffn->hidden = take(l, ASH_KEEP_CHEAP, rows * width);
+}
+
+static void lay_moe(struct layout *l, struct ash_moe_acts *moe)
+{
+    const struct ash_model_config *c = &l->pass->model->config;
+    size_t pairs = l->rows * c->expert.choices;
+
+    moe->logits = take(l, ASH_KEEP_COSTLY, l->rows * c->expert.experts);
+    moe->index = (int32_t *)take(l, ASH_KEEP_COSTLY, pairs);
+    moe->weight = take(l, ASH_KEEP_COSTLY, pairs);
+    moe->order = (int32_t *)take(l, ASH_KEEP_COSTLY, pairs);
+    moe->flat = (int32_t *)take(l, ASH_KEEP_COSTLY, pairs);
+    moe->where = (int32_t *)take(l, ASH_KEEP_COSTLY, pairs);
+    moe->y = take(l, ASH_KEEP_COSTLY, pairs * c->hidden);
+    if (l->pass->ep.size > 1) {
+        moe->x = place(&l->shared, pairs * c->hidden * sizeof(float)); /* on their way out; see moe_exchange.c */
+    } else {
+        moe->x = take(l, ASH_KEEP_CHEAP, pairs * c->hidden);
+        lay_ffn(l, &moe->expert, pairs, c->expert.ffn);
+    }
+    if (c->expert.shared_ffn != 0) lay_ffn(l, &moe->shared, l->rows, c->expert.shared_ffn);
+}
+
+static void lay_layer(struct layout *l, size_t index)
+{
+    struct ash_pass *pass = l->pass;
+    const struct ash_model_config *c = &pass->model->config;
+    struct ash_layer_acts *acts = &pass->layers[index];
+    size_t shared_start = l->shared.used_bytes;
+
+    acts->in = take(l, ASH_KEEP_INPUT, l->own * c->hidden);
+    acts->mid = pass->opts.backward ? take(l, ASH_KEEP_COSTLY, l->own * c->hidden) : acts->in;
+    lay_norm(l, &acts->attn.norm);
+    if (c->attn == ASH_ATTN_LATENT)
+        lay_latent(l, &acts->attn);
+    else
+        lay_grouped(l, &acts->attn);
+    acts->attn.out = take(l, ASH_KEEP_COSTLY, l->rows * c->heads * pass->v_dim);
+    if (pass->cp.size > 1)
+        lay_spread(l, &acts->attn);
+    else
+        acts->attn.lse = pass->opts.backward ? take(l, ASH_KEEP_COSTLY, l->rows * c->heads) : NULL;
+    lay_norm(l, &acts->ffn_norm);
+    if (c->sparse[index])
+        lay_moe(l, &acts->moe);
+    else
+        lay_ffn(l, &acts->ffn, l->rows, c->ffn);
+    if (l->shared.used_bytes > l->shared_peak) l->shared_peak = l->shared.used_bytes;
+    l->shared.used_bytes = shared_start;
+}
+
+static size_t max_size(size_t a, size_t b)
+{
+    return a > b ? a : b;
+}
+
+static size_t round_up(size_t count, size_t multiple)
+{
+    return (count + multiple - 1) / multiple * multiple;
+}
+
+static void lay_backward_scratch(struct layout *l)
+{
+    struct ash_pass *pass = l->pass;
+    const struct ash_model_config *c = &pass->model->config;
+    struct ash_scratch *s = &pass->scratch;
+    size_t pairs = l->rows * c->expert.choices, wide = max_size(c->ffn, c->expert.shared_ffn);
+    struct placer *p = &l->kept;
+
+    s->dx = place(p, l->own * c->hidden * sizeof(float));
+    s->dnorm = place(p, l->own * c->hidden * sizeof(float));
+    s->dattn = place(p, l->rows * c->heads * pass->v_dim * sizeof(float));
+    if (c->attn == ASH_ATTN_GROUPED) {
+        s->dq = place(p, l->rows * pass->q_stride * sizeof(float));
+        s->dk = columns_on(s->dq, c->heads * c->head_dim);
+        s->dv = columns_on(s->dk, c->kv_heads * c->head_dim);
+        if (c->qk_norm) s->dqk_raw = place(p, l->rows * (c->heads + c->kv_heads) * c->head_dim * sizeof(float));
+    } else {
+        s->dq = place(p, l->rows * pass->q_stride * sizeof(float));
+        s->dk = place(p, l->rows * pass->k_stride * sizeof(float));
+        s->dv = place(p, l->rows * pass->v_stride * sizeof(float));
+        s->dq_low = place(p, l->rows * c->q_rank * sizeof(float));
+        s->dq_low_norm = place(p, l->own * c->q_rank * sizeof(float));
+        s->dkv_low = place(p, l->rows * (c->kv_rank + c->rope_dim) * sizeof(float));
+        s->dkv_low_norm = place(p, l->own * c->kv_rank * sizeof(float));
+        s->dkey = place(p, l->own * c->rope_dim * sizeof(float));
+        s->dkv_up = place(p, l->rows * c->heads * (c->nope_dim + c->v_dim) * sizeof(float));
+    }
+    if (pass->cp.size > 1) {
+        size_t kv_heads = ash_attn_heads_of(pass, pass->cp.rank).count, heads = kv_heads * (c->heads / c->kv_heads);
+        s->dspread = place(p, pass->opts.max_rows * qkv_width(pass, kv_heads) * sizeof(float));
+        s->dspread_out = place(p, pass->opts.max_rows * heads * pass->v_dim * sizeof(float));
+    }
+    s->dffn.gate = c->mlp == ASH_MLP_GATED ? place(p, l->rows * wide * sizeof(float)) : NULL;
+    s->dffn.up = place(p, l->rows * wide * sizeof(float));
+    s->dffn.hidden = place(p, l->rows * wide * sizeof(float));
+    if (c->expert.experts == 0) return;
+    if (pass->ep.size == 1) {
+        s->dexpert.gate = place(p, pairs * c->expert.ffn * sizeof(float));
+        s->dexpert.up = place(p, pairs * c->expert.ffn * sizeof(float));
+        s->dexpert.hidden = place(p, pairs * c->expert.ffn * sizeof(float));
+    }
+    s->dpair = place(p, pairs * c->hidden * sizeof(float));
+    s->pair_weight = place(p, pairs * sizeof(float));
+    s->dweight = place(p, pairs * sizeof(float));
+    s->dlogits = place(p, l->rows * c->expert.experts * sizeof(float));
+}
+
+/* What tensor-parallel ranks pass to each other. */
+static void lay_exchange(struct layout *l)
+{
+    struct ash_pass *pass = l->pass;
+    const struct ash_model_config *c = &pass->model->config, *whole = &pass->model->whole;
+    struct ash_scratch *s = &pass->scratch;
+    struct placer *p = &l->kept;
+    bool experts = c->expert.experts > 0;
+    const size_t cols[] = {c->hidden, c->q_rank, c->kv_rank, c->rope_dim, ASH_LANES}; /* of sums that go round */
+    size_t tile = 0;
+    size_t all_heads = (whole->heads + whole->kv_heads) * c->head_dim;
+
+    for (size_t i = 0; i < sizeof(cols) / sizeof(cols[0]); i++)
+        if (cols[i] > 0) tile = max_size(tile, ash_chain_tile_most(l->own, cols[i]));
+    s->tile = place(p, tile * sizeof(float));
+    s->x_all = place(p, l->rows * c->hidden * sizeof(float));
+    if (pass->opts.backward || experts) s->dy_all = place(p, l->rows * c->hidden * sizeof(float));
+    if (pass->opts.backward && experts) s->dx_all = place(p, l->rows * c->hidden * sizeof(float));
+    s->top = place(p, l->rows * 2 * sizeof(float));
+    s->lanes = place(p, l->rows * ASH_LANES * sizeof(float));
+    pass->lookup.ids = place(p, l->rows * sizeof(int32_t));
+    pass->lookup.rows = place(p, l->rows * sizeof(int32_t));
+    pass->lookup.index = place(p, l->own * sizeof(int32_t));
+    if (!pass->opts.backward || !c->qk_norm) return;
+    s->heads.out = place(p, l->rows * 2 * (c->heads + c->kv_heads) * c->head_dim * sizeof(float));
+    s->heads.in = place(p, l->own * 2 * all_heads * sizeof(float));
+    s->heads.raw = place(p, l->own * all_heads * sizeof(float));
+    s->heads.grad = place(p, l->own * all_heads * sizeof(float));
+    s->heads.rstd = place(p, l->own * whole->heads * sizeof(float));
+}
+
+static void lay_all(struct layout *l)
+{
+    struct ash_pass *pass = l->pass;
+    const struct ash_model_config *c = &pass->model->config;
+    struct placer *p = &l->kept;
+
+    pass->ids = place(p, l->rows * sizeof(int32_t));
+    pass->targets = place(p, l->rows * sizeof(int32_t));
+    pass->positions = place(p, l->rows * sizeof(int32_t));
+    pass->all_losses = pass->losses = place(p, pass->opts.max_rows * sizeof(float));
+    if (pass->cp.size > 1) pass->scratch.packed = place(p, l->rows * qkv_width(pass, c->kv_heads) * sizeof(float));
+    pass->scratch.residual = place(p, l->own * c->hidden * sizeof(float));
+    if (ash_pass_ends(pass))
+        pass->scratch.logits = place(p, pass->head_rows * pass->model->vocab.count * sizeof(float));
+    if (pass->tp.size > 1) lay_exchange(l);
+    for (size_t i = 0; i < c->layers; i++)
+        lay_layer(l, i);
+    /* without a backward pass the stream is one buffer that every layer updates in place */
+    pass->final_in = pass->opts.backward ? place(p, l->own * c->hidden * sizeof(float)) : pass->layers[0].in;
+    if (ash_pass_ends(pass)) {
+        pass->final_norm.out = place(p, l->own * c->hidden * sizeof(float));
+        pass->final_norm.rstd = place(p, l->own * sizeof(float));
+        pass->final_norm.mean = place(p, l->own * sizeof(float));
+    }
+    if (pass->opts.backward) lay_backward_scratch(l);
+}
+
+/* Of a batch, on one rank: what ash_slice_deal gives at most. */
+size_t ash_pass_most_rows(const struct ash_pass *pass)
+{
+    size_t groups = pass->opts.max_rows / ASH_K_GROUP;
+    size_t rows = (groups + pass->cp.size - 1) / pass->cp.size * ASH_K_GROUP + ASH_K_GROUP;
+
+    return pass->cp.size > 1 && rows < pass->opts.max_rows ? rows : pass->opts.max_rows;
+}
+
+/* Of the stream, on one rank of tp. */
+static size_t own_rows(const struct ash_pass *pass)
+{
+    return (ash_pass_most_rows(pass) + pass->tp.size - 1) / pass->tp.size;
+}
+
+/* The largest batch in pieces of equal size, rounded up to a multiple of HEAD_ROWS_MIN. */
+static size_t head_rows(const struct ash_pass *pass)
+{
+    size_t bytes = !pass->opts.backward ? HEAD_LOGITS_BYTES
+                   : pass->cp.size > 1  ? HEAD_LOGITS_TURNS_BYTES
+                                        : HEAD_LOGITS_BACKWARD_BYTES;
+    size_t vocab = (pass->model->whole.vocab + pass->tp.size - 1) / pass->tp.size; /* the same on all ranks */
+    size_t most = max_size(bytes / (vocab * sizeof(float)), HEAD_ROWS_MIN);
+    size_t all = ash_pass_most_rows(pass), pieces = (all + most - 1) / most, rows = (all + pieces - 1) / pieces;
+
+    if (pass->opts.head_rows != 0) return round_up(pass->opts.head_rows, ASH_K_GROUP);
+    return round_up(rows, HEAD_ROWS_MIN);
+}
+
+static void set_strides(struct ash_pass *pass)
+{
+    const struct ash_model_config *c = &pass->model->config;
+
+    if (c->attn == ASH_ATTN_GROUPED) {
+        pass->v_dim = c->head_dim;
+        pass->q_stride = pass->k_stride = pass->v_stride = (c->heads + 2 * c->kv_heads) * c->head_dim;
+    } else {
+        pass->v_dim = c->v_dim;
+        pass->q_stride = pass->k_stride = c->heads * c->head_dim;
+        pass->v_stride = c->heads * c->v_dim;
+    }
+    pass->head_rows = head_rows(pass);
+}
+
+static struct layout measure(struct ash_pass *pass)
+{
+    struct layout layout = {.pass = pass, .rows = ash_pass_most_rows(pass), .own = own_rows(pass)};
+
+    set_strides(pass);
+    lay_all(&layout);
+    return layout;
+}
+
+size_t ash_pass_layout_bytes(struct ash_pass *pass)
+{
+    struct layout layout = measure(pass);
+
+    return layout.kept.used_bytes + layout.shared_peak + ash_moe_inbox_bytes(pass);
+}
+
+int ash_pass_layout(struct ash_pass *pass, struct ash_err *err)
+{
+    struct layout measured = measure(pass);
+    int rc = ash_buffer_init(&pass->memory, pass->exec->memory, measured.kept.used_bytes + measured.shared_peak,
+                             "activations", err);
+
+    if (rc < 0) return rc;
+    struct layout real = {.pass = pass,
+                          .rows = ash_pass_most_rows(pass),
+                          .own = own_rows(pass),
+                          .kept.base = pass->memory.data,
+                          .shared.base = (char *)pass->memory.data + measured.kept.used_bytes};
+    lay_all(&real);
+    return 0;
+}

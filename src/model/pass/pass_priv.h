@@ -1,0 +1,405 @@
+/* The inside of a pass: which activations a layer makes, which of them are kept for backward, and the blocks of a
+ * layer. Every activation is [rows, width] float32 unless said otherwise; C is hidden, F the feed-forward width, H
+ * heads, D a head. */
+#ifndef ASH_MODEL_PASS_PRIV_H
+#define ASH_MODEL_PASS_PRIV_H
+
+#include "model/model_priv.h"
+
+/* How long an activation must live when a backward pass follows. */
+enum ash_keep {
+    ASH_KEEP_INPUT,  /* the layer's input: kept in every mode, the layer can be recomputed from it */
+    ASH_KEEP_COSTLY, /* kept unless the whole layer is recomputed */
+    ASH_KEEP_CHEAP,  /* element-wise: kept only when nothing is recomputed */
+};
+
+struct ash_norm_acts {
+    float *out;         /* [own rows, C] */
+    float *rstd, *mean; /* [own rows]; mean for layer norm only */
+};
+
+struct ash_attn_acts {
+    struct ash_norm_acts norm;
+    float *q, *k, *v; /* what attention reads: rows of q_stride, k_stride, v_stride */
+    float *out;       /* [rows, H * v_dim] */
+    float *lse;       /* [rows, H]; not along cp */
+    /* along cp: all rows of the batch, of this rank's share of heads */
+    struct {
+        float *qkv, *out, *lse;
+    } spread;
+    /* grouped: q, k, v are columns of one row; with per-head norms, q and k before them */
+    float *qk_raw;          /* [rows, (H + kv heads) * D] */
+    float *q_rstd, *k_rstd; /* [rows * heads] */
+    /* latent */
+    float *q_low, *q_low_norm, *q_low_rstd;    /* [rows, q_rank] */
+    float *kv_low, *kv_low_norm, *kv_low_rstd; /* [rows, kv_rank + rope_dim], [rows, kv_rank] */
+    float *kv_up;                              /* [rows, H * (nope_dim + v_dim)] */
+};
+
+struct ash_ffn_acts {
+    float *gate, *up, *hidden; /* [rows, F]; gate NULL for a gelu feed-forward */
+};
+
+/* What the experts here got from the batches of all ranks of ep: pairs sorted by (rank, expert, token). How many come
+ * is known when they do, so the memory grows. */
+struct ash_inbox {
+    struct ash_buffer memory;
+    size_t capacity;            /* pairs */
+    float *x;                   /* [pairs, C] */
+    struct ash_ffn_acts expert; /* [pairs, expert ffn] */
+};
+
+/* Pairs are (token, chosen expert), rows * choices of them, sorted by expert. Where ep has several ranks, x is what
+ * goes out, and the experts compute in the inbox. */
+struct ash_moe_acts {
+    float *logits;                 /* [rows, experts] */
+    int32_t *index;                /* [rows, choices] */
+    float *weight;                 /* [rows, choices] */
+    int32_t *order, *flat, *where; /* see route->group */
+    size_t *offsets;               /* [experts + 1], host */
+    size_t *starts;                /* [ep size * experts here + 1], host: of the pairs in the inbox */
+    struct ash_inbox inbox;        /* where backward needs it */
+    float *x, *y;                  /* [pairs, C] */
+    struct ash_ffn_acts expert;    /* [pairs, expert ffn] */
+    struct ash_ffn_acts shared;    /* [rows, shared ffn] */
+};
+
+struct ash_layer_acts {
+    float *in;  /* [own rows, C]: residual stream before the layer */
+    float *mid; /* likewise, between attention and feed-forward */
+    struct ash_attn_acts attn;
+    struct ash_norm_acts ffn_norm;
+    struct ash_ffn_acts ffn;
+    struct ash_moe_acts moe;
+};
+
+/* Values of q and k before their norms, and gradients behind them, of all ranks' heads: for the norms' weights. */
+struct ash_head_rows {
+    float *out, *in;   /* what this rank brings, what it gets: a row of both, rank by rank */
+    float *raw, *grad; /* [own rows, (H + kv heads) * D] of the whole model */
+    float *rstd;       /* [own rows * H] */
+};
+
+/* Gradients and temporaries of one layer at a time. Own rows are those of the stream that this rank keeps. */
+struct ash_scratch {
+    float *residual;                /* [own rows, C]: a block's output before it joins the stream */
+    float *dx;                      /* [own rows, C]: gradient of the stream, layer by layer */
+    float *dnorm;                   /* [own rows, C] */
+    float *x_all, *dy_all, *dx_all; /* [rows, C]: rows of the stream of all ranks along tp; dx_all with experts only */
+    float *tile;                    /* sums that go from rank to rank */
+    struct ash_head_rows heads;
+    float *dattn;        /* [rows, H * v_dim] */
+    float *dq, *dk, *dv; /* like q, k, v; grouped: columns of one row */
+    float *dqk_raw;
+    float *dspread, *dspread_out; /* gradients of attn.spread's qkv and out */
+    float *packed;                /* [rows, (H + kv heads) * D + kv heads * v_dim]: on their way along cp */
+    float *dq_low, *dq_low_norm, *dkv_low, *dkv_low_norm, *dkv_up; /* norms: own rows */
+    float *dkey;              /* [own rows, rope_dim]: of the key that heads share */
+    struct ash_ffn_acts dffn; /* wide enough for dense and shared */
+    struct ash_ffn_acts dexpert;
+    float *dpair;             /* [pairs, C] */
+    float *pair_weight;       /* [pairs] */
+    float *dweight, *dlogits; /* [rows, choices], [rows, experts] */
+    float *logits;            /* [head_rows, own part of the vocabulary] */
+    float *top, *lanes;       /* [rows, 2], [rows, ASH_LANES]: see ash_loss_part */
+};
+
+/* Which tokens of the batch this rank looks up where the vocabulary is dealt out, and where their rows go. */
+struct ash_lookup {
+    size_t held;         /* tokens whose rows of the table are here */
+    int32_t *ids, *rows; /* [held]: their places in this part of the table, in the batch */
+    int32_t *index;      /* [own rows]: of each row that this rank keeps, in what it gets */
+    size_t *send, *recv; /* [tp ranks], floats */
+    int32_t *host;       /* [3, max_rows]: what the lists are made in */
+};
+
+/* A batch that the experts here compute for. */
+struct ash_served {
+    float *sums;  /* of the experts' gradients; NULL: they go to the pass's grads */
+    bool filled;  /* has it rows? */
+    bool goes_on; /* as in struct ash_batch */
+};
+
+/* The exchange of pairs along ep, one layer at a time. */
+struct ash_exchange {
+    struct ash_served *served; /* [ep size] */
+    size_t *send, *recv;       /* [ep size] floats */
+    size_t *parts;             /* [tp size] floats */
+    uint32_t *told, *heard;    /* pairs per expert, and what else a rank says of its batch */
+    struct ash_inbox inbox;    /* of layers whose own is not kept */
+    struct ash_buffer memory;  /* of the rest: */
+    size_t capacity;           /* pairs */
+    float *y;                  /* [pairs, C]; its gradient, and that of x */
+    struct ash_ffn_acts d;     /* [pairs, expert ffn]: gradients */
+    float *hidden;             /* likewise, where the inbox has none */
+};
+
+struct ash_pass {
+    struct ash_model *model;
+    struct ash_exec *exec;
+    struct ash_pass_opts opts;
+    struct ash_axis tp, cp, ep; /* as in opts, never of size 0 */
+    int failed;                 /* 0, or the error of the first exchange that failed */
+    struct ash_err failure;
+    struct ash_buffer memory;
+    struct ash_layer_acts *layers; /* [config.layers] */
+    float *final_in;               /* [own rows, C]: the stream behind the last layer */
+    struct ash_norm_acts final_norm;
+    struct ash_scratch scratch;
+    struct ash_attn_seq *seqs;                  /* [max_rows], host */
+    int32_t *ids, *targets, *positions;         /* of this rank's rows, device copies */
+    float *all_losses, *losses;                 /* [max_rows], device; and those of this rank's rows */
+    size_t *cp_there, *cp_back;                 /* [cp size] floats of an exchange, host */
+    size_t *tp_counts, *tp_more_counts;         /* [tp size] likewise */
+    size_t *vocab_ends;                         /* [tp size]: where the parts of the vocabulary end, host */
+    int32_t *host_positions;                    /* [max_rows] */
+    size_t head_rows;                           /* rows of logits at a time, at most; whole groups of k */
+    size_t q_stride, k_stride, v_stride, v_dim; /* of attention */
+    struct ash_buffer rope;                     /* cos, then sin: [rope_positions, dims / 2] each */
+    size_t rope_positions, rope_dims;
+    struct ash_exchange exchange; /* of experts' rows */
+    /* the batch at hand */
+    const struct ash_batch *batch;
+    const struct ash_served *serving; /* whose batch the experts' gradients are of at the moment; NULL: this one */
+    float *grads;                     /* where gradients add up; NULL: none are wanted */
+    size_t rows, seq_rows;            /* this rank's rows, all of them unless tokens are dealt out along cp; of one
+                                         sequence */
+    struct ash_run own;               /* those of the stream that it keeps between blocks: all, or its part along tp */
+    struct ash_cache *cache;          /* NULL: keys and values of the batch alone */
+    struct ash_lookup lookup;
+};
+
+/* ---- layout.c ---------------------------------------------------------------------------------------------------- */
+
+/* Does an activation of this kind live until the backward pass? */
+bool ash_pass_keeps(const struct ash_pass *pass, enum ash_keep keep);
+/* Rows that this rank computes, at most. */
+size_t ash_pass_most_rows(const struct ash_pass *pass);
+/* Bytes that the activations of a pass take of which only model, opts and layers are set. */
+size_t ash_pass_layout_bytes(struct ash_pass *pass);
+/* Size and place every activation in pass->memory. */
+int ash_pass_layout(struct ash_pass *pass, struct ash_err *err);
+
+/* ---- share.c: exchanges with those who share the pass; no-ops along an axis of size 1 and after a failure -----------
+ */
+
+void ash_share_gather(struct ash_pass *pass, const struct ash_axis *axis, float *data, const size_t *counts);
+void ash_share_exchange(struct ash_pass *pass, const struct ash_axis *axis, const float *in, const size_t *send,
+                        float *out, const size_t *recv);
+void ash_share_broadcast(struct ash_pass *pass, const struct ash_axis *axis, size_t root, float *data, size_t count);
+void ash_share_send(struct ash_pass *pass, const struct ash_axis *axis, size_t to, const float *data, size_t count);
+void ash_share_recv(struct ash_pass *pass, const struct ash_axis *axis, size_t from, float *data, size_t count);
+/* 0, or the first failure. */
+int ash_share_result(struct ash_pass *pass, struct ash_err *err);
+
+/* ---- grads.c ----------------------------------------------------------------------------------------------------- */
+
+#define ASH_TIED_HEAD (-2) /* the sum of a tied output matrix, apart from the embedding's */
+
+/* Over which rows is a gradient summed: all that the pass computes, or those of the stream that this rank keeps? */
+enum ash_grad_rows { ASH_GRAD_ALL, ASH_GRAD_STREAM };
+
+/* Where a parameter's gradient adds up, and no turn at it; NULL as below. */
+float *ash_grad_sum(struct ash_pass *pass, int32_t param);
+/* The sum of a parameter's gradient, this rank's turn at it, and the end of that turn. NULL where none is wanted (no
+ * parameter, no backward pass). */
+float *ash_grad_begin(struct ash_pass *pass, int32_t param, enum ash_grad_rows rows);
+void ash_grad_end(struct ash_pass *pass, int32_t param, enum ash_grad_rows rows);
+/* The end of two turns that began together: a rank that waits for one must not hold up the other. */
+void ash_grad_end_both(struct ash_pass *pass, int32_t one, int32_t other, enum ash_grad_rows rows);
+/* After a batch: where another of the same sums follows, the first rank of cp goes on with what the last one has. */
+void ash_grad_hand_over(struct ash_pass *pass);
+/* dx from dy, and the gradients of weight and bias (or ASH_NO_PARAM) over all rows. dx is neither x nor dy. */
+void ash_pass_linear_backward(struct ash_pass *pass, int32_t weight, int32_t bias, const struct ash_linear_io *io);
+
+/* The weight's gradient alone, into sum (the weight itself, or ASH_TIED_HEAD). */
+void ash_pass_weight_backward(struct ash_pass *pass, int32_t sum, int32_t weight, const struct ash_linear_io *io);
+/* The turns at a weight of a rank that has no rows for it. */
+void ash_pass_linear_skip(struct ash_pass *pass, int32_t weight);
+
+/* ---- chain.c: what tensor-parallel ranks have parts of. Between the blocks of a layer each keeps some rows of the
+ * stream (own rows); inside of a block each has all rows, of its own heads or columns. ----------------------------- */
+
+/* Which rows of the stream a rank keeps. */
+struct ash_run ash_stream_rows(const struct ash_pass *pass, size_t rank);
+/* data [rows of the batch, width]: get those of rows that other ranks keep. */
+void ash_rows_gather(struct ash_pass *pass, struct ash_run rows, float *data, size_t width);
+/* All rows of the stream from everyone's own ones, in all; alone: own. */
+const float *ash_stream_gather(struct ash_pass *pass, const float *own, float *all);
+
+/* A sum per row and column whose terms are dealt out: it goes from rank to rank, in each of rounds, and ends at the
+ * rank that keeps the row. */
+struct ash_chain {
+    struct ash_run rows;
+    size_t cols, rounds;
+    /* Go on with the sums of rows over this rank's terms of the round; start: there are none yet. */
+    void (*step)(struct ash_pass *pass, void *ctx, size_t round, struct ash_run rows, bool start, float *sums);
+    /* Work beside the sums: done once by each rank, when it would wait for others; or NULL. */
+    void (*meanwhile)(struct ash_pass *pass, void *ctx);
+    void *ctx;
+    float *out; /* [own rows, cols]; of rows that are not among the chain's, nothing is written */
+};
+/* Not for a pass alone. */
+void ash_chain_run(struct ash_pass *pass, const struct ash_chain *chain);
+/* Floats of a tile at most, where a rank keeps up to own rows and sums have up to cols columns. */
+size_t ash_chain_tile_most(size_t own, size_t cols);
+
+/* out [own rows, C] = x W^T + bias, W's inputs dealt out. Not for a pass alone. */
+void ash_rows_forward(struct ash_pass *pass, int32_t weight, int32_t bias, const float *x, size_t x_stride, float *out);
+
+/* Linear layers that share their input x, whose outputs are dealt out (or all here). */
+struct ash_column {
+    int32_t weight, bias;
+    const float *dy;
+    size_t dy_stride;
+};
+struct ash_columns {
+    size_t first;              /* the row of the batch that x and dy start with */
+    size_t rows, in, seq_rows; /* as in ash_linear_io */
+    const float *x;            /* [rows, in] */
+    float *dx;                 /* [own rows, in]; [rows, in] where the outputs are all here */
+    size_t count;
+    struct ash_column columns[ASH_PROJECT_OUTS_MAX];
+};
+/* Gradients of weights and biases, and dx: a sum over the layers in their order. */
+void ash_columns_backward(struct ash_pass *pass, const struct ash_columns *columns);
+/* The same, where weight_grads does the part of weights and biases. Not for a pass alone. */
+void ash_columns_backward_rows(struct ash_pass *pass, const struct ash_columns *columns,
+                               void (*weight_grads)(struct ash_pass *pass, const struct ash_columns *columns));
+
+/* ---- embed.c ----------------------------------------------------------------------------------------------------- */
+
+/* Find out who looks up which of this rank's tokens. */
+int ash_embed_begin(struct ash_pass *pass, const int32_t *ids, struct ash_err *err);
+/* x [own rows, C]: where the stream starts. */
+void ash_embed_forward(struct ash_pass *pass, float *x);
+/* The tables' gradients from scratch.dx. */
+void ash_embed_backward(struct ash_pass *pass);
+
+/* ---- rope.c ------------------------------------------------------------------------------------------------------ */
+
+/* Make sure that the tables reach position count - 1. */
+int ash_pass_rope_reserve(struct ash_pass *pass, size_t count, struct ash_err *err);
+/* Rotate heads of x in place (or back, with inverse). */
+void ash_pass_rope(struct ash_pass *pass, float *x, size_t heads, size_t head_stride, size_t row_stride, bool inverse);
+
+/* ---- blocks: each adds its output to the stream; backward turns scratch.dx from behind the block to before it ------
+ */
+
+void ash_norm_block_forward(struct ash_pass *pass, int32_t weight, int32_t bias, const float *x,
+                            struct ash_norm_acts *acts);
+/* dx += (add) or = the gradient of x, from dnorm. */
+void ash_norm_block_backward(struct ash_pass *pass, int32_t weight, int32_t bias, const float *x,
+                             const struct ash_norm_acts *acts, const float *dnorm, bool add, float *dx);
+
+/* Does the product behind a norm do the norm too? Then the normed rows exist nowhere. */
+bool ash_pass_fuses_norm(const struct ash_pass *pass);
+/* behind = before + the group's one product (its place is set here). Training keeps both, so the sum goes a longer way;
+ * without a backward pass they are the same rows. */
+void ash_stream_add(struct ash_pass *pass, struct ash_linear_group *group, const float *before, float *behind);
+
+void ash_attn_block_forward(struct ash_pass *pass, size_t layer, const float *in, float *mid);
+void ash_attn_block_backward(struct ash_pass *pass, size_t layer);
+/* The two kinds of attention: from the normed stream to q, k, v and back. */
+void ash_attn_grouped_forward(struct ash_pass *pass, size_t layer, const float *x,
+                              int32_t norm); /* norm: as in a group */
+void ash_attn_grouped_backward(struct ash_pass *pass, size_t layer, const float *x);
+void ash_attn_latent_forward(struct ash_pass *pass, size_t layer, const float *x);
+void ash_attn_latent_backward(struct ash_pass *pass, size_t layer, const float *x);
+/* Norms over each head of q and k: from qk_raw to q and k, from their gradients to dqk_raw. */
+void ash_head_norm_forward(struct ash_pass *pass, size_t layer);
+void ash_head_norm_backward(struct ash_pass *pass, size_t layer);
+
+/* ---- attn_share.c: tokens dealt out along cp ------------------------------------------------------------------------
+ */
+
+/* The batch's rows that a rank of cp computes; the key-value heads (of those here) that it runs attention for. */
+struct ash_run ash_pass_rows_of(const struct ash_pass *pass, size_t cp_rank);
+struct ash_run ash_attn_heads_of(const struct ash_pass *pass, size_t cp_rank);
+
+/* What attention runs on: the rows and heads of the pass; along cp all rows of the batch, of this rank's heads. */
+struct ash_attn_view {
+    size_t rows, heads, kv_heads;
+    bool one_row; /* q, k and v are columns of one row */
+    size_t q_stride, k_stride, v_stride, out_stride;
+    float *q, *k, *v, *out, *lse;
+    float *dout, *dq, *dk, *dv;
+};
+struct ash_attn_view ash_attn_view(struct ash_pass *pass, size_t layer);
+/* Fill the view's q, k, v from the rows'; the rows' out from the view's. */
+void ash_attn_spread(struct ash_pass *pass, size_t layer);
+void ash_attn_return(struct ash_pass *pass, size_t layer);
+/* The same for gradients: dout there, dq, dk and dv back. */
+void ash_attn_spread_back(struct ash_pass *pass);
+void ash_attn_return_back(struct ash_pass *pass);
+
+void ash_ffn_block_forward(struct ash_pass *pass, size_t layer, const float *mid, float *out);
+void ash_ffn_block_backward(struct ash_pass *pass, size_t layer);
+
+/* One feed-forward of given matrices over rows of x: forward writes y, backward reads dy and gives dx. Unless it is an
+ * expert's, its columns are dealt out along tp, and y and dx are of own rows. */
+struct ash_ffn_params {
+    int32_t gate, gate_bias, up, up_bias, down, down_bias;
+    bool expert; /* rows are the tokens that chose it: they end anywhere */
+};
+void ash_ffn_forward(struct ash_pass *pass, const struct ash_ffn_params *params, size_t rows, const float *x,
+                     const struct ash_ffn_acts *acts, size_t width, float *y);
+void ash_ffn_backward(struct ash_pass *pass, const struct ash_ffn_params *params, size_t rows, const float *x,
+                      const struct ash_ffn_acts *acts, const struct ash_ffn_acts *dacts, size_t width, const float *dy,
+                      float *dx);
+/* hidden from gate and up, as forward does. */
+void ash_ffn_activate(struct ash_pass *pass, const struct ash_ffn_acts *acts, size_t count);
+
+/* With an empty batch these serve the other ranks of ep; nothing is read of x and dy, nothing written to y and dx. */
+void ash_moe_forward(struct ash_pass *pass, size_t layer, const float *x, float *y);
+void ash_moe_backward(struct ash_pass *pass, size_t layer, const float *x, const float *dy, float *dx);
+
+/* ---- moe_exchange.c: pairs on their way to the ranks that have their experts, and back -----------------------------
+ */
+
+/* What the experts here compute on. Expert e (of those here) has, of the batch of source s, the rows starts[s * experts
+ * + e] to the next start. */
+struct ash_expert_work {
+    size_t sources, experts;
+    const size_t *starts;
+    float *x, *y;                    /* [.., C] */
+    float *dy;                       /* becomes dx */
+    struct ash_ffn_acts acts, dacts; /* [.., expert ffn] */
+};
+
+/* Memory for all of it; the axes must fit the model's slice. close takes what a failed open left. */
+int ash_moe_open(struct ash_pass *pass, struct ash_err *err);
+void ash_moe_close(struct ash_pass *pass);
+/* Do all batches that experts here serve have sums for their gradients? Returns 0 or -EINVAL. */
+int ash_moe_check_sums(const struct ash_pass *pass, struct ash_err *err);
+/* Bytes of the inboxes and what goes with them when each rank gets as many pairs as it has itself. */
+size_t ash_moe_inbox_bytes(const struct ash_pass *pass);
+
+/* Bring the rows of x to the experts that they chose (moe.order, moe.offsets); work is ready then. */
+void ash_moe_dispatch(struct ash_pass *pass, size_t layer, const float *x);
+struct ash_expert_work ash_moe_work(struct ash_pass *pass, size_t layer);
+/* moe.y of all pairs, from work's y. */
+void ash_moe_collect(struct ash_pass *pass, size_t layer);
+/* The same on the way back: from dy, the gradient of the layer's output, to work's dy; and from there to scratch.dpair,
+ * the gradient of all pairs' x. */
+void ash_moe_dispatch_back(struct ash_pass *pass, size_t layer, const float *dy);
+void ash_moe_collect_back(struct ash_pass *pass, size_t layer);
+
+/* ---- head.c: the output matrix, a few rows at a time: tokens x vocabulary never exists ------------------------------
+ */
+
+/* Losses of all rows; where gradients are wanted, that of scale * sum goes to scratch.dnorm and the head's weights. */
+void ash_head_loss(struct ash_pass *pass, float scale);
+/* logits_out [count, vocab] of rows x, which are normed already or go through norm first (as in a group). */
+void ash_head_logits(struct ash_pass *pass, const float *x, int32_t norm, size_t count, float *logits_out);
+
+/* ---- cache.c ----------------------------------------------------------------------------------------------------- */
+
+/* Does the batch fit? Takes the pages that it needs. */
+int ash_cache_begin(struct ash_cache *cache, const struct ash_pass *pass, const struct ash_batch *batch,
+                    struct ash_err *err);
+/* Put the batch's k and v of a layer into the cache, and point pass->seqs and args at it. Of grouped attention these,
+ * and q, are rotated and rounded on the way. */
+void ash_cache_write(struct ash_pass *pass, size_t layer, struct ash_attn_args *args);
+
+#endif

@@ -1,0 +1,57 @@
+/* What a pass exchanges with the processes that share it. A rank that is lost ends the pass: the first error is kept,
+ * nothing is exchanged after it, and the pass returns it when it gets to its end. */
+#include "model/pass/pass_priv.h"
+
+#include <errno.h>
+
+/* Is there anything to do, and still a way to do it? */
+static bool goes(const struct ash_pass *pass, const struct ash_axis *axis)
+{
+    return axis->size > 1 && pass->failed == 0;
+}
+
+void ash_share_gather(struct ash_pass *pass, const struct ash_axis *axis, float *data, const size_t *counts)
+{
+    if (goes(pass, axis)) pass->failed = axis->ops->gather(axis->ctx, data, counts, &pass->failure);
+}
+
+void ash_share_exchange(struct ash_pass *pass, const struct ash_axis *axis, const float *in, const size_t *send,
+                        float *out, const size_t *recv)
+{
+    if (goes(pass, axis)) pass->failed = axis->ops->exchange(axis->ctx, in, send, out, recv, &pass->failure);
+}
+
+void ash_share_broadcast(struct ash_pass *pass, const struct ash_axis *axis, size_t root, float *data, size_t count)
+{
+    if (goes(pass, axis)) pass->failed = axis->ops->broadcast(axis->ctx, root, data, count, &pass->failure);
+}
+
+/* Both sides cut what is long at the same places. */
+static size_t message(size_t left)
+{
+    return left < ASH_AXIS_MESSAGE ? left : ASH_AXIS_MESSAGE;
+}
+
+void ash_share_send(struct ash_pass *pass, const struct ash_axis *axis, size_t to, const float *data, size_t count)
+{
+    for (size_t done = 0, step; done < count && goes(pass, axis); done += step) {
+        step = message(count - done);
+        pass->failed = axis->ops->send(axis->ctx, to, data + done, step, &pass->failure);
+    }
+}
+
+void ash_share_recv(struct ash_pass *pass, const struct ash_axis *axis, size_t from, float *data, size_t count)
+{
+    for (size_t done = 0, step; done < count && goes(pass, axis); done += step) {
+        step = message(count - done);
+        pass->failed = axis->ops->recv(axis->ctx, from, data + done, step, &pass->failure);
+    }
+}
+
+int ash_share_result(struct ash_pass *pass, struct ash_err *err)
+{
+    int rc = pass->failed;
+
+    if (rc < 0 && err != NULL) *err = pass->failure;
+    return rc;
+}

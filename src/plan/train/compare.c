@@ -1,0 +1,138 @@
+/* One search per kind of machine and size of cluster; sizes are doubled from an estimate that is too small. */
+#include "plan/train/compare.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+
+#include "plan/price.h"
+
+#define DAY_S 86400.0
+#define RATE_SHARE 0.8   /* of the peak in bf16: no machine does better, so the first cluster is not too large */
+#define DOUBLINGS_MAX 12 /* of a cluster that is too small or too slow */
+
+static void set_machines(const struct ash_machine *machine, double machines, struct ash_cluster *cluster)
+{
+    cluster->machine = *machine;
+    cluster->machines = (int)machines;
+    cluster->gpus = cluster->machines * machine->gpus;
+    cluster->domain_gpus = machine->domain_gpus < cluster->gpus ? machine->domain_gpus : cluster->gpus;
+}
+
+/* The nearest batch that gives every GPU whole sequences, or every GPU of a machine where there are too many. */
+static double rounded_batch(double batch, const struct ash_cluster *cluster)
+{
+    double part = batch * 2 >= cluster->gpus ? cluster->gpus : cluster->machine.gpus;
+
+    return fmax(1, round(batch / part)) * part;
+}
+
+static int search_batch(const struct ash_consts *consts, const struct ash_compare_job *asked, double batch,
+                        struct ash_compare_row *row, struct ash_err *err)
+{
+    struct ash_search_result result;
+
+    row->job.global_batch = batch;
+    return ash_search(consts, &row->job, &asked->search, &row->plan, 1, &result, err);
+}
+
+/* Search with the batch as asked for and, where that is another, rounded: the faster one. */
+static int search(const struct ash_consts *consts, const struct ash_compare_job *asked, struct ash_compare_row *row,
+                  struct ash_err *err)
+{
+    double batch = asked->job.global_batch, rounded = rounded_batch(batch, &row->job.cluster);
+    struct ash_compare_row other = *row;
+    int rc = search_batch(consts, asked, batch, row, NULL);
+
+    if (rounded != batch && search_batch(consts, asked, rounded, &other, NULL) == 0 &&
+        (rc < 0 || other.plan.step.tokens_s > row->plan.step.tokens_s)) {
+        *row = other;
+        rc = 0;
+    }
+    return rc == 0 || err == NULL ? rc : search_batch(consts, asked, batch, row, err); /* again, for the words */
+}
+
+static double days_of(const struct ash_compare_row *row)
+{
+    return row->job.tokens / row->plan.step.tokens_s / DAY_S;
+}
+
+static int with_gpus(const struct ash_consts *consts, const struct ash_compare_job *asked,
+                     const struct ash_machine *machine, struct ash_compare_row *row, struct ash_err *err)
+{
+    set_machines(machine, ceil(asked->gpus / machine->gpus), &row->job.cluster);
+    return search(consts, asked, row, err);
+}
+
+/* Machines that would need `days` if everything ran at the best rate that is possible, as a power of two. */
+static double least_machines(const struct ash_compare_job *asked, const struct ash_machine *machine)
+{
+    double flops = asked->job.tokens * ash_shape_train_flops(&asked->job.shape, asked->job.seq_tokens);
+    double rate = flops / (asked->days * DAY_S), one = machine->gpus * machine->gpu->flops[ASH_PRECISION_BF16];
+
+    return exp2(fmax(0, floor(log2(rate / (RATE_SHARE * one)))));
+}
+
+static int within_days(const struct ash_consts *consts, const struct ash_compare_job *asked,
+                       const struct ash_machine *machine, struct ash_compare_row *row, struct ash_err *err)
+{
+    double machines = least_machines(asked, machine);
+    bool found = false;
+
+    for (int i = 0; i < DOUBLINGS_MAX && machines * machine->gpus <= ASH_CLUSTER_GPUS_MAX; i++, machines *= 2) {
+        struct ash_compare_row larger = *row;
+
+        set_machines(machine, machines, &larger.job.cluster);
+        if (search(consts, asked, &larger, NULL) < 0) continue;
+        if (found && larger.plan.step.tokens_s <= row->plan.step.tokens_s) break; /* more do not help */
+        *row = larger;
+        found = true;
+        if (days_of(row) <= asked->days) return 0;
+    }
+    if (found)
+        return ash_err_set(err, -ENOSPC,
+                           "%d of them take %.1f days, more do not help: the batch does not divide further",
+                           row->job.cluster.machines, days_of(row));
+    set_machines(machine, least_machines(asked, machine), &row->job.cluster);
+    return search(consts, asked, row, err);
+}
+
+static void add_price(const struct ash_machine *machine, struct ash_compare_row *row)
+{
+    struct ash_price price = ash_price_of(machine);
+
+    row->days = days_of(row);
+    row->usd_hour = price.usd_hour * row->job.cluster.machines;
+    row->reserved_price = price.reserved;
+    row->usd = row->usd_hour * row->days * 24;
+    row->watts = machine->gpu->watts * row->job.cluster.gpus;
+}
+
+void ash_compare(const struct ash_consts *consts, const struct ash_compare_job *asked,
+                 const struct ash_machine *machine, struct ash_compare_row *row_out)
+{
+    struct ash_compare_row row = {.job = asked->job};
+    struct ash_err err = {0};
+    int rc = -EINVAL;
+
+    if (machine->gpu->flops[ASH_PRECISION_BF16] <= 0)
+        ash_err_set(&err, rc, "%s has no bf16 arithmetic", machine->gpu->name);
+    else if (asked->gpus > 0)
+        rc = with_gpus(consts, asked, machine, &row, &err);
+    else
+        rc = within_days(consts, asked, machine, &row, &err);
+    row.found = rc == 0;
+    if (row.found) add_price(machine, &row);
+    snprintf(row.reason, sizeof(row.reason), "%s", err.text);
+    *row_out = row;
+}
+
+int ash_compare_by_worth(const void *a, const void *b)
+{
+    const struct ash_compare_row *x = a, *y = b;
+    double cost_x = x->usd > 0 ? x->usd : INFINITY, cost_y = y->usd > 0 ? y->usd : INFINITY;
+
+    if (x->found != y->found) return x->found ? -1 : 1;
+    if (cost_x != cost_y) return cost_x < cost_y ? -1 : 1;
+    return (x->days > y->days) - (x->days < y->days);
+}

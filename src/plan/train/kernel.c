@@ -1,0 +1,78 @@
+/* Kernels: the larger of arithmetic and memory time. Products lose to unfilled tiles, to an unfilled last wave of tiles
+ * over the multiprocessors and to a short inner length; nothing else about them is modelled. */
+#include "plan/train/kernel.h"
+
+#include <math.h>
+#include <strings.h>
+
+#define SMS_UNKNOWN 128
+
+enum generation { AMPERE, HOPPER, BLACKWELL, ULTRA, OTHER };
+
+static enum generation generation(const struct ash_gpu *gpu)
+{
+    if (strncasecmp(gpu->arch, "Ampere", 6) == 0 || strcasecmp(gpu->arch, "Volta") == 0) return AMPERE;
+    if (strcasecmp(gpu->arch, "Blackwell Ultra") == 0) return ULTRA;
+    if (strncasecmp(gpu->arch, "Blackwell", 9) == 0) return BLACKWELL;
+    return strcasecmp(gpu->arch, "Hopper") == 0 || strcasecmp(gpu->arch, "Ada") == 0 ? HOPPER : OTHER;
+}
+
+double ash_precision_bytes(enum ash_precision precision)
+{
+    static const double bytes[ASH_PRECISION_COUNT] = {2, 1, 0.5};
+
+    return bytes[precision];
+}
+
+double ash_kernel_gemm_rate(const struct ash_consts *consts, const struct ash_gpu *gpu, enum ash_precision precision)
+{
+    const double shares[] = {consts->gemm_ampere, consts->gemm_hopper, consts->gemm_blackwell, consts->gemm_ultra,
+                             consts->gemm_hopper};
+    double share = shares[generation(gpu)];
+
+    if (generation(gpu) == OTHER && gpu->gemm_flops[precision] > 0)
+        return gpu->gemm_flops[precision] * consts->gemm_measured;
+    if (precision == ASH_PRECISION_FP8 && gpu->flops[precision] > 0)
+        return gpu->flops[precision] * share * consts->gemm_fp8;
+    if (precision == ASH_PRECISION_FP4 && gpu->flops[precision] > 0)
+        return gpu->flops[precision] * share * consts->gemm_fp4;
+    if (precision == ASH_PRECISION_FP4 && gpu->flops[ASH_PRECISION_FP8] > 0)
+        return gpu->flops[ASH_PRECISION_FP8] * share * consts->gemm_fp8;
+    return gpu->flops[ASH_PRECISION_BF16] * share;
+}
+
+double ash_kernel_gemm(const struct ash_consts *consts, const struct ash_gpu *gpu, enum ash_precision precision,
+                       double groups, double m, double n, double k)
+{
+    double tile_m = 128, tile_n = generation(gpu) == AMPERE ? 128 : 256, sms = gpu->sms > 0 ? gpu->sms : SMS_UNKNOWN;
+    double tiles, waves, filled, depth, bytes, arithmetic;
+
+    if (groups <= 0 || m <= 0 || n <= 0 || k <= 0) return 0;
+    if (m <= 64) tile_m = 64;
+    tiles = groups * ceil(m / tile_m) * ceil(n / tile_n);
+    waves = tiles / sms;
+    filled = groups * m * n / (tiles * tile_m * tile_n); /* of the tiles' area */
+    depth = consts->gemm_depth * (2 / ash_precision_bytes(precision));
+    arithmetic = 2 * groups * m * n * k / ash_kernel_gemm_rate(consts, gpu, precision) / filled * (1 + depth / k) *
+                 pow(ceil(waves) / waves, consts->gemm_wave);
+    bytes = groups * (ash_precision_bytes(precision) * (m * k + k * n) + 2 * m * n);
+    return fmax(arithmetic, ash_kernel_memory(consts, gpu, bytes));
+}
+
+double ash_kernel_attention(const struct ash_consts *consts, const struct ash_gpu *gpu, bool new_attention,
+                            double flops, double seq_tokens, double head_dim)
+{
+    double share = new_attention ? consts->attn_ampere : consts->attn_ampere_old;
+
+    if (generation(gpu) == HOPPER || generation(gpu) == OTHER)
+        share = new_attention ? consts->attn_hopper : consts->attn_hopper_old;
+    if (generation(gpu) == BLACKWELL || generation(gpu) == ULTRA) share = consts->attn_blackwell;
+    if (head_dim < 128) share *= 0.75 + 0.25 * head_dim / 128; /* narrow heads leave the softmax exposed */
+    share *= seq_tokens / (seq_tokens + 256);                  /* blocks on the diagonal are half empty */
+    return flops / (gpu->flops[ASH_PRECISION_BF16] * share);
+}
+
+double ash_kernel_memory(const struct ash_consts *consts, const struct ash_gpu *gpu, double bytes)
+{
+    return bytes / (gpu->memory_bandwidth * consts->memory_share);
+}

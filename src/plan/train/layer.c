@@ -1,0 +1,382 @@
+/* One micro-batch through one layer. Every product, pass over memory and collective of the layer is listed once here;
+ * what they cost is the business of kernel.c and comm.c. */
+#include "plan/train/layer.h"
+
+#include <math.h>
+#include <string.h>
+#include <strings.h>
+
+#include "plan/train/comm.h"
+#include "plan/train/kernel.h"
+
+#define ACTIVATION_BYTES 2.0
+#define SCAN_CHUNK 128.0 /* tokens, as Megatron's mixer cuts them */
+#define SCAN_GROUPS 8.0  /* of heads that share B and C */
+#define UNALIGNED 8      /* heads that are not whole 16-byte words miss the fast path of the tensor cores */
+
+struct scene {
+    const struct ash_consts *consts;
+    const struct ash_plan_job *job;
+    const struct ash_layout *layout;
+    const struct ash_stack *stack;
+    const struct ash_gpu *gpu;
+    double tokens;     /* of one micro-batch on one rank, before tensor parallelism splits widths */
+    double norm_split; /* ranks that share norms and residuals */
+};
+
+/* What one part of a layer does in a forward pass; backward follows from it. */
+struct part {
+    double forward_gemm_s, backward_gemm_s;
+    double attention_s;
+    double elements;      /* moved through memory by element-wise ops, forward */
+    double cast_elements; /* quantised before products in fp8 or less */
+    double tensor_bytes;  /* gathered and scattered over tensor-parallel ranks, forward */
+    double host_layers;   /* launches, in units of one layer's */
+};
+
+double ash_parts_sum(const struct ash_parts *parts)
+{
+    return parts->compute + parts->memory + parts->host + parts->nvlink + parts->network;
+}
+
+void ash_parts_add(struct ash_parts *into, const struct ash_parts *more, double times)
+{
+    into->compute += more->compute * times;
+    into->memory += more->memory * times;
+    into->host += more->host * times;
+    into->nvlink += more->nvlink * times;
+    into->network += more->network * times;
+    into->awaited += more->awaited * times;
+}
+
+static struct scene set(const struct ash_consts *consts, const struct ash_plan_job *job,
+                        const struct ash_layout *layout)
+{
+    struct scene scene = {.consts = consts,
+                          .job = job,
+                          .layout = layout,
+                          .stack = job->stack != NULL ? job->stack : ash_stack_find(NULL),
+                          .gpu = job->cluster.machine.gpu,
+                          .tokens = layout->micro_batch * job->seq_tokens / layout->cp};
+
+    scene.norm_split = scene.stack->sequence_parallel ? layout->tp : 1;
+    return scene;
+}
+
+/* A weight [k, n] applied to m rows, forward, and backward to inputs and (unless frozen) weights. */
+static void add_product(const struct scene *scene, struct part *part, enum ash_precision precision, double groups,
+                        double m, double n, double k)
+{
+    part->forward_gemm_s += ash_kernel_gemm(scene->consts, scene->gpu, precision, groups, m, n, k);
+    part->backward_gemm_s += ash_kernel_gemm(scene->consts, scene->gpu, precision, groups, m, k, n);
+    if (scene->job->tuning == ASH_TUNING_ALL)
+        part->backward_gemm_s += ash_kernel_gemm(scene->consts, scene->gpu, precision, groups, k, n, m);
+}
+
+static void add_linear(const struct scene *scene, struct part *part, double n, double k)
+{
+    add_product(scene, part, scene->layout->precision, 1, scene->tokens, n, k);
+    part->cast_elements += scene->tokens * k;
+}
+
+/* ---- the parts of a layer ---------------------------------------------------------------------------------------- */
+
+/* Mean number of keys that a query sees, over layers with attention. */
+static double mean_keys(const struct ash_shape *shape, double seq)
+{
+    double windowed = shape->window > 0 && shape->window < seq ? shape->window_layers / shape->attn_layers : 0;
+    double short_keys = shape->window - shape->window * shape->window / (2 * seq);
+
+    return (1 - windowed) * seq / 2 + windowed * short_keys;
+}
+
+static void add_projections(const struct scene *scene, struct part *part)
+{
+    const struct ash_shape *s = &scene->job->shape;
+    double tp = scene->layout->tp;
+
+    if (s->kv_rank == 0) {
+        add_linear(scene, part, (s->heads / tp + 2 * fmax(1, s->kv_heads / tp)) * s->head_dim, s->hidden);
+        add_linear(scene, part, s->hidden, s->heads * s->head_dim / tp);
+        return;
+    }
+    if (s->q_rank > 0) add_linear(scene, part, s->q_rank, s->hidden);
+    add_linear(scene, part, s->heads / tp * (s->nope_dim + s->rope_dim), s->q_rank > 0 ? s->q_rank : s->hidden);
+    add_linear(scene, part, s->kv_rank + s->rope_dim, s->hidden);
+    add_linear(scene, part, s->heads / tp * (s->nope_dim + s->v_dim), s->kv_rank);
+    add_linear(scene, part, s->hidden, s->heads * s->v_dim / tp);
+}
+
+static struct part attention_part(const struct scene *scene)
+{
+    const struct ash_shape *s = &scene->job->shape;
+    double tp = scene->layout->tp, tokens = scene->tokens, seq = scene->job->seq_tokens;
+    double qk = s->kv_rank > 0 ? s->nope_dim + s->rope_dim : s->head_dim;
+    double v = s->kv_rank > 0 ? s->v_dim : s->head_dim;
+    double keys = mean_keys(s, seq);
+    struct part part = {.host_layers = 0.5, .tensor_bytes = 2 * tokens * s->hidden * ACTIVATION_BYTES};
+
+    add_projections(scene, &part);
+    part.elements = 5 * tokens * s->hidden / scene->norm_split + 2 * tokens * (s->heads * qk + s->kv_heads * qk) / tp;
+    if (scene->stack->flash) {
+        part.attention_s = ash_kernel_attention(scene->consts, scene->gpu, scene->stack->new_attention,
+                                                2 * tokens * keys * s->heads / tp * (qk + v), seq, v);
+    } else { /* the whole square of scores is made, written and read: product, mask + softmax, dropout, product */
+        double scores = tokens * seq * s->heads / tp;
+        part.attention_s = ash_kernel_gemm(scene->consts, scene->gpu, ASH_PRECISION_BF16,
+                                           scene->layout->micro_batch * s->heads / tp, seq, seq, qk) *
+                           (fmod(qk, 8) != 0 ? 2 * UNALIGNED : 2);
+        part.elements += 6 * scores;
+    }
+    return part;
+}
+
+static struct part mlp_part(const struct scene *scene, double width)
+{
+    const struct ash_shape *s = &scene->job->shape;
+    double tp = scene->layout->tp, tokens = scene->tokens;
+    struct part part = {.host_layers = 0.5, .tensor_bytes = 2 * tokens * s->hidden * ACTIVATION_BYTES};
+
+    add_linear(scene, &part, (s->gated ? 2 : 1) * width / tp, s->hidden);
+    add_linear(scene, &part, s->hidden, width / tp);
+    part.elements = 5 * tokens * s->hidden / scene->norm_split + (s->gated ? 3 : 2) * tokens * width / tp;
+    return part;
+}
+
+/* A state-space mixer (Mamba-2): projections, a short convolution, and a scan by chunks. Inside a chunk the scan is
+ * attention without softmax; between chunks states are written, passed on and read back as float32. */
+static struct part ssm_part(const struct scene *scene)
+{
+    const struct ash_shape *s = &scene->job->shape;
+    double tp = scene->layout->tp, tokens = scene->tokens, states = s->ssm_state / SCAN_GROUPS;
+    double flops = 2 * SCAN_CHUNK * (s->ssm_state + s->ssm_inner) + 4 * states * s->ssm_inner;
+    struct part part = {.host_layers = 0.7, .tensor_bytes = 2 * tokens * s->hidden * ACTIVATION_BYTES};
+
+    add_linear(scene, &part, (2 * s->ssm_inner + 2 * s->ssm_state) / tp, s->hidden);
+    add_linear(scene, &part, s->hidden, s->ssm_inner / tp);
+    part.attention_s = tokens * flops / tp / (scene->gpu->flops[ASH_PRECISION_BF16] * scene->consts->scan_share);
+    part.elements = 5 * tokens * s->hidden / scene->norm_split +
+                    tokens * (s->ssm_inner * (12 + 8 * states / SCAN_CHUNK) + 8 * s->ssm_state) / tp;
+    return part;
+}
+
+static double imbalance(const struct ash_consts *consts, const struct ash_plan_job *job)
+{
+    return job->imbalance > 0 ? job->imbalance : consts->moe_imbalance;
+}
+
+/* Rows that one rank's experts see, and their products; the router and the two permutations. */
+static struct part sparse_part(const struct scene *scene)
+{
+    const struct ash_shape *s = &scene->job->shape;
+    const struct ash_layout *l = scene->layout;
+    double tokens = scene->tokens / l->tp, local = s->experts / l->ep;
+    double copies = tokens * s->choices * l->etp * imbalance(scene->consts, scene->job);
+    double traffic = scene->stack->fused_routing ? scene->consts->elem_moe_fused : scene->consts->elem_moe;
+    struct part part = {.host_layers = 0};
+
+    if (s->shared_ffn > 0) part = mlp_part(scene, s->shared_ffn);
+    add_product(scene, &part, ASH_PRECISION_BF16, 1, tokens, s->experts, s->hidden);
+    add_product(scene, &part, l->precision, local, copies / local, (s->gated ? 2 : 1) * s->expert_ffn / l->etp,
+                s->hidden);
+    add_product(scene, &part, l->precision, local, copies / local, s->hidden, s->expert_ffn / l->etp);
+    part.elements +=
+        5 * tokens * s->hidden + traffic * copies * (6 * s->hidden + (s->gated ? 3 : 2) * s->expert_ffn / l->etp);
+    part.cast_elements += copies * (s->hidden + s->expert_ffn / l->etp);
+    if (s->shared_ffn == 0) part.tensor_bytes = 0;
+    return part;
+}
+
+/* ---- traffic ----------------------------------------------------------------------------------------------------- */
+
+/* Charge a collective to the level that decides it. */
+static void add_comm(struct ash_parts *parts, struct ash_comm comm, double exposed)
+{
+    if (comm.network_s > comm.nvlink_s)
+        parts->network += comm.total_s * exposed;
+    else
+        parts->nvlink += comm.total_s * exposed;
+}
+
+static void add_tensor_traffic(const struct scene *scene, const struct part *part, double share,
+                               struct ash_layer *layer)
+{
+    struct ash_group_place place = ash_group_place(&scene->job->cluster, scene->layout->tp, 1);
+    /* gather before and scatter after each half of a layer: the same bytes as an all-reduce */
+    struct ash_comm comm = ash_comm_gather(scene->consts, &scene->job->cluster, place, part->tensor_bytes / 2);
+    double exposed = (scene->stack->overlap_tp ? scene->consts->tp_exposed : 1) * share;
+
+    if (scene->layout->tp <= 1 || part->tensor_bytes <= 0) return;
+    add_comm(&layer->forward, comm, 2 * exposed);
+    add_comm(&layer->backward, comm, 2 * exposed);
+    layer->tensor_s += comm.total_s * 4 * share;
+}
+
+/* Keys and values travel around the ring of context-parallel ranks while attention works. */
+static void add_context_traffic(const struct scene *scene, const struct part *part, double share,
+                                struct ash_layer *layer)
+{
+    const struct ash_shape *s = &scene->job->shape;
+    const struct ash_layout *l = scene->layout;
+    double width = s->kv_rank > 0 ? s->heads * (s->nope_dim + s->rope_dim + s->v_dim) / l->tp
+                                  : 2 * fmax(1, s->kv_heads / l->tp) * s->head_dim;
+    struct ash_group_place place = ash_group_place(&scene->job->cluster, l->cp, l->tp);
+    struct ash_comm comm;
+    double hidden;
+
+    if (l->cp <= 1) return;
+    comm =
+        ash_comm_gather(scene->consts, &scene->job->cluster, place, scene->tokens * l->cp * width * ACTIVATION_BYTES);
+    hidden = part->attention_s * (l->cp - 1) / l->cp;
+    add_comm(&layer->forward, comm, share * fmax(0.1, 1 - hidden / comm.total_s));
+    add_comm(&layer->backward, comm, 2 * share * fmax(0.1, 1 - 2 * hidden / comm.total_s));
+}
+
+/* Over EFA a host thread posts every send, beside the one that launches kernels. */
+static bool is_host_sent(const char *network)
+{
+    return strncasecmp(network, "EFA", 3) == 0;
+}
+
+static void set_host_sends(const struct ash_consts *consts, const char *network, struct ash_dispatch *dispatch)
+{
+    bool old = strcasestr(network, "EFA v1") != NULL || strcasestr(network, "EFA v2") != NULL;
+
+    if (!is_host_sent(network)) return;
+    dispatch->network_share = consts->dispatch_efa;
+    dispatch->message_s = 1e-6 * (old ? consts->dispatch_message_v2_us : consts->dispatch_message_us);
+}
+
+void ash_layer_dispatch(const struct ash_consts *consts, const struct ash_plan_job *job,
+                        const struct ash_layout *layout, struct ash_dispatch_time *time_out)
+{
+    struct ash_dispatch dispatch = {
+        .ranks = (double)layout->ep * layout->etp,
+        .tokens = layout->micro_batch * job->seq_tokens / layout->cp / layout->tp,
+        .hidden = job->shape.hidden,
+        .choices = job->shape.choices,
+        .element_bytes = job->fp8_dispatch ? ASH_DISPATCH_FP8_BYTES : ACTIVATION_BYTES,
+        .two_level = job->dedup_dispatch,
+        .imbalance = imbalance(consts, job),
+        .network_share = 1,
+    };
+
+    set_host_sends(consts, job->cluster.machine.network, &dispatch);
+    ash_dispatch_predict(consts, &job->cluster, &dispatch, time_out);
+}
+
+/* There and back in the forward pass, and again in the backward pass. */
+static void add_expert_traffic(const struct scene *scene, double share, struct ash_layer *layer)
+{
+    bool overlap = scene->job->overlap_dispatch || scene->stack->overlap_dispatch;
+    double exposed = (overlap ? scene->consts->dispatch_exposed : 1) * share;
+    struct ash_dispatch_time time;
+    struct ash_comm comm;
+
+    ash_layer_dispatch(scene->consts, scene->job, scene->layout, &time);
+    comm = (struct ash_comm){.nvlink_s = time.inner_s, .network_s = time.outer_s, .total_s = time.total_s};
+    add_comm(&layer->forward, comm, exposed);
+    add_comm(&layer->backward, comm, exposed);
+    if (scene->job->dedup_dispatch && is_host_sent(scene->job->cluster.machine.network) && time.outer_s > 0) {
+        layer->forward.awaited += time.total_s * exposed;
+        layer->backward.awaited += time.total_s * exposed;
+    }
+    layer->dispatch_s += 2 * time.total_s * share;
+}
+
+/* ---- putting a layer together ------------------------------------------------------------------------------------ */
+
+/* share of the model's layers have this part. */
+static void add_part(const struct scene *scene, const struct part *part, double share, struct ash_layer *layer)
+{
+    const struct ash_consts *c = scene->consts;
+    double traffic = scene->stack->fused ? c->elem_fused : c->elem_eager;
+    double bytes = part->elements * ACTIVATION_BYTES * traffic;
+    /* read once in bf16, written once as it is and once transposed */
+    double cast = scene->layout->precision != ASH_PRECISION_BF16 ? part->cast_elements * 4 : 0;
+    double host = part->host_layers * (scene->stack->fused ? c->host_layer_fused : c->host_layer_eager);
+
+    layer->forward.compute += share * (part->forward_gemm_s + part->attention_s);
+    layer->backward.compute += share * (part->backward_gemm_s + 2.5 / c->attn_backward * part->attention_s);
+    layer->forward.memory += share * ash_kernel_memory(c, scene->gpu, bytes + cast);
+    layer->backward.memory += share * ash_kernel_memory(c, scene->gpu, 2 * bytes + cast);
+    if (!scene->stack->graphs && !scene->job->graphs) {
+        layer->forward.host += share * host;
+        layer->backward.host += share * host;
+    }
+    add_tensor_traffic(scene, part, share, layer);
+}
+
+/* What recomputation repeats in the backward pass. */
+static void add_recompute(const struct ash_plan_job *job, enum ash_plan_recompute recompute, struct ash_layer *layer)
+{
+    struct ash_parts again = layer->forward;
+
+    if (recompute == ASH_PLAN_RECOMPUTE_FULL) ash_parts_add(&layer->backward, &again, 1);
+    if (recompute == ASH_PLAN_RECOMPUTE_SELECTIVE) {
+        layer->backward.memory += 0.6 * again.memory;
+        if (job->stack != NULL && !job->stack->flash) layer->backward.compute += 0.1 * again.compute;
+    }
+}
+
+/* Launches only cost what the GPU's own work does not cover; while the host waits it launches nothing. */
+static void settle_host(struct ash_parts *parts)
+{
+    double work = parts->compute + parts->memory + parts->nvlink + parts->network - parts->awaited;
+
+    parts->host = fmax(0, parts->host - work);
+}
+
+void ash_layer_predict(const struct ash_consts *consts, const struct ash_plan_job *job, const struct ash_layout *layout,
+                       enum ash_plan_recompute recompute, struct ash_layer *layer_out)
+{
+    struct scene scene = set(consts, job, layout);
+    const struct ash_shape *s = &job->shape;
+    struct ash_layer layer = {0};
+    struct part part = attention_part(&scene);
+
+    add_part(&scene, &part, s->attn_layers / s->layers, &layer);
+    add_context_traffic(&scene, &part, s->attn_layers / s->layers, &layer);
+    if (s->dense_layers > 0) {
+        part = mlp_part(&scene, s->ffn);
+        add_part(&scene, &part, s->dense_layers / s->layers, &layer);
+    }
+    if (s->ssm_layers > 0) {
+        part = ssm_part(&scene);
+        add_part(&scene, &part, s->ssm_layers / s->layers, &layer);
+    }
+    if (s->sparse_layers > 0) {
+        double share = s->sparse_layers / s->layers;
+
+        part = sparse_part(&scene);
+        add_part(&scene, &part, share, &layer);
+        add_expert_traffic(&scene, share, &layer);
+        if (!scene.stack->graphs && !job->graphs) {
+            double host = share * consts->host_layer_moe * (1 + (layout->tp > 1 ? consts->host_moe_tp : 0));
+
+            layer.forward.host += host;
+            layer.backward.host += host;
+        }
+    }
+    add_recompute(job, recompute, &layer);
+    settle_host(&layer.forward);
+    settle_host(&layer.backward);
+    *layer_out = layer;
+}
+
+void ash_head_predict(const struct ash_consts *consts, const struct ash_plan_job *job, const struct ash_layout *layout,
+                      struct ash_layer *head_out)
+{
+    struct scene scene = set(consts, job, layout);
+    double vocab = job->shape.vocab / layout->tp;
+    struct part part = {.host_layers = 0};
+    struct ash_layer head = {0};
+
+    add_product(&scene, &part, ASH_PRECISION_BF16, 1, scene.tokens, vocab, job->shape.hidden);
+    head.forward.compute = part.forward_gemm_s;
+    head.backward.compute = part.backward_gemm_s;
+    /* logits in bf16, to fp32, maximum and sum, then the gradient in place: about 10 bytes each way */
+    head.forward.memory = ash_kernel_memory(consts, scene.gpu, scene.tokens * vocab * 10);
+    head.backward.memory = head.forward.memory;
+    *head_out = head;
+}

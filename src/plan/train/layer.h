@@ -1,0 +1,34 @@
+/* layer - one micro-batch through one layer (the mean of a model's layers) and through the output matrix, on one rank
+ * of a layout: seconds by what bounds them. */
+#ifndef ASH_PLAN_LAYER_H
+#define ASH_PLAN_LAYER_H
+
+#include "plan/consts.h"
+#include "plan/train/dispatch.h"
+#include "plan/train/layout.h"
+
+struct ash_parts {
+    double compute, memory, host; /* of the GPU's own work; host: what it waits for launches */
+    double nvlink, network;       /* exposed tensor-, context- and expert-parallel traffic */
+    double awaited;               /* of that traffic: what the host waits for before it launches more; not in the sum */
+};
+
+struct ash_layer {
+    struct ash_parts forward, backward; /* backward includes what recompute repeats */
+    double dispatch_s;                  /* expert traffic of one layer, both ways, both passes, before overlap */
+    double tensor_s;                    /* tensor-parallel traffic of one layer, both passes, before overlap */
+};
+
+double ash_parts_sum(const struct ash_parts *parts);
+void ash_parts_add(struct ash_parts *into, const struct ash_parts *more, double times);
+
+/* Expert traffic of one sparse layer and one micro-batch, one way there and one back, before anything hides it. */
+void ash_layer_dispatch(const struct ash_consts *consts, const struct ash_plan_job *job,
+                        const struct ash_layout *layout, struct ash_dispatch_time *time_out);
+void ash_layer_predict(const struct ash_consts *consts, const struct ash_plan_job *job, const struct ash_layout *layout,
+                       enum ash_plan_recompute recompute, struct ash_layer *layer_out);
+/* The output matrix and the loss: forward and backward. */
+void ash_head_predict(const struct ash_consts *consts, const struct ash_plan_job *job, const struct ash_layout *layout,
+                      struct ash_layer *head_out);
+
+#endif

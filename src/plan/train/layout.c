@@ -1,0 +1,234 @@
+/* Layouts as text, and whether a job can be cut that way. */
+#include "plan/train/layout.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define DEGREE_MAX ASH_CLUSTER_GPUS_MAX
+#define WORD_BYTES 64
+#define EDGES 2 /* the embedding and the output may be a pipeline's first and last piece */
+
+static const char *const recompute_names[] = {"none", "selective", "full", "fit", NULL};
+static const char *const precision_names[] = {"bf16", "fp8", "fp4", NULL};
+
+const char *ash_plan_recompute_name(enum ash_plan_recompute recompute)
+{
+    return recompute_names[recompute];
+}
+
+const char *ash_precision_name(enum ash_precision precision)
+{
+    return precision_names[precision];
+}
+
+/* ---- text -------------------------------------------------------------------------------------------------------- */
+
+static int index_of(const char *const *names, const char *word)
+{
+    for (int i = 0; names[i] != NULL; i++)
+        if (strcmp(names[i], word) == 0) return i;
+    return -1;
+}
+
+struct degree {
+    const char *name;
+    size_t offset;
+    int min, max;
+};
+
+#define AT(field) offsetof(struct ash_layout, field)
+
+static const struct degree degrees[] = {
+    {"dp", AT(dp), 1, DEGREE_MAX},      {"tp", AT(tp), 1, DEGREE_MAX}, {"pp", AT(pp), 1, DEGREE_MAX},
+    {"cp", AT(cp), 1, DEGREE_MAX},      {"ep", AT(ep), 1, DEGREE_MAX}, {"etp", AT(etp), 1, DEGREE_MAX},
+    {"vpp", AT(chunks), 1, 1024},       {"zero", AT(zero), 0, 3},      {"shard", AT(shard), 1, DEGREE_MAX},
+    {"mbs", AT(micro_batch), 1, 65536},
+};
+
+static int set_degree(struct ash_layout *layout, const char *name, const char *value, struct ash_err *err)
+{
+    char *end = NULL;
+    long number = strtol(value, &end, 10);
+
+    for (size_t i = 0; i < sizeof(degrees) / sizeof(degrees[0]); i++) {
+        if (strcmp(degrees[i].name, name) != 0) continue;
+        if (end == value || *end != '\0' || number < degrees[i].min || number > degrees[i].max)
+            return ash_err_set(err, -EINVAL, "layout: %s must be a whole number from %d to %d, not '%.40s'", name,
+                               degrees[i].min, degrees[i].max, value);
+        *(int *)((char *)layout + degrees[i].offset) = (int)number;
+        return 0;
+    }
+    return ash_err_set(err, -EINVAL,
+                       "layout: there is no '%.40s'; known are dp, tp, pp, vpp, cp, ep, etp, zero, shard, mbs, "
+                       "recompute, precision and offload",
+                       name);
+}
+
+static int set_word(struct ash_layout *layout, const char *name, const char *value, struct ash_err *err)
+{
+    int found;
+
+    if (strcmp(name, "recompute") == 0) {
+        found = index_of(recompute_names, value);
+        if (found < 0)
+            return ash_err_set(err, -EINVAL, "layout: recompute is none, selective, full or fit, not '%.40s'", value);
+        layout->recompute = (enum ash_plan_recompute)found;
+        return 0;
+    }
+    if (strcmp(name, "precision") == 0) {
+        found = index_of(precision_names, value);
+        if (found < 0) return ash_err_set(err, -EINVAL, "layout: precision is bf16, fp8 or fp4, not '%.40s'", value);
+        layout->precision = (enum ash_precision)found;
+        return 0;
+    }
+    return set_degree(layout, name, value, err);
+}
+
+int ash_layout_parse(const char *text, struct ash_layout *layout, struct ash_err *err)
+{
+    struct ash_layout result = *layout;
+
+    while (*text != '\0') {
+        char word[WORD_BYTES], *equals;
+        size_t length = strcspn(text, ",");
+        int rc = 0;
+
+        if (length == 0 || length >= sizeof(word))
+            return ash_err_set(err, -EINVAL, "layout: '%.60s' is not name=value,name=value,...", text);
+        memcpy(word, text, length);
+        word[length] = '\0';
+        equals = strchr(word, '=');
+        if (equals != NULL) *equals = '\0';
+        if (equals != NULL)
+            rc = set_word(&result, word, equals + 1, err);
+        else if (strcmp(word, "offload") == 0)
+            result.offload = true;
+        else
+            rc = ash_err_set(err, -EINVAL, "layout: '%s' needs a value, like tp=8", word);
+        if (rc < 0) return rc;
+        text += length + (text[length] == ',' ? 1 : 0);
+    }
+    *layout = result;
+    return 0;
+}
+
+const char *ash_layout_text(const struct ash_layout *l, char *buf, size_t buf_bytes)
+{
+    char pipeline[32] = "", experts[48] = "", shard[32] = "";
+
+    if (l->pp > 1 && l->chunks > 1)
+        snprintf(pipeline, sizeof(pipeline), " pp%dx%d", l->pp, l->chunks);
+    else if (l->pp > 1)
+        snprintf(pipeline, sizeof(pipeline), " pp%d", l->pp);
+    if (l->ep > 1 && l->etp > 1)
+        snprintf(experts, sizeof(experts), " ep%d etp%d", l->ep, l->etp);
+    else if (l->ep > 1)
+        snprintf(experts, sizeof(experts), " ep%d", l->ep);
+    if (l->shard > 0) snprintf(shard, sizeof(shard), "/%d", l->shard);
+    snprintf(buf, buf_bytes, "tp%d%s%s%.0d%s dp%d zero%d%s mbs%d %s%s", l->tp, pipeline, l->cp > 1 ? " cp" : "",
+             l->cp > 1 ? l->cp : 0, experts, l->dp, l->zero, shard, l->micro_batch, ash_precision_name(l->precision),
+             l->offload ? " offload" : "");
+    return buf;
+}
+
+/* ---- can it be? -------------------------------------------------------------------------------------------------- */
+
+static bool divides(double part, double whole)
+{
+    return part >= 1 && fmod(whole, part) == 0;
+}
+
+/* The largest divisor of whole that is at most limit. */
+static int nearest_divisor(double whole, int limit)
+{
+    int best = 1;
+
+    for (int i = 2; i <= limit && i <= whole; i++)
+        if (divides(i, whole)) best = i;
+    return best;
+}
+
+static int check_ranks(const struct ash_plan_job *job, struct ash_layout *l, struct ash_err *err)
+{
+    double model = (double)l->tp * l->pp * l->cp, gpus = job->cluster.gpus;
+
+    if (!divides(model, gpus))
+        return ash_err_set(err, -EINVAL, "tp %d * pp %d * cp %d = %.0f does not divide %.0f GPUs", l->tp, l->pp, l->cp,
+                           model, gpus);
+    if (l->dp == 0) l->dp = (int)(gpus / model);
+    if (l->dp * model != gpus)
+        return ash_err_set(err, -EINVAL,
+                           "dp %d * tp %d * pp %d * cp %d = %.0f, but there are %.0f GPUs: dp would be %.0f", l->dp,
+                           l->tp, l->pp, l->cp, l->dp * model, gpus, gpus / model);
+    if (l->shard > 0 && !divides(l->shard, (double)l->dp * l->cp))
+        return ash_err_set(err, -EINVAL, "shard %d does not divide the %d ranks that hold copies", l->shard,
+                           l->dp * l->cp);
+    return 0;
+}
+
+static int check_model(const struct ash_plan_job *job, const struct ash_layout *l, struct ash_err *err)
+{
+    const struct ash_shape *s = &job->shape;
+    double stages = (double)l->pp * l->chunks;
+
+    if (!divides(l->tp, s->heads) || (!divides(l->tp, s->kv_heads) && !divides(s->kv_heads, l->tp)))
+        return ash_err_set(err, -EINVAL, "tp %d does not divide %.0f heads (%.0f for keys); %d would", l->tp, s->heads,
+                           s->kv_heads, nearest_divisor(s->heads, l->tp));
+    if (stages > s->layers && stages != s->layers + EDGES)
+        return ash_err_set(err, -EINVAL, "%s has %.0f layers: %d pipeline stages of %d chunks have none for some",
+                           s->name, s->layers, l->pp, l->chunks);
+    if (l->pp == 1 && l->chunks > 1)
+        return ash_err_set(err, -EINVAL, "chunks (vpp=%d) interleave a pipeline: they need pp of 2 or more", l->chunks);
+    if (!divides(l->cp, job->seq_tokens))
+        return ash_err_set(err, -EINVAL, "cp %d does not divide sequences of %.0f tokens", l->cp, job->seq_tokens);
+    if (job->cluster.machine.gpu->flops[l->precision] <= 0)
+        return ash_err_set(err, -EINVAL, "%s has no %s arithmetic; bf16 works", job->cluster.machine.gpu->name,
+                           ash_precision_name(l->precision));
+    return 0;
+}
+
+static int check_experts(const struct ash_plan_job *job, struct ash_layout *l, struct ash_err *err)
+{
+    double ranks = (double)l->tp * l->cp * l->dp;
+
+    if (l->etp == 0) l->etp = l->ep > 1 ? 1 : l->tp;
+    if (l->ep > 1 && job->shape.sparse_layers == 0)
+        return ash_err_set(err, -EINVAL, "%s has no experts: ep must be 1", job->shape.name);
+    if (l->ep > 1 && !divides(l->ep, job->shape.experts))
+        return ash_err_set(err, -EINVAL, "ep %d does not divide %.0f experts; %d would", l->ep, job->shape.experts,
+                           nearest_divisor(job->shape.experts, l->ep));
+    if (!divides((double)l->ep * l->etp, ranks))
+        return ash_err_set(err, -EINVAL, "ep %d * etp %d does not divide the %.0f ranks of a stage (tp * cp * dp)",
+                           l->ep, l->etp, ranks);
+    return 0;
+}
+
+static int check_batch(const struct ash_plan_job *job, const struct ash_layout *l, struct ash_err *err)
+{
+    double passes = job->global_batch / ((double)l->dp * l->micro_batch);
+
+    if (!divides((double)l->dp * l->micro_batch, job->global_batch))
+        return ash_err_set(err, -EINVAL,
+                           "a global batch of %.0f sequences is not whole micro-batches of %d on %d ranks",
+                           job->global_batch, l->micro_batch, l->dp);
+    if (l->chunks > 1 && !divides(l->pp, passes))
+        return ash_err_set(err, -EINVAL,
+                           "an interleaved pipeline of %d stages needs micro-batches in multiples of it, not %.0f",
+                           l->pp, passes);
+    return 0;
+}
+
+int ash_layout_check(const struct ash_plan_job *job, struct ash_layout *layout, struct ash_err *err)
+{
+    struct ash_layout l = *layout;
+    int rc = check_ranks(job, &l, err);
+
+    if (rc == 0) rc = check_model(job, &l, err);
+    if (rc == 0) rc = check_experts(job, &l, err);
+    if (rc == 0) rc = check_batch(job, &l, err);
+    if (rc == 0) *layout = l;
+    return rc;
+}

@@ -1,0 +1,333 @@
+/* The search is plain enumeration: the space of sensible layouts is some ten thousand, a prediction takes microseconds,
+ * and memory is asked first because most layouts fail there. */
+#include "plan/train/search.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define CANDIDATES_MAX 48 /* that are simulated in the end */
+#define STAGES_MAX 64
+#define MICRO_BATCH_MAX 16
+#define UNEVEN_MAX 1.15 /* layers of the fullest stage over the mean */
+#define CONTEXT_MAX 32
+#define CONTEXT_TOKENS 2048 /* of a sequence that a rank of cp keeps at least */
+#define SHARD_FACTOR 4      /* between the groups that are tried for one copy of the state */
+#define HOST_SHARE 0.9      /* of host memory that offloaded state may take */
+#define GROWTHS 16          /* larger clusters that are tried for the message: machine by machine, then doubled */
+#define GROWN_MAX 131072.0  /* GPUs of the largest */
+#define BATCH_REACH 2048    /* sequences more or fewer that are tried for the message */
+
+struct hunt {
+    const struct ash_consts *consts;
+    const struct ash_plan_job *job;
+    const struct ash_search *search;
+    struct ash_plan best[CANDIDATES_MAX]; /* descending */
+    size_t best_count;
+    struct ash_search_result result;
+    bool offload;
+    bool only_count; /* memory is asked, time is not */
+};
+
+static int by_speed(const void *a, const void *b)
+{
+    double x = ((const struct ash_plan *)a)->step.tokens_s, y = ((const struct ash_plan *)b)->step.tokens_s;
+
+    return (x < y) - (x > y);
+}
+
+/* Insert into the descending list, pushing the slowest out. */
+static void keep(struct hunt *hunt, const struct ash_plan *plan)
+{
+    size_t at = hunt->best_count;
+
+    if (at == CANDIDATES_MAX) {
+        if (hunt->best[at - 1].step.tokens_s >= plan->step.tokens_s) return;
+        at--;
+    } else {
+        hunt->best_count++;
+    }
+    while (at > 0 && hunt->best[at - 1].step.tokens_s < plan->step.tokens_s) {
+        hunt->best[at] = hunt->best[at - 1];
+        at--;
+    }
+    hunt->best[at] = *plan;
+}
+
+/* ---- the innermost choices --------------------------------------------------------------------------------------- */
+
+bool ash_plan_fits_host(const struct ash_plan_job *job, const struct ash_step_memory *memory)
+{
+    const struct ash_cluster *cluster = &job->cluster;
+    double gpus = cluster->gpus < cluster->machine.gpus ? cluster->gpus : cluster->machine.gpus;
+
+    return cluster->machine.host_bytes <= 0 || memory->host * gpus <= HOST_SHARE * cluster->machine.host_bytes;
+}
+
+/* Does the leanest form of a layout fit? Keeps the least that anything needs, for the message. */
+static bool fits(struct hunt *hunt, const struct ash_layout *layout)
+{
+    struct ash_search_result *result = &hunt->result;
+    struct ash_step_memory least;
+    enum ash_plan_recompute leanest = layout->recompute == ASH_PLAN_RECOMPUTE_FIT
+                                          ? ASH_PLAN_RECOMPUTE_FULL
+                                          : layout->recompute; /* of what is allowed */
+    double host;
+
+    ash_step_memory(hunt->consts, hunt->job, layout, leanest, &least);
+    host = least.host * hunt->job->cluster.machine.gpus;
+    if (least.total < result->least_bytes) result->least_bytes = least.total;
+    if (layout->offload && (result->least_host_bytes <= 0 || host < result->least_host_bytes))
+        result->least_host_bytes = host;
+    return least.total <= least.capacity && ash_plan_fits_host(hunt->job, &least);
+}
+
+static void try_layout(struct hunt *hunt, struct ash_layout layout, struct ash_plan *best)
+{
+    struct ash_plan plan = {.layout = layout};
+
+    if (ash_layout_check(hunt->job, &plan.layout, NULL) < 0) return;
+    hunt->result.tried++;
+    if (!fits(hunt, &plan.layout)) return;
+    hunt->result.fitting++;
+    if (hunt->only_count) return;
+    ash_step_predict(hunt->consts, hunt->job, &plan.layout, false, &plan.step);
+    if (plan.step.tokens_s > best->step.tokens_s) *best = plan;
+}
+
+/* Does such a pipeline spread the layers evenly enough? The embedding and the output may count as layers. */
+static bool is_even(double layers, double stages)
+{
+    double fullest = ceil(layers / stages);
+
+    return fmod(layers + 2, stages) == 0 || fullest / (layers / stages) <= UNEVEN_MAX;
+}
+
+static void try_chunks(struct hunt *hunt, struct ash_layout layout, struct ash_plan *best)
+{
+    static const int chunks[] = {2, 3, 4, 5, 6, 8, 10, 12, 16, 20};
+    double layers = hunt->job->shape.layers;
+
+    layout.chunks = 1;
+    try_layout(hunt, layout, best);
+    if (layout.pp == 1) return;
+    for (size_t i = 0; i < sizeof(chunks) / sizeof(chunks[0]); i++) {
+        double stages = (double)layout.pp * chunks[i];
+
+        if (stages > layers || (fmod(layers, stages) != 0 && fmod(layers + 2, stages) != 0)) continue;
+        layout.chunks = chunks[i];
+        try_layout(hunt, layout, best);
+    }
+}
+
+static void try_batches(struct hunt *hunt, struct ash_layout layout)
+{
+    struct ash_plan best = {0};
+    double each = hunt->job->global_batch / layout.dp;
+
+    for (int size = 1; size <= MICRO_BATCH_MAX && size <= each; size *= 2) {
+        layout.micro_batch = size;
+        if (fmod(each, size) == 0) try_chunks(hunt, layout, &best);
+    }
+    if (best.step.tokens_s > 0) keep(hunt, &best);
+}
+
+static void try_precisions(struct hunt *hunt, struct ash_layout layout)
+{
+    const struct ash_gpu *gpu = hunt->job->cluster.machine.gpu;
+
+    for (int p = ASH_PRECISION_BF16; p <= ASH_PRECISION_FP4; p++) {
+        bool wanted = hunt->search->precision < 0 ? p <= ASH_PRECISION_FP8 : p == hunt->search->precision;
+
+        if (!wanted || gpu->flops[p] <= 0) continue;
+        layout.precision = (enum ash_precision)p;
+        try_batches(hunt, layout);
+    }
+}
+
+/* ---- ways to cut the GPUs ---------------------------------------------------------------------------------------- */
+
+/* One copy of the state for all ranks, or several, each among neighbours. */
+static void try_shards(struct hunt *hunt, struct ash_layout layout)
+{
+    int copies = layout.dp * layout.cp, near = hunt->job->cluster.domain_gpus / layout.tp;
+
+    layout.shard = 0;
+    try_precisions(hunt, layout);
+    for (layout.shard = near; layout.shard > 1 && layout.shard < copies; layout.shard *= SHARD_FACTOR)
+        if (copies % layout.shard == 0) try_precisions(hunt, layout);
+}
+
+static void try_sharding(struct hunt *hunt, struct ash_layout layout)
+{
+    int wanted = hunt->search->zero;
+
+    if (layout.dp * layout.cp == 1) {
+        layout.zero = 0;
+        if (wanted <= 0) try_precisions(hunt, layout);
+        return;
+    }
+    layout.zero = wanted >= 0 ? wanted : 1;
+    if (layout.zero < 3) try_precisions(hunt, layout);
+    if (wanted >= 0 && wanted < 3) return;
+    if (layout.pp > 1 && wanted < 0) return; /* a pipeline would gather again for every micro-batch */
+    layout.zero = 3;
+    try_shards(hunt, layout);
+}
+
+static void try_experts(struct hunt *hunt, struct ash_layout layout)
+{
+    int experts = (int)hunt->job->shape.experts, ranks = layout.tp * layout.cp * layout.dp;
+
+    layout.ep = 1;
+    layout.etp = layout.tp;
+    try_sharding(hunt, layout);
+    if (hunt->job->shape.sparse_layers == 0) return;
+    layout.etp = 1;
+    for (int ep = 2; ep <= experts && ep <= ranks; ep++) {
+        if (experts % ep != 0 || ranks % ep != 0) continue;
+        layout.ep = ep;
+        try_sharding(hunt, layout);
+    }
+}
+
+static void try_degrees(struct hunt *hunt, int tp, int pp, int cp)
+{
+    struct ash_layout layout = {.tp = tp, .pp = pp, .cp = cp, .offload = hunt->offload};
+    int gpus = hunt->job->cluster.gpus;
+
+    layout.recompute = (enum ash_plan_recompute)hunt->search->recompute;
+    layout.dp = gpus / (tp * pp * cp);
+    if (layout.dp > hunt->job->global_batch || fmod(hunt->job->global_batch, layout.dp) != 0) return;
+    try_experts(hunt, layout);
+}
+
+static void enumerate(struct hunt *hunt)
+{
+    const struct ash_shape *s = &hunt->job->shape;
+    int gpus = hunt->job->cluster.gpus, domain = hunt->job->cluster.domain_gpus;
+
+    for (int tp = 1; tp <= domain && tp <= s->heads; tp *= 2) {
+        if (gpus % tp != 0 || fmod(s->heads, tp) != 0) continue;
+        for (int pp = 1; pp <= STAGES_MAX && pp <= s->layers; pp++) {
+            if (gpus / tp % pp != 0 || !is_even(s->layers, pp)) continue;
+            for (int cp = 1; cp <= CONTEXT_MAX && (cp == 1 || hunt->job->seq_tokens / cp >= CONTEXT_TOKENS); cp *= 2)
+                if (gpus / tp / pp % cp == 0) try_degrees(hunt, tp, pp, cp);
+        }
+    }
+}
+
+/* ---- the answer -------------------------------------------------------------------------------------------------- */
+
+/* Everything, and with state in host memory where nothing fits without. */
+static void enumerate_all(struct hunt *hunt)
+{
+    enumerate(hunt);
+    if (hunt->result.fitting > 0 || hunt->search->no_offload || hunt->job->tuning != ASH_TUNING_ALL) return;
+    hunt->offload = true;
+    enumerate(hunt);
+}
+
+/* How many layouts of another job are possible, and how many fit? */
+static struct ash_search_result count_layouts(const struct hunt *hunt, const struct ash_plan_job *job)
+{
+    struct hunt other = {.consts = hunt->consts, .job = job, .search = hunt->search, .only_count = true};
+
+    other.result.least_bytes = INFINITY;
+    enumerate_all(&other);
+    return other.result;
+}
+
+/* The fewest machines, as far as a few tries tell, that hold the job; 0: none did. */
+static int machines_needed(const struct hunt *hunt, double capacity)
+{
+    struct ash_plan_job job = *hunt->job;
+    const struct ash_machine *machine = &job.cluster.machine;
+    double guess = ceil(job.cluster.gpus * hunt->result.least_bytes / capacity / machine->gpus);
+    int machines = guess > job.cluster.machines ? (int)fmin(guess, GROWN_MAX) : job.cluster.machines + 1;
+
+    for (int i = 0; i < GROWTHS && machines * machine->gpus <= GROWN_MAX; i++) {
+        job.cluster.machines = machines;
+        job.cluster.gpus = machines * machine->gpus;
+        job.cluster.domain_gpus = machine->domain_gpus < job.cluster.gpus ? machine->domain_gpus : job.cluster.gpus;
+        if (count_layouts(hunt, &job).fitting > 0) return machines;
+        machines += i < GROWTHS / 2 ? 1 : machines;
+    }
+    return 0;
+}
+
+static int does_not_fit(const struct hunt *hunt, struct ash_err *err)
+{
+    const struct ash_plan_job *job = hunt->job;
+    const struct ash_machine *machine = &job->cluster.machine;
+    const struct ash_search_result *result = &hunt->result;
+    double capacity = machine->gpu->memory_bytes * hunt->consts->memory_usable;
+    int machines = machines_needed(hunt, capacity);
+    char host[64] = "", enough[96] = "shorter sequences or smaller micro-batches might do";
+
+    if (result->least_host_bytes > 0 && machine->host_bytes > 0)
+        snprintf(host, sizeof(host), " and %.0f GB of %.0f GB per host", result->least_host_bytes / 1e9,
+                 machine->host_bytes / 1e9);
+    if (machines > 0) snprintf(enough, sizeof(enough), "%dx%.60s would do", machines, machine->name);
+    return ash_err_set(err, -ENOSPC,
+                       "%s does not fit: the leanest of %zu layouts needs %.1f GB of %.1f GB per GPU%s; %s",
+                       job->shape.name, result->tried, result->least_bytes / 1e9, capacity / 1e9, host, enough);
+}
+
+/* The nearest global batch below (or above) that some layout divides; 0: none within reach. */
+static double other_batch(const struct hunt *hunt, double direction)
+{
+    struct ash_plan_job job = *hunt->job;
+    double reach = fmin(job.global_batch, BATCH_REACH);
+
+    for (double away = 1; away < reach; away++) {
+        job.global_batch = hunt->job->global_batch + direction * away;
+        if (count_layouts(hunt, &job).tried > 0) return job.global_batch;
+    }
+    return 0;
+}
+
+static int nothing_divides(const struct hunt *hunt, struct ash_err *err)
+{
+    const struct ash_plan_job *job = hunt->job;
+    double below = other_batch(hunt, -1), above = other_batch(hunt, 1);
+    char batches[64] = "take another number of machines";
+
+    if (below > 0 && above > 0)
+        snprintf(batches, sizeof(batches), "a global batch of %.0f or %.0f would do", below, above);
+    else if (below > 0 || above > 0)
+        snprintf(batches, sizeof(batches), "a global batch of %.0f would do", below > 0 ? below : above);
+    return ash_err_set(err, -EINVAL, "no layout of %s divides %d GPUs and a global batch of %.0f sequences: %s",
+                       job->shape.name, job->cluster.gpus, job->global_batch, batches);
+}
+
+static int refuse(const struct hunt *hunt, struct ash_err *err)
+{
+    if (err == NULL) return hunt->result.tried > 0 ? -ENOSPC : -EINVAL; /* nobody asks what would do */
+    return hunt->result.tried > 0 ? does_not_fit(hunt, err) : nothing_divides(hunt, err);
+}
+
+int ash_search(const struct ash_consts *consts, const struct ash_plan_job *job, const struct ash_search *search,
+               struct ash_plan *plans, size_t max, struct ash_search_result *result_out, struct ash_err *err)
+{
+    struct hunt *hunt = calloc(1, sizeof(*hunt));
+    int rc = 0;
+
+    if (hunt == NULL) return ash_err_set(err, -ENOMEM, "out of memory");
+    hunt->consts = consts;
+    hunt->job = job;
+    hunt->search = search;
+    hunt->result.least_bytes = INFINITY;
+    enumerate_all(hunt);
+    for (size_t i = 0; i < hunt->best_count; i++)
+        ash_step_predict(consts, job, &hunt->best[i].layout, true, &hunt->best[i].step);
+    qsort(hunt->best, hunt->best_count, sizeof(hunt->best[0]), by_speed);
+    if (hunt->best_count == 0) rc = refuse(hunt, err);
+    hunt->result.count = hunt->best_count < max ? hunt->best_count : max;
+    memcpy(plans, hunt->best, hunt->result.count * sizeof(*plans));
+    *result_out = hunt->result;
+    free(hunt);
+    return rc;
+}

@@ -1,0 +1,94 @@
+/* The kinds of software that published runs used. Which one a framework belongs to is read off its name. */
+#include "plan/train/stack.h"
+
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+static const char *const captured_names[] = {"captured", "HAI-LLM", NULL};
+static const char *const fused_names[] = {"fused",     "Megatron",           "NeMo", "Primus",
+                                          "MegaScale", "Transformer Engine", NULL};
+static const char *const eager_names[] = {
+    "eager",        "Composer",    "FSDP",    "torchtitan", "Meta internal", "DeepSpeed", "Accelerate",
+    "Transformers", "nanotron",    "OLMo",    "Lightning",  "Colossal",      "PyTorch",   "torchtune",
+    "LitGPT",       "llm-foundry", "Axolotl", "TRL",        "Unsloth",       "llm.c",     NULL};
+static const char *const compiled_names[] = {"compiled", "MaxText", "Pax", "JAX", "XLA", "T5X", "Levanter", NULL};
+static const char *const early_names[] = {"early", "Megatron-LM v2", "Megatron-DeepSpeed", "metaseq", "GPT-NeoX", NULL};
+
+/* From which release on a framework of the fused kind records its launches. */
+static const struct {
+    const char *name;
+    double release;
+} captured_since[] = {{"Megatron-Bridge ", 26.04}, {"NeMo ", 26.04}};
+
+static const struct ash_stack stacks[] = {
+    {.name = "early",
+     .meaning = "before flash attention: scores go through memory, gradients are reduced after the backward pass",
+     .like = early_names,
+     .fused = true},
+    {.name = "captured",
+     .meaning =
+         "as fused, and launches recorded as graphs, dispatch fused with permutation (Megatron-Bridge from 26.04)",
+     .like = captured_names,
+     .flash = true,
+     .new_attention = true,
+     .overlap_dp = true,
+     .overlap_tp = true,
+     .sequence_parallel = true,
+     .overlap_dispatch = true,
+     .fused_routing = true,
+     .graphs = true,
+     .fused = true},
+    {.name = "fused",
+     .meaning = "Megatron and its like: fused kernels, cuDNN attention, every collective overlapped",
+     .like = fused_names,
+     .flash = true,
+     .new_attention = true,
+     .overlap_dp = true,
+     .overlap_tp = true,
+     .sequence_parallel = true,
+     .fused = true},
+    {.name = "compiled",
+     .meaning = "XLA: fused element-wise ops, cuDNN attention, collectives scheduled by the compiler",
+     .like = compiled_names,
+     .flash = true,
+     .new_attention = true,
+     .overlap_dp = true,
+     .sequence_parallel = true,
+     .fused = true},
+    {.name = "eager",
+     .meaning = "PyTorch FSDP: flash attention 2, one kernel per op, collectives beside compute",
+     .like = eager_names,
+     .flash = true,
+     .overlap_dp = true},
+};
+
+static const struct ash_stack *find_named(const char *name)
+{
+    size_t i = 0;
+
+    while (i + 1 < sizeof(stacks) / sizeof(stacks[0]) && strcmp(stacks[i].name, name) != 0)
+        i++;
+    return &stacks[i];
+}
+
+static bool records_launches(const char *text)
+{
+    for (size_t i = 0; i < sizeof(captured_since) / sizeof(captured_since[0]); i++) {
+        const char *at = strcasestr(text, captured_since[i].name);
+
+        if (at != NULL && strtod(at + strlen(captured_since[i].name), NULL) >= captured_since[i].release) return true;
+    }
+    return false;
+}
+
+const struct ash_stack *ash_stack_find(const char *text)
+{
+    if (text == NULL) return find_named("fused");
+    if (records_launches(text)) return find_named("captured");
+    for (size_t i = 0; i < sizeof(stacks) / sizeof(stacks[0]); i++)
+        for (size_t n = 0; stacks[i].like[n] != NULL; n++)
+            if (strcasestr(text, stacks[i].like[n]) != NULL) return &stacks[i];
+    return find_named("fused");
+}

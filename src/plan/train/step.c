@@ -1,0 +1,351 @@
+/* One training step: layers through the pipeline, what data-parallel traffic the compute does not hide, the optimizer,
+ * and the wait for the slowest machine. */
+#include "plan/train/step_priv.h"
+
+#include <limits.h>
+#include <math.h>
+#include <stdlib.h>
+
+#include "plan/train/comm.h"
+#include "plan/train/kernel.h"
+#include "plan/train/layer.h"
+#include "plan/train/pipeline.h"
+
+#define ADAM_BYTES 30.0 /* per weight: gradient 4, master, two moments read and written 24, bf16 copy 2 */
+
+struct world {
+    const struct ash_consts *consts;
+    const struct ash_plan_job *job;
+    const struct ash_layout *layout;
+    const struct ash_stack *stack;
+    const struct ash_gpu *gpu;
+    struct ash_step_params params;
+    struct ash_layer layer, head;
+};
+
+static double larger(double a, double b)
+{
+    return a > b ? a : b;
+}
+
+/* ---- data-parallel traffic --------------------------------------------------------------------------------------- */
+
+static struct ash_comm sum(struct ash_comm a, struct ash_comm b)
+{
+    return (struct ash_comm){a.nvlink_s + b.nvlink_s, a.network_s + b.network_s, a.total_s + b.total_s};
+}
+
+/* Gather (or scatter) of dense and of expert weights, each over the ranks that hold copies of the same; copies of dense
+ * ones are tp apart, of experts ep * etp. */
+static struct ash_comm sweep(const struct world *w, double copies, double dense, double experts, double bytes_each)
+{
+    const struct ash_layout *l = w->layout;
+    double spread = (double)l->ep * l->etp, expert_copies = larger(1, copies * l->tp / spread);
+    struct ash_group_place all = ash_group_place(&w->job->cluster, copies, l->tp);
+    struct ash_group_place few = ash_group_place(&w->job->cluster, expert_copies, spread);
+
+    return sum(ash_comm_gather(w->consts, &w->job->cluster, all, dense * bytes_each),
+               ash_comm_gather(w->consts, &w->job->cluster, few, experts * bytes_each));
+}
+
+static void charge(struct ash_step_time *time, const struct ash_comm *comm, double seconds)
+{
+    if (comm->network_s > comm->nvlink_s)
+        time->network += seconds;
+    else
+        time->nvlink += seconds;
+}
+
+/* Once per step: gradients to their owners, weights back (ZeRO 0 to 2). What runs beside the last backward and the
+ * first forward pass is hidden, at the price of slowing them. */
+static void add_data_parallel(const struct world *w, double forward_s, double backward_s, struct ash_step_time *time)
+{
+    double dense = w->params.layers + w->params.edge;
+    struct ash_comm comm = sweep(w, (double)w->layout->dp * w->layout->cp, dense, w->params.experts, 2);
+    double hidden_f = 0, hidden_b = 0, tail = comm.total_s / w->job->shape.layers;
+
+    if (w->job->tuning == ASH_TUNING_LORA || comm.total_s <= 0) return;
+    if (w->stack->overlap_dp) {
+        hidden_b = fmin(larger(0, comm.total_s - tail), backward_s);
+        hidden_f = fmin(larger(0, comm.total_s - tail), forward_s);
+    }
+    charge(time, &comm, 2 * comm.total_s - (hidden_f + hidden_b) * (1 - w->consts->interference));
+}
+
+/* Weights that are gathered layer by layer (ZeRO 3): seconds that one pass of one micro-batch waits for them. */
+static void add_sharded(const struct world *w, const struct ash_parts *pass, double gathers, double micro_batches,
+                        struct ash_step_time *time)
+{
+    const struct ash_layout *l = w->layout;
+    double ranks = l->shard > 0 ? l->shard : (double)l->dp * l->cp;
+    double layers = w->job->shape.layers / l->pp, held = ceil(layers);
+    struct ash_comm one = sweep(w, ranks, w->params.layers / held, w->params.experts / held, 2);
+    struct ash_comm edge = sweep(w, ranks, w->params.edge, 0, 2);
+    double comm = one.total_s * gathers, work = ash_parts_sum(pass);
+    double waits = larger(0, comm - work) + w->consts->interference * fmin(comm, work);
+
+    if (!w->stack->overlap_dp) waits = comm;
+    charge(time, &one, (waits * layers + one.total_s + edge.total_s * gathers * 0.5) * micro_batches);
+}
+
+/* Replicas of sharded groups add their gradients up once per step. */
+static void add_replicas(const struct world *w, struct ash_step_time *time)
+{
+    const struct ash_layout *l = w->layout;
+    double shard = l->shard > 0 ? l->shard : (double)l->dp * l->cp, replicas = (double)l->dp * l->cp / shard;
+    struct ash_group_place place = ash_group_place(&w->job->cluster, replicas, l->tp * shard);
+    double own = (w->params.layers + w->params.edge + w->params.experts) / shard;
+    struct ash_comm comm = ash_comm_reduce(w->consts, &w->job->cluster, place, own * 2);
+
+    if (replicas > 1) charge(time, &comm, comm.total_s * 0.5);
+}
+
+/* ---- the pipeline ------------------------------------------------------------------------------------------------ */
+
+/* Layers of virtual stage v: even, or with the embedding and the output counted as layers where that divides. */
+static double layers_of(double layers, int virtual_stages, int v)
+{
+    double even = floor(layers / virtual_stages), rest = layers - even * virtual_stages;
+    bool edges = rest > 0 && fmod(layers + 2, virtual_stages) == 0;
+
+    if (edges) return (layers + 2) / virtual_stages - (v == 0) - (v == virtual_stages - 1);
+    return even + (v < rest ? 1 : 0);
+}
+
+static double send_seconds(const struct world *w)
+{
+    const struct ash_layout *l = w->layout;
+    double tokens = l->micro_batch * w->job->seq_tokens / l->cp;
+    double bytes = tokens * w->job->shape.hidden * 2 / (w->stack->sequence_parallel ? l->tp : 1);
+
+    return ash_comm_send(w->consts, &w->job->cluster, (double)l->tp * l->cp * l->dp, bytes).total_s;
+}
+
+/* One direction through virtual stage v of count. */
+static double stage_seconds(const struct world *w, int count, int v, bool backward)
+{
+    double layer = ash_parts_sum(backward ? &w->layer.backward : &w->layer.forward);
+    double head = ash_parts_sum(backward ? &w->head.backward : &w->head.forward);
+
+    return layers_of(w->job->shape.layers, count, v) * layer + (v == count - 1 ? head : 0);
+}
+
+/* Total time of the pipeline without simulation: the busiest rank's work and the mean rank's ramp. */
+static double closed_form(const struct world *w, int micro_batches, double p2p_s)
+{
+    const struct ash_layout *l = w->layout;
+    int count = l->pp * l->chunks;
+    double busiest = 0, mean = 0;
+
+    for (int stage = 0; stage < l->pp; stage++) {
+        double one = 0;
+        for (int v = stage; v < count; v += l->pp)
+            one += stage_seconds(w, count, v, false) + stage_seconds(w, count, v, true);
+        busiest = larger(busiest, one);
+        mean += one / l->pp;
+    }
+    return busiest * micro_batches + (l->pp - 1) * (mean / l->chunks + 2 * p2p_s);
+}
+
+/* The same played event by event, or 0 where memory is short. */
+static double played(const struct world *w, int micro_batches, double p2p_s, struct ash_pipeline_event *events_out)
+{
+    const struct ash_layout *l = w->layout;
+    int count = l->pp * l->chunks;
+    double *times, total;
+    struct ash_pipeline pipeline = {.stages = l->pp, .chunks = l->chunks, .micro_batches = micro_batches};
+
+    times = calloc((size_t)count * 2, sizeof(*times));
+    if (times == NULL) return 0;
+    for (int v = 0; v < count; v++) {
+        times[v] = stage_seconds(w, count, v, false);
+        times[count + v] = stage_seconds(w, count, v, true);
+    }
+    pipeline.forward_s = times;
+    pipeline.backward_s = times + count;
+    pipeline.p2p_s = p2p_s;
+    total = ash_pipeline_run(&pipeline, events_out);
+    free(times);
+    return larger(0, total);
+}
+
+static double run_pipeline(const struct world *w, int micro_batches, bool simulate, struct ash_plan_step *step)
+{
+    int count = w->layout->pp * w->layout->chunks;
+    double total = 0;
+
+    step->p2p = w->layout->pp > 1 ? send_seconds(w) : 0;
+    step->stage_forward = stage_seconds(w, count, count > 1 ? 1 : 0, false);
+    step->stage_backward = stage_seconds(w, count, count > 1 ? 1 : 0, true);
+    if (simulate && w->layout->pp > 1) total = played(w, micro_batches, step->p2p, NULL);
+    return total > 0 ? total : closed_form(w, micro_batches, step->p2p);
+}
+
+/* ---- the step ---------------------------------------------------------------------------------------------------- */
+
+static enum ash_plan_recompute least_that_fits(const struct ash_consts *consts, const struct ash_plan_job *job,
+                                               const struct ash_layout *layout)
+{
+    struct ash_step_memory memory;
+
+    if (layout->recompute != ASH_PLAN_RECOMPUTE_FIT) return layout->recompute;
+    for (int r = ASH_PLAN_RECOMPUTE_NONE; r < ASH_PLAN_RECOMPUTE_FULL; r++) {
+        ash_step_memory(consts, job, layout, (enum ash_plan_recompute)r, &memory);
+        if (memory.total <= memory.capacity) return (enum ash_plan_recompute)r;
+    }
+    ash_step_memory(consts, job, layout, ASH_PLAN_RECOMPUTE_FULL, &memory);
+    return memory.total <= memory.capacity ? ASH_PLAN_RECOMPUTE_FULL : ASH_PLAN_RECOMPUTE_NONE;
+}
+
+/* The share of a stage's layers that must be recomputed as a whole so that the rest fits with cheap parts recomputed; 1
+ * where nothing less than all of them does. */
+static double share_that_fits(const struct ash_consts *consts, const struct ash_plan_job *job,
+                              const struct ash_layout *layout)
+{
+    struct ash_step_memory some, all;
+
+    ash_step_memory(consts, job, layout, ASH_PLAN_RECOMPUTE_SELECTIVE, &some);
+    ash_step_memory(consts, job, layout, ASH_PLAN_RECOMPUTE_FULL, &all);
+    if (some.total <= all.total) return 1;
+    return fmin(1, fmax(0, (some.total - some.capacity) / (some.total - all.total)));
+}
+
+/* The mean layer where a share of them is recomputed as a whole, the others in their cheap parts. */
+static void mix_layers(const struct ash_consts *consts, const struct ash_plan_job *job, const struct ash_layout *layout,
+                       struct ash_layer *layer)
+{
+    double share = share_that_fits(consts, job, layout);
+    struct ash_parts whole = layer->backward;
+    struct ash_layer cheap;
+
+    ash_layer_predict(consts, job, layout, ASH_PLAN_RECOMPUTE_SELECTIVE, &cheap);
+    layer->backward = (struct ash_parts){0};
+    ash_parts_add(&layer->backward, &whole, share);
+    ash_parts_add(&layer->backward, &cheap.backward, 1 - share);
+}
+
+/* The work of the busiest stage, by part. */
+static void add_work(const struct world *w, int micro_batches, struct ash_step_time *time)
+{
+    struct ash_parts sum = {0};
+    double layers = ceil(w->job->shape.layers / w->layout->pp);
+
+    ash_parts_add(&sum, &w->layer.forward, layers * micro_batches);
+    ash_parts_add(&sum, &w->layer.backward, layers * micro_batches);
+    if (w->layout->pp == 1) {
+        ash_parts_add(&sum, &w->head.forward, micro_batches);
+        ash_parts_add(&sum, &w->head.backward, micro_batches);
+    }
+    time->compute += sum.compute;
+    time->memory += sum.memory;
+    time->host += sum.host;
+    time->nvlink += sum.nvlink;
+    time->network += sum.network;
+}
+
+static double optimizer_seconds(const struct world *w)
+{
+    const struct ash_step_params *p = &w->params;
+    double own = (p->layers + p->edge) / p->shard + p->experts / p->expert_shard;
+
+    if (w->job->tuning == ASH_TUNING_LORA) return 0;
+    if (w->layout->offload) return own * 8 / larger(w->gpu->host_bandwidth, 1e9) + own * ADAM_BYTES / 40e9;
+    return ash_kernel_memory(w->consts, w->gpu, own * ADAM_BYTES);
+}
+
+/* Gradients of every micro-batch are added to a buffer of their own. */
+static double accumulate_seconds(const struct world *w, int micro_batches)
+{
+    double own = w->params.layers + w->params.edge + w->params.experts;
+
+    if (w->job->tuning == ASH_TUNING_LORA || w->layout->zero >= 3) return 0;
+    return ash_kernel_memory(w->consts, w->gpu, own * (w->stack->fused ? 6 : 12)) * micro_batches;
+}
+
+static void add_parallel(const struct world *w, int micro_batches, struct ash_step_time *time)
+{
+    double layers = w->job->shape.layers / w->layout->pp, gathers;
+
+    if ((double)w->layout->dp * w->layout->cp <= 1) return;
+    if (w->layout->zero < 2 || (w->layout->zero == 2 && w->stack->fused)) {
+        add_data_parallel(w, layers * ash_parts_sum(&w->layer.forward), layers * ash_parts_sum(&w->layer.backward),
+                          time);
+        return;
+    }
+    add_sharded(w, &w->layer.forward, 1, micro_batches, time);
+    gathers = (w->layout->zero == 3 ? 1 : 0) + (w->job->tuning == ASH_TUNING_LORA ? 0 : 1); /* weights, gradients */
+    add_sharded(w, &w->layer.backward, gathers, micro_batches, time);
+    add_replicas(w, time);
+}
+
+static void finish(const struct world *w, struct ash_plan_step *step)
+{
+    struct ash_step_time *t = &step->time;
+    double busy = t->compute + t->memory + t->host + t->nvlink + t->network + t->bubble + t->optimizer, tokens;
+    double peak = w->gpu->flops[ASH_PRECISION_BF16] * w->job->cluster.gpus;
+
+    t->data = w->consts->step_overhead;
+    t->jitter = busy * w->consts->jitter * log2(larger(1, w->job->cluster.machines));
+    t->total = busy + t->data + t->jitter;
+    tokens = w->job->global_batch * w->job->seq_tokens;
+    step->tokens_s = tokens / t->total;
+    step->tokens_s_gpu = step->tokens_s / w->job->cluster.gpus;
+    step->model_flops = ash_shape_train_flops(&w->job->shape, w->job->seq_tokens);
+    step->mfu = step->tokens_s * step->model_flops / peak;
+}
+
+static int micro_batches_of(const struct ash_plan_job *job, const struct ash_layout *layout)
+{
+    return (int)fmin(larger(1, ceil(job->global_batch / ((double)layout->dp * layout->micro_batch))), INT_MAX);
+}
+
+static struct world world_of(const struct ash_consts *consts, const struct ash_plan_job *job,
+                             const struct ash_layout *layout, enum ash_plan_recompute recompute)
+{
+    struct world w = {.consts = consts,
+                      .job = job,
+                      .layout = layout,
+                      .stack = job->stack != NULL ? job->stack : ash_stack_find(NULL),
+                      .gpu = job->cluster.machine.gpu};
+
+    ash_step_params(job, layout, &w.params);
+    ash_layer_predict(consts, job, layout, recompute, &w.layer);
+    if (job->recompute_some && layout->recompute == ASH_PLAN_RECOMPUTE_FIT && recompute == ASH_PLAN_RECOMPUTE_FULL)
+        mix_layers(consts, job, layout, &w.layer);
+    ash_head_predict(consts, job, layout, &w.head);
+    return w;
+}
+
+double ash_step_timeline(const struct ash_consts *consts, const struct ash_plan_job *job,
+                         const struct ash_layout *layout, int micro_batches, struct ash_pipeline_event *events_out)
+{
+    struct world w = world_of(consts, job, layout, least_that_fits(consts, job, layout));
+
+    return played(&w, micro_batches, layout->pp > 1 ? send_seconds(&w) : 0, events_out);
+}
+
+void ash_step_predict(const struct ash_consts *consts, const struct ash_plan_job *job, const struct ash_layout *layout,
+                      bool simulate, struct ash_plan_step *step_out)
+{
+    enum ash_plan_recompute recompute = least_that_fits(consts, job, layout);
+    struct world w = world_of(consts, job, layout, recompute);
+    struct ash_plan_step step = {.recompute = recompute};
+    double pipeline, busy;
+
+    ash_step_memory(consts, job, layout, step.recompute, &step.memory);
+    step.fits = step.memory.total <= step.memory.capacity;
+    step.micro_batches = micro_batches_of(job, layout);
+    pipeline = run_pipeline(&w, step.micro_batches, simulate, &step);
+    add_work(&w, step.micro_batches, &step.time);
+    busy = step.time.compute + step.time.memory + step.time.host + step.time.nvlink + step.time.network;
+    step.time.bubble = larger(0, pipeline - busy);
+    step.time.memory += accumulate_seconds(&w, step.micro_batches);
+    add_parallel(&w, step.micro_batches, &step.time);
+    step.time.optimizer = optimizer_seconds(&w);
+    finish(&w, &step);
+    step.layer_forward = ash_parts_sum(&w.layer.forward);
+    step.layer_backward = ash_parts_sum(&w.layer.backward);
+    step.layer_dispatch = w.layer.dispatch_s;
+    step.layer_tp = w.layer.tensor_s;
+    *step_out = step;
+}

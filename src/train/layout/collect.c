@@ -1,0 +1,149 @@
+/* collect: every rank puts the pieces it stands for into a tensor of zeros, and the bits of all are added as integers:
+ * that changes no bit, since one rank only has each element. */
+#include "train/layout/collect.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/assert.h"
+
+struct ash_collect {
+    struct ash_stages *stages;
+    struct ash_group *group; /* NULL: the state is whole */
+    struct ash_model *outline;
+    bool moments;
+    size_t next;   /* the first tensor of the order that nobody has asked for yet */
+    size_t total;  /* tensors in the order */
+    size_t *order; /* [total]: 3 * parameter + kind */
+    float *tensor; /* room for the largest */
+};
+
+static int list_order(struct ash_collect *collect, struct ash_err *err)
+{
+    size_t count = ash_model_param_count(collect->outline), most = 0;
+
+    collect->order = calloc(3 * count + 1, sizeof(*collect->order));
+    if (collect->order == NULL) return ash_err_set(err, -ENOMEM, "out of memory for a list of tensors");
+    for (size_t i = 0; i < count; i++) {
+        size_t full = ash_param_full_count(ash_model_param(collect->outline, i));
+        collect->order[collect->total++] = 3 * i + ASH_COLLECT_WEIGHTS;
+        if (full > most) most = full;
+    }
+    for (size_t i = 0; collect->moments && i < count; i++) {
+        if (!ash_model_param(collect->outline, i)->trained) continue;
+        collect->order[collect->total++] = 3 * i + ASH_COLLECT_M;
+        collect->order[collect->total++] = 3 * i + ASH_COLLECT_V;
+    }
+    if (collect->group == NULL) return 0;
+    collect->tensor = malloc(most * sizeof(float));
+    return collect->tensor != NULL ? 0 : ash_err_set(err, -ENOMEM, "out of memory for a tensor of %zu values", most);
+}
+
+int ash_collect_open(struct ash_stages *stages, bool moments, struct ash_collect **collect_out, struct ash_err *err)
+{
+    struct ash_collect *collect = calloc(1, sizeof(*collect));
+    int rc;
+
+    if (collect == NULL) return ash_err_set(err, -ENOMEM, "out of memory");
+    collect->stages = stages;
+    collect->group = ash_mesh_is_whole(stages->mesh) ? NULL : stages->mesh->world;
+    collect->moments = moments;
+    rc = ash_model_outline(ash_model_config(stages->chunks[0].state.model), &collect->outline, err);
+    if (rc == 0) rc = list_order(collect, err);
+    if (rc < 0) {
+        ash_model_close(collect->outline);
+        free(collect->order);
+        free(collect);
+        return rc;
+    }
+    *collect_out = collect;
+    return 0;
+}
+
+const struct ash_model *ash_collect_outline(const struct ash_collect *collect)
+{
+    return collect->outline;
+}
+
+/* The values of a kind that this rank keeps of a parameter. */
+static const float *own_values(const struct ash_state *state, const struct ash_param *param,
+                               const struct ash_shard_part *part, enum ash_collect_kind kind)
+{
+    if (kind == ASH_COLLECT_WEIGHTS) return ash_model_values(state->model) + param->offset + part->first;
+    return (const float *)(kind == ASH_COLLECT_M ? state->m.data : state->v.data) + part->at;
+}
+
+/* Copy what this chunk stands for into its places. */
+static void put_parts(struct ash_collect *collect, const struct ash_state *state, const char *name,
+                      enum ash_collect_kind kind)
+{
+    const struct ash_param *param = ash_model_find(state->model, name);
+    struct ash_shard_part part;
+    const float *own;
+
+    if (param == NULL || !param->counts || !state->part.stands || !(param->expert || state->part.stands_dense)) return;
+    part = ash_shards_part(state->shards, param);
+    own = own_values(state, param, &part, kind);
+    for (size_t p = 0; p < ash_param_piece_count(param); p++) {
+        struct ash_piece piece = ash_param_piece(param, p);
+        size_t last = part.first + part.count, begin = piece.local > part.first ? piece.local : part.first,
+               end = piece.local + piece.count < last ? piece.local + piece.count : last;
+        if (begin < end)
+            memcpy(collect->tensor + piece.full + (begin - piece.local), own + (begin - part.first),
+                   (end - begin) * sizeof(float));
+    }
+}
+
+/* The next tensor of the order, on all ranks. */
+static int bring_next(struct ash_collect *collect, struct ash_err *err)
+{
+    size_t entry = collect->order[collect->next++];
+    const struct ash_param *param = ash_model_param(collect->outline, entry / 3);
+    size_t count = ash_param_full_count(param);
+
+    if (collect->group == NULL) return 0;
+    memset(collect->tensor, 0, count * sizeof(float));
+    for (size_t i = 0; i < collect->stages->chunk_count; i++)
+        put_parts(collect, &collect->stages->chunks[i].state, param->name, (enum ash_collect_kind)(entry % 3));
+    return ash_group_all_reduce(collect->group, collect->tensor, collect->tensor, count, ASH_COLL_I32, ASH_COLL_SUM,
+                                err);
+}
+
+int ash_collect_tensor(struct ash_collect *collect, enum ash_collect_kind kind, size_t index, const float **values_out,
+                       struct ash_err *err)
+{
+    size_t wanted = 3 * index + kind;
+    int rc;
+
+    while (collect->next == 0 || collect->order[collect->next - 1] != wanted) {
+        ash_assert(collect->next < collect->total);
+        if ((rc = bring_next(collect, err)) < 0) return rc;
+    }
+    if (collect->group != NULL) {
+        *values_out = collect->tensor;
+        return 0;
+    }
+    const struct ash_state *state = &collect->stages->chunks[0].state;
+    const struct ash_param *param = ash_model_param(state->model, index);
+    struct ash_shard_part part = ash_shards_part(state->shards, param);
+    *values_out = own_values(state, param, &part, kind);
+    return 0;
+}
+
+int ash_collect_close(struct ash_collect *collect, int rc, int *rc_out, struct ash_err *err)
+{
+    int32_t result = rc;
+    int lost = 0;
+
+    while (lost == 0 && collect->group != NULL && collect->next < collect->total)
+        lost = bring_next(collect, err);
+    if (lost == 0 && collect->group != NULL)
+        lost = ash_group_broadcast(collect->group, &result, sizeof(result), 0, err);
+    if (lost == 0) *rc_out = result;
+    ash_model_close(collect->outline);
+    free(collect->order);
+    free(collect->tensor);
+    free(collect);
+    return lost;
+}

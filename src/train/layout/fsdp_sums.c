@@ -1,0 +1,224 @@
+/* fsdp: gradients that are dealt out. In each round every rank has the leaf of one grain; those of the ranks that share
+ * a slice are neighbours in the tree, in the order of the ranks. The owner of a part gets it from all and puts it into
+ * its sums, unit by unit; the sums move on when the round ends. Ranks along ep have other grains, as replicas do: a
+ * block of neighbours each, of which a round takes the next ones. */
+#include "train/layout/fsdp.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- dealing ----------------------------------------------------------------------------------------------------- */
+
+/* Grains of those who share a slice with the rank at ep of this replica. */
+static struct ash_span block_of(const struct ash_mesh *mesh, size_t grain_count, size_t ep)
+{
+    size_t lanes = mesh->size[ASH_MESH_EP];
+
+    return ash_grains_dealt(grain_count, mesh->at[ASH_MESH_DP] * lanes + ep, mesh->size[ASH_MESH_DP] * lanes);
+}
+
+size_t ash_fsdp_rounds(const struct ash_mesh *mesh, size_t grain_count)
+{
+    size_t size = mesh->size[ASH_MESH_FSDP], most = 0;
+
+    for (size_t ep = 0; ep < mesh->size[ASH_MESH_EP]; ep++) {
+        size_t rounds = (block_of(mesh, grain_count, ep).count + size - 1) / size;
+        if (rounds > most) most = rounds;
+    }
+    return most;
+}
+
+size_t ash_fsdp_grain(const struct ash_mesh *mesh, size_t grain_count, size_t round)
+{
+    struct ash_span block = block_of(mesh, grain_count, mesh->at[ASH_MESH_EP]);
+    size_t place = round * mesh->size[ASH_MESH_FSDP] + mesh->at[ASH_MESH_FSDP];
+
+    return place < block.count ? block.first + place : SIZE_MAX;
+}
+
+/* Leaves of a block in the round at hand: the first ranks have one each. */
+static size_t leaves_of(const struct ash_fsdp *fsdp, struct ash_span block)
+{
+    size_t size = fsdp->shards->size, before = fsdp->round * size;
+
+    return block.count <= before ? 0 : block.count - before < size ? block.count - before : size;
+}
+
+/* ---- opening ----------------------------------------------------------------------------------------------------- */
+
+/* Do other ranks' grains bring gradients to experts here? */
+static bool serves(const struct ash_fsdp *fsdp)
+{
+    return fsdp->mesh->size[ASH_MESH_EP] > 1 && ash_model_expert_size(fsdp->state->model) > 0;
+}
+
+static bool is_expert(const struct ash_fsdp *fsdp, const struct ash_shard_unit *unit)
+{
+    return unit->whole.first >= ash_model_dense_size(fsdp->state->model);
+}
+
+static void measure(const struct ash_fsdp *fsdp, size_t *dense_out, size_t *largest_out)
+{
+    for (size_t i = 0; i < fsdp->shards->unit_count; i++) {
+        const struct ash_shard_unit *unit = &fsdp->shards->units[i];
+        if (unit->own.count > *largest_out) *largest_out = unit->own.count;
+        if (!is_expert(fsdp, unit)) *dense_out += unit->own.count;
+    }
+}
+
+/* Leaves and sums of the experts, for every rank that is served. */
+static int open_experts(struct ash_fsdp *fsdp, struct ash_err *err)
+{
+    size_t lanes = fsdp->mesh->size[ASH_MESH_EP], own = fsdp->shards->total - fsdp->dense;
+    struct ash_grains_opts opts = {.exec = fsdp->state->exec,
+                                   .group = fsdp->mesh->groups[ASH_MESH_DP],
+                                   .grain_count = fsdp->grain_count,
+                                   .lane_count = lanes,
+                                   .sum_size = own,
+                                   .leaf_size = own};
+    int rc = ash_grains_init(&fsdp->experts, &opts, err);
+
+    if (rc < 0) return rc;
+    fsdp->expert_leaves = calloc(lanes, sizeof(*fsdp->expert_leaves));
+    if (fsdp->expert_leaves == NULL) return ash_err_set(err, -ENOMEM, "out of memory for %zu ranks", lanes);
+    for (size_t lane = 0; rc == 0 && lane < lanes; lane++)
+        rc = ash_buffer_init(&fsdp->expert_leaves[lane], fsdp->state->exec->memory,
+                             ash_model_expert_size(fsdp->state->model) * sizeof(float), "experts' gradients", err);
+    return rc;
+}
+
+static int open_dealt(struct ash_fsdp *fsdp, struct ash_err *err)
+{
+    const struct ash_memory_ops *memory = fsdp->state->exec->memory;
+    size_t size = fsdp->shards->size, total = fsdp->shards->total, largest = 0;
+    struct ash_grains_opts opts = {.exec = fsdp->state->exec,
+                                   .group = fsdp->mesh->blocks,
+                                   .grain_count = fsdp->grain_count,
+                                   .lane_count = 1,
+                                   .leaf_size = total};
+    int rc;
+
+    measure(fsdp, &fsdp->dense, &largest);
+    opts.sum_size = serves(fsdp) ? fsdp->dense : total;
+    if (serves(fsdp)) opts.unused = (struct ash_run){fsdp->dense, total - fsdp->dense};
+    if ((rc = ash_grains_init(&fsdp->sums, &opts, err)) < 0) return rc;
+    if (serves(fsdp) && (rc = open_experts(fsdp, err)) < 0) return rc;
+    rc =
+        ash_buffer_init(&fsdp->leaf, memory, ash_model_grad_size(fsdp->state->model) * sizeof(float), "gradients", err);
+    if (rc < 0) return rc;
+    rc = ash_buffer_init(&fsdp->inbox, memory, size * largest * sizeof(float), "gradients", err);
+    if (rc < 0) return rc;
+    fsdp->send = calloc(size, sizeof(*fsdp->send));
+    fsdp->recv = calloc(size, sizeof(*fsdp->recv));
+    return fsdp->send != NULL && fsdp->recv != NULL ? 0
+                                                    : ash_err_set(err, -ENOMEM, "out of memory for %zu ranks", size);
+}
+
+int ash_fsdp_open_sums(struct ash_fsdp *fsdp, struct ash_err *err)
+{
+    if (fsdp->mesh->zero > 1) return open_dealt(fsdp, err);
+    return ash_buffer_init(&fsdp->shard, fsdp->state->exec->memory, fsdp->shards->total * sizeof(float), "gradients",
+                           err);
+}
+
+/* ---- a round ----------------------------------------------------------------------------------------------------- */
+
+void ash_fsdp_reset(struct ash_fsdp *fsdp)
+{
+    ash_grains_reset(&fsdp->sums);
+    ash_grains_reset(&fsdp->experts);
+    fsdp->round = 0;
+}
+
+float *ash_fsdp_begin(struct ash_fsdp *fsdp, float **expert_leaves)
+{
+    for (size_t lane = 0; lane < fsdp->experts.opts.lane_count; lane++)
+        expert_leaves[lane] = fsdp->expert_leaves[lane].data;
+    return fsdp->leaf.data;
+}
+
+/* What is rank r's of a unit. */
+static size_t part_count(const struct ash_shard_unit *unit, size_t r)
+{
+    size_t first = r * unit->part;
+
+    return first >= unit->whole.count               ? 0
+           : unit->whole.count - first < unit->part ? unit->whole.count - first
+                                                    : unit->part;
+}
+
+/* A unit of leaves at the flat buffers' offset `base`, to its owners: into elements from `at` on of a lane's sums. */
+struct delivery {
+    const struct ash_shard_unit *unit;
+    const struct ash_buffer *leaf;
+    size_t base;
+    struct ash_grains *sums;
+    size_t lane, at;
+};
+
+static int deliver(struct ash_fsdp *fsdp, const struct delivery *to, struct ash_err *err)
+{
+    const struct ash_shard_unit *unit = to->unit;
+    size_t leaves = leaves_of(fsdp, ash_grains_lane(to->sums, to->lane)), first = unit->whole.first - to->base;
+    int rc;
+
+    for (size_t r = 0; r < fsdp->shards->size; r++) {
+        fsdp->send[r] = fsdp->shards->rank < leaves ? part_count(unit, r) * sizeof(float) : 0;
+        fsdp->recv[r] = r < leaves ? unit->own.count * sizeof(float) : 0;
+    }
+    ash_meter_begin(&fsdp->mesh->meter);
+    rc = ash_group_all_to_all(fsdp->group, (const float *)to->leaf->data + first, fsdp->send, fsdp->inbox.data,
+                              fsdp->recv, err);
+    ash_meter_end(&fsdp->mesh->meter, ASH_METER_COMM);
+    if (rc < 0) return rc;
+    ash_grains_put(to->sums, to->lane, (struct ash_run){to->at, unit->own.count}, fsdp->inbox.data, leaves);
+    ash_buffer_drop(to->leaf, first * sizeof(float), unit->whole.count * sizeof(float));
+    return 0;
+}
+
+int ash_fsdp_send_unit(struct ash_fsdp *fsdp, const struct ash_shard_unit *unit, struct ash_err *err)
+{
+    struct delivery to = {.unit = unit, .leaf = &fsdp->leaf, .sums = &fsdp->sums, .at = unit->at};
+    int rc = 0;
+
+    if (!serves(fsdp) || !is_expert(fsdp, unit)) return deliver(fsdp, &to, err);
+    to.sums = &fsdp->experts;
+    to.base = ash_model_dense_size(fsdp->state->model);
+    to.at = unit->at - fsdp->dense;
+    for (to.lane = 0; rc == 0 && to.lane < fsdp->experts.opts.lane_count; to.lane++) {
+        to.leaf = &fsdp->expert_leaves[to.lane];
+        rc = deliver(fsdp, &to, err);
+    }
+    return rc;
+}
+
+static void move_on(const struct ash_fsdp *fsdp, struct ash_grains *sums)
+{
+    for (size_t lane = 0; lane < sums->opts.lane_count; lane++)
+        ash_grains_move(sums, lane, leaves_of(fsdp, ash_grains_lane(sums, lane)));
+}
+
+int ash_fsdp_end(struct ash_fsdp *fsdp, struct ash_err *err)
+{
+    for (size_t i = 0; i < fsdp->shards->unit_count; i++) {
+        const struct ash_shard_unit *unit = &fsdp->shards->units[i];
+        bool sent = fsdp->streams && unit->unit != ASH_UNIT_EMBED && unit->unit != ASH_UNIT_HEAD;
+        int rc = sent ? 0 : ash_fsdp_send_unit(fsdp, unit, err);
+        if (rc < 0) return rc;
+    }
+    move_on(fsdp, &fsdp->sums);
+    move_on(fsdp, &fsdp->experts);
+    fsdp->round++;
+    return 0;
+}
+
+int ash_fsdp_finish(struct ash_fsdp *fsdp, float **sum_out, struct ash_err *err)
+{
+    float *sum = ash_grains_sum(&fsdp->sums);
+    int rc = ash_grains_finish(&fsdp->sums, NULL, err);
+
+    if (rc == 0 && serves(fsdp)) rc = ash_grains_finish(&fsdp->experts, sum + fsdp->dense, err);
+    if (rc == 0) *sum_out = sum;
+    return rc;
+}

@@ -1,0 +1,291 @@
+/* grains: lanes of partial sums, and which of them each rank brings to the join. */
+#include "train/layout/grains.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "collective/host/window.h"
+
+struct ash_span ash_grains_dealt(size_t grain_count, size_t rank, size_t size)
+{
+    size_t first = grain_count * rank / size;
+
+    return (struct ash_span){first, grain_count * (rank + 1) / size - first};
+}
+
+double ash_grains_fold(const double *values, size_t grain_count)
+{
+    size_t half = 1;
+
+    if (grain_count == 1) return values[0];
+    while (2 * half < grain_count)
+        half *= 2;
+    return ash_grains_fold(values, half) + ash_grains_fold(values + half, grain_count - half);
+}
+
+/* ---- stacks ------------------------------------------------------------------------------------------------------ */
+
+/* Put the next leaf of a lane on its stack. */
+static void push(struct ash_grains_stack *stack, struct ash_span lane)
+{
+    size_t depth = stack->depth, first = lane.first;
+
+    if (depth > 0) first = stack->spans[depth - 1].first + stack->spans[depth - 1].count;
+    stack->spans[stack->depth++] = (struct ash_span){first, 1};
+}
+
+/* Are the two on top the halves of a subtree? Then they become one. */
+static bool merge(struct ash_grains_stack *stack, size_t total)
+{
+    struct ash_span *spans = stack->spans;
+    size_t depth = stack->depth;
+
+    if (depth < 2 || !ash_tree_halves(total, spans[depth - 2], spans[depth - 1])) return false;
+    spans[depth - 2].count += spans[depth - 1].count;
+    stack->depth--;
+    return true;
+}
+
+/* The most partial sums that a lane holds at once; more than there may be where it has too many grains. */
+static size_t buffers_for(size_t total, struct ash_span lane)
+{
+    struct ash_grains_stack stack = {0};
+    size_t most = 1;
+
+    for (size_t i = 0; i < lane.count && stack.depth <= ASH_GRAINS_DEPTH_MAX; i++) {
+        push(&stack, lane);
+        if (stack.depth > most) most = stack.depth;
+        while (merge(&stack, total))
+            ;
+    }
+    return most;
+}
+
+/* ---- life -------------------------------------------------------------------------------------------------------- */
+
+static size_t group_size(const struct ash_grains_opts *opts)
+{
+    return opts->group != NULL ? ash_group_size(opts->group) : 1;
+}
+
+/* Grains of a lane of rank `rank`. */
+static struct ash_span lane_of(const struct ash_grains_opts *opts, size_t rank, size_t lane)
+{
+    return ash_grains_dealt(opts->grain_count, rank * opts->lane_count + lane, group_size(opts) * opts->lane_count);
+}
+
+static int check(const struct ash_grains_opts *opts, struct ash_err *err)
+{
+    size_t size = group_size(opts), lanes = size * opts->lane_count, end = opts->unused.first + opts->unused.count;
+
+    if (opts->grain_count == 0 || opts->sum_size > opts->leaf_size || end > opts->leaf_size ||
+        (opts->unused.count > 0 && opts->unused.first < opts->sum_size))
+        return ash_err_set(err, -EINVAL, "gradient sums over %zu grains of %zu values make no sense", opts->grain_count,
+                           opts->leaf_size);
+    if (lanes > opts->grain_count || size > ASH_SHARES_RANKS_MAX || opts->grain_count > ASH_GRAINS_MAX)
+        return ash_err_set(err, -EINVAL,
+                           "%zu grains cannot be shared by %zu ranks: set train.grains to at least the number of ranks",
+                           opts->grain_count, lanes);
+    return 0;
+}
+
+/* Which partial sums each rank ends with, and how they are joined. */
+static int plan_shares(struct ash_grains *grains, struct ash_err *err)
+{
+    const struct ash_grains_opts *opts = &grains->opts;
+    struct ash_span spans[ASH_TREE_PARTS_MAX];
+    size_t count = 0;
+
+    for (size_t r = 0; r < group_size(opts); r++) {
+        for (size_t lane = 0; lane < opts->lane_count; lane++) {
+            struct ash_span cover[ASH_TREE_COVER_MAX];
+            size_t parts = ash_tree_cover(opts->grain_count, lane_of(opts, r, lane), cover);
+
+            if (count + parts > ASH_TREE_PARTS_MAX)
+                return ash_err_set(err, -EINVAL, "%zu grains over %zu ranks make too many partial sums",
+                                   opts->grain_count, group_size(opts) * opts->lane_count);
+            memcpy(spans + count, cover, parts * sizeof(*cover));
+            count += parts;
+        }
+        grains->shares.first[r + 1] = (uint32_t)count;
+    }
+    return ash_tree_of_spans(&grains->shares.tree, spans, count, opts->grain_count);
+}
+
+/* Memory of this process alone. */
+static int open_buffers(const struct ash_grains *grains, struct ash_grains_lane *lane, struct ash_err *err)
+{
+    for (size_t i = 0; i < lane->buffer_count; i++) {
+        int rc = ash_buffer_init(&lane->buffers[i], grains->opts.exec->memory, grains->opts.leaf_size * sizeof(float),
+                                 "gradients", err);
+
+        if (rc < 0) return rc;
+        lane->sums[i] = lane->buffers[i].data;
+    }
+    return 0;
+}
+
+/* Memory in which the ranks can add up. All open as many as the one that needs most; pages that a rank does not touch
+ * cost nothing. */
+static int open_windows(struct ash_grains *grains, struct ash_grains_lane *lane, struct ash_err *err)
+{
+    const struct ash_grains_opts *opts = &grains->opts;
+    size_t most = lane->buffer_count;
+
+    for (size_t r = 0; r < group_size(opts); r++) {
+        size_t count = buffers_for(opts->grain_count, lane_of(opts, r, 0));
+        if (count > most) most = count;
+    }
+    for (size_t i = 0; i < most; i++) {
+        int rc = ash_group_window_open(opts->group, opts->leaf_size * sizeof(float), &grains->windows[i], err);
+
+        if (rc < 0) return rc;
+        lane->sums[i] = ash_window_data(grains->windows[i]);
+    }
+    return 0;
+}
+
+static int open_lane(struct ash_grains *grains, size_t index, struct ash_err *err)
+{
+    struct ash_grains_lane *lane = &grains->lanes[index];
+    const struct ash_grains_opts *opts = &grains->opts;
+
+    lane->grains = lane_of(opts, opts->group != NULL ? ash_group_rank(opts->group) : 0, index);
+    lane->buffer_count = buffers_for(opts->grain_count, lane->grains);
+    if (lane->buffer_count > ASH_GRAINS_DEPTH_MAX)
+        return ash_err_set(err, -EINVAL, "%zu grains are too many", opts->grain_count);
+    return opts->in_windows && opts->group != NULL ? open_windows(grains, lane, err) : open_buffers(grains, lane, err);
+}
+
+int ash_grains_init(struct ash_grains *grains, const struct ash_grains_opts *opts, struct ash_err *err)
+{
+    int rc;
+
+    memset(grains, 0, sizeof(*grains));
+    if ((rc = check(opts, err)) < 0) return rc;
+    ash_assert(!opts->in_windows || opts->lane_count == 1);
+    grains->opts = *opts;
+    grains->lanes = calloc(opts->lane_count, sizeof(*grains->lanes));
+    rc =
+        grains->lanes != NULL ? plan_shares(grains, err) : ash_err_set(err, -ENOMEM, "out of memory for gradient sums");
+    for (size_t lane = 0; rc == 0 && lane < opts->lane_count; lane++)
+        rc = open_lane(grains, lane, err);
+    if (rc < 0) ash_grains_fini(grains);
+    return rc;
+}
+
+void ash_grains_fini(struct ash_grains *grains)
+{
+    for (size_t lane = 0; grains->lanes != NULL && lane < grains->opts.lane_count; lane++)
+        for (size_t i = 0; i < grains->lanes[lane].buffer_count; i++)
+            ash_buffer_fini(&grains->lanes[lane].buffers[i]);
+    for (size_t i = 0; i < ASH_GRAINS_DEPTH_MAX; i++)
+        ash_window_close(grains->windows[i]);
+    free(grains->lanes);
+    memset(grains, 0, sizeof(*grains));
+}
+
+size_t ash_grains_bytes(const struct ash_grains *grains)
+{
+    size_t buffers = 0;
+
+    for (size_t lane = 0; lane < grains->opts.lane_count; lane++)
+        buffers += grains->lanes[lane].buffer_count;
+    return (buffers * (grains->opts.leaf_size - grains->opts.unused.count) + grains->opts.unused.count) * sizeof(float);
+}
+
+struct ash_span ash_grains_lane(const struct ash_grains *grains, size_t lane)
+{
+    return grains->lanes[lane].grains;
+}
+
+/* ---- leaves ------------------------------------------------------------------------------------------------------ */
+
+void ash_grains_reset(struct ash_grains *grains)
+{
+    for (size_t lane = 0; lane < grains->opts.lane_count; lane++)
+        grains->lanes[lane].stack.depth = 0;
+}
+
+float *ash_grains_begin(struct ash_grains *grains, size_t lane)
+{
+    const struct ash_grains_opts *opts = &grains->opts;
+    size_t depth = grains->lanes[lane].stack.depth, behind = opts->unused.first + opts->unused.count;
+
+    ash_assert(depth < grains->lanes[lane].buffer_count);
+    float *leaf = grains->lanes[lane].sums[depth];
+    ash_exec_zero(opts->exec, leaf, opts->unused.first * sizeof(float));
+    ash_exec_zero(opts->exec, leaf + behind, (opts->leaf_size - behind) * sizeof(float));
+    return leaf;
+}
+
+/* The leaf behind the last one is on a lane's sums: add up elements run of what has become a subtree. */
+static void take_leaf(const struct ash_grains *grains, const struct ash_grains_lane *lane,
+                      struct ash_grains_stack *stack, struct ash_run run)
+{
+    struct ash_exec *exec = grains->opts.exec;
+
+    push(stack, lane->grains);
+    while (merge(stack, grains->opts.grain_count)) {
+        float *left = lane->sums[stack->depth - 1] + run.first, *right = lane->sums[stack->depth] + run.first;
+        if (run.count > 0) exec->ops->row->add(exec, left, right, run.count, left);
+    }
+}
+
+void ash_grains_end(struct ash_grains *grains, size_t lane)
+{
+    struct ash_grains_lane *taken = &grains->lanes[lane];
+
+    take_leaf(grains, taken, &taken->stack, (struct ash_run){0, grains->opts.sum_size});
+}
+
+void ash_grains_put(struct ash_grains *grains, size_t lane, struct ash_run run, const float *leaves, size_t count)
+{
+    const struct ash_grains_lane *taken = &grains->lanes[lane];
+    struct ash_grains_stack stack = taken->stack;
+
+    for (size_t i = 0; i < count; i++) {
+        ash_assert(stack.depth < taken->buffer_count);
+        memcpy(taken->sums[stack.depth] + run.first, leaves + i * run.count, run.count * sizeof(float));
+        take_leaf(grains, taken, &stack, run);
+    }
+}
+
+void ash_grains_move(struct ash_grains *grains, size_t lane, size_t count)
+{
+    struct ash_grains_lane *taken = &grains->lanes[lane];
+
+    for (size_t i = 0; i < count; i++)
+        take_leaf(grains, taken, &taken->stack, (struct ash_run){0});
+}
+
+/* ---- the end ----------------------------------------------------------------------------------------------------- */
+
+float *ash_grains_sum(const struct ash_grains *grains)
+{
+    return grains->lanes[0].sums[0];
+}
+
+int ash_grains_finish(struct ash_grains *grains, float *out, struct ash_err *err)
+{
+    const struct ash_grains_opts *opts = &grains->opts;
+    const void *parts[ASH_TREE_PARTS_MAX];
+    size_t count = 0;
+
+    if (grains->windows[0] != NULL)
+        return ash_group_window_all_reduce(opts->group, grains->windows, &grains->shares, opts->sum_size, ASH_COLL_F32,
+                                           ASH_COLL_SUM, err);
+    for (size_t lane = 0; lane < opts->lane_count; lane++)
+        for (size_t i = 0; i < grains->lanes[lane].stack.depth; i++)
+            parts[count++] = grains->lanes[lane].sums[i];
+    if (out == NULL) out = ash_grains_sum(grains);
+    if (opts->group != NULL)
+        return ash_group_all_reduce_parts(opts->group, parts, &grains->shares, out, opts->sum_size, ASH_COLL_F32,
+                                          ASH_COLL_SUM, err);
+    ash_assert(count == grains->shares.tree.part_count);
+    if (count > 1 || out != parts[0])
+        ash_coll_reduce(ASH_COLL_F32, ASH_COLL_SUM, &grains->shares.tree, parts, opts->sum_size, out);
+    return 0;
+}

@@ -1,0 +1,260 @@
+/* mesh: sizes, places and groups of the six axes, and which part of a model each rank holds. */
+#include "train/layout/mesh_priv.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const char *const axis_names[ASH_MESH_AXES] = {"tp", "cp", "ep", "fsdp", "dp", "pp"};
+
+static void sizes_of(const struct ash_job_mesh *job, size_t sizes[ASH_MESH_AXES])
+{
+    sizes[ASH_MESH_TP] = (size_t)job->tp;
+    sizes[ASH_MESH_CP] = (size_t)job->cp;
+    sizes[ASH_MESH_EP] = (size_t)job->ep;
+    sizes[ASH_MESH_FSDP] = (size_t)job->fsdp;
+    sizes[ASH_MESH_DP] = (size_t)job->dp;
+    sizes[ASH_MESH_PP] = (size_t)job->pp;
+}
+
+#define SIZES_BYTES 160
+
+/* The sizes above 1, as they are set; where there is none, that of dp. */
+static const char *name_sizes(const size_t sizes[ASH_MESH_AXES], char *buf, size_t buf_bytes)
+{
+    size_t used = 0;
+
+    for (size_t a = 0; a < ASH_MESH_AXES; a++)
+        if (sizes[a] > 1 && used < buf_bytes)
+            used += (size_t)snprintf(buf + used, buf_bytes - used, "%s%s=%zu", used > 0 ? " " : "", axis_names[a],
+                                     sizes[a]);
+    if (used == 0) snprintf(buf, buf_bytes, "%s=%zu", axis_names[ASH_MESH_DP], sizes[ASH_MESH_DP]);
+    return buf;
+}
+
+int ash_mesh_resolve(struct ash_job_mesh *job, size_t ranks, struct ash_err *err)
+{
+    int64_t others = job->fsdp * job->tp * job->pp * job->cp * job->ep;
+    size_t sizes[ASH_MESH_AXES];
+    char text[SIZES_BYTES];
+
+    sizes_of(job, sizes);
+    if (job->dp == 0) {
+        if (others > (int64_t)ranks || (int64_t)ranks % others != 0)
+            return ash_err_set(err, -EINVAL,
+                               "a mesh of %s needs a multiple of %lld ranks, and there %s %zu: "
+                               "`ashlar launch --procs %lld train ...` starts them",
+                               name_sizes(sizes, text, sizeof(text)), (long long)others, ranks == 1 ? "is" : "are",
+                               ranks, (long long)others);
+        job->dp = (int64_t)ranks / others;
+    }
+    if (job->dp * others != (int64_t)ranks)
+        return ash_err_set(err, -EINVAL,
+                           "a mesh of %s has %lld ranks, and there %s %zu: `ashlar launch --procs %lld train ...` "
+                           "starts them, and mesh.dp=0 takes what the other sizes leave",
+                           name_sizes(sizes, text, sizeof(text)), (long long)(job->dp * others),
+                           ranks == 1 ? "is" : "are", ranks, (long long)(job->dp * others));
+    return 0;
+}
+
+const char *ash_mesh_describe(const struct ash_mesh *mesh, char *buf, size_t buf_bytes)
+{
+    size_t used = strlen(name_sizes(mesh->size, buf, buf_bytes));
+
+    if (mesh->zero > 0) snprintf(buf + used, buf_bytes - used, " zero=%d", mesh->zero);
+    return buf;
+}
+
+/* A number for everything about a rank but its place on the axes of mask. */
+static int64_t color_without(const struct ash_mesh *mesh, unsigned mask)
+{
+    int64_t color = 0;
+
+    for (size_t a = ASH_MESH_AXES; a-- > 0;)
+        if (!(mask & 1u << a)) color = color * (int64_t)mesh->size[a] + (int64_t)mesh->at[a];
+    return color;
+}
+
+/* The group of those who differ along the axes of mask; NULL where that is nobody. Keeps the world's order. */
+static int split(struct ash_mesh *mesh, unsigned mask, struct ash_group **group_out, struct ash_err *err)
+{
+    size_t members = 1;
+
+    for (size_t a = 0; a < ASH_MESH_AXES; a++)
+        if (mask & 1u << a) members *= mesh->size[a];
+    if (members == 1) return 0;
+    return ash_group_split(mesh->world, color_without(mesh, mask), (int64_t)ash_group_rank(mesh->world), group_out,
+                           err);
+}
+
+/* Replicas on one node. */
+static int find_twins(struct ash_mesh *mesh, struct ash_err *err)
+{
+    unsigned replicas = 1u << ASH_MESH_DP | 1u << ASH_MESH_CP;
+    size_t rank = ash_group_rank(mesh->world), node = ash_group_member(mesh->world, rank).node_index;
+    int64_t color = color_without(mesh, replicas) * (int64_t)ash_group_nodes(mesh->world) + (int64_t)node;
+    int rc;
+
+    if (ash_mesh_replicas(mesh) == 1 || mesh->zero > 0) return 0;
+    if ((rc = ash_group_split(mesh->world, color, (int64_t)rank, &mesh->twins, err)) < 0) return rc;
+    if (ash_group_size(mesh->twins) > 1) return 0;
+    ash_group_close(mesh->twins);
+    mesh->twins = NULL;
+    return 0;
+}
+
+static int open_groups(struct ash_mesh *mesh, struct ash_err *err)
+{
+    unsigned experts = 1u << ASH_MESH_DP | 1u << ASH_MESH_FSDP, data = experts | 1u << ASH_MESH_EP,
+             blocks = 1u << ASH_MESH_DP | 1u << ASH_MESH_EP;
+    int rc;
+
+    for (size_t a = 0; a < ASH_MESH_AXES; a++)
+        if ((rc = split(mesh, 1u << a, &mesh->groups[a], err)) < 0) return rc;
+    if ((rc = split(mesh, data, &mesh->data, err)) < 0) return rc;
+    if ((rc = split(mesh, experts, &mesh->experts, err)) < 0) return rc;
+    if (mesh->zero > 1 && (rc = split(mesh, blocks, &mesh->blocks, err)) < 0) return rc;
+    if ((rc = find_twins(mesh, err)) < 0) return rc;
+    for (size_t a = 0; a <= ASH_MESH_EP; a++)
+        if (mesh->groups[a] != NULL &&
+            (rc = ash_mesh_link_open(&mesh->links[a], mesh->groups[a], &mesh->meter, err)) < 0)
+            return rc;
+    return 0;
+}
+
+int ash_mesh_open(struct ash_mesh *mesh, const struct ash_job_mesh *job, struct ash_group *world, struct ash_err *err)
+{
+    size_t rank = world != NULL ? ash_group_rank(world) : 0;
+    int rc;
+
+    memset(mesh, 0, sizeof(*mesh));
+    mesh->world = world;
+    sizes_of(job, mesh->size);
+    mesh->zero = job->fsdp > 1 ? (int)job->zero : 0;
+    for (size_t a = 0; a < ASH_MESH_AXES; a++) {
+        mesh->at[a] = rank % mesh->size[a];
+        rank /= mesh->size[a];
+    }
+    if (world == NULL) return 0;
+    rc = open_groups(mesh, err);
+    if (rc < 0) ash_mesh_close(mesh);
+    return rc;
+}
+
+void ash_mesh_close(struct ash_mesh *mesh)
+{
+    for (size_t a = 0; a <= ASH_MESH_EP; a++)
+        ash_mesh_link_close(&mesh->links[a]);
+    for (size_t a = 0; a < ASH_MESH_AXES; a++)
+        ash_group_close(mesh->groups[a]);
+    ash_group_close(mesh->data);
+    ash_group_close(mesh->experts);
+    ash_group_close(mesh->blocks);
+    ash_group_close(mesh->twins);
+    memset(mesh, 0, sizeof(*mesh));
+}
+
+bool ash_mesh_is_whole(const struct ash_mesh *mesh)
+{
+    return mesh->size[ASH_MESH_TP] * mesh->size[ASH_MESH_EP] * mesh->size[ASH_MESH_FSDP] * mesh->size[ASH_MESH_PP] == 1;
+}
+
+bool ash_mesh_speaks(const struct ash_mesh *mesh)
+{
+    return mesh->at[ASH_MESH_TP] == 0 && mesh->at[ASH_MESH_CP] == 0 &&
+           mesh->at[ASH_MESH_PP] + 1 == mesh->size[ASH_MESH_PP];
+}
+
+size_t ash_mesh_data_rank(const struct ash_mesh *mesh)
+{
+    return (mesh->at[ASH_MESH_DP] * mesh->size[ASH_MESH_FSDP] + mesh->at[ASH_MESH_FSDP]) * mesh->size[ASH_MESH_EP] +
+           mesh->at[ASH_MESH_EP];
+}
+
+size_t ash_mesh_data_size(const struct ash_mesh *mesh)
+{
+    return mesh->size[ASH_MESH_DP] * mesh->size[ASH_MESH_FSDP] * mesh->size[ASH_MESH_EP];
+}
+
+size_t ash_mesh_replica(const struct ash_mesh *mesh)
+{
+    return mesh->at[ASH_MESH_DP] * mesh->size[ASH_MESH_CP] + mesh->at[ASH_MESH_CP];
+}
+
+size_t ash_mesh_replicas(const struct ash_mesh *mesh)
+{
+    return mesh->size[ASH_MESH_DP] * mesh->size[ASH_MESH_CP];
+}
+
+size_t ash_mesh_stage_rank(const struct ash_mesh *mesh, size_t stage)
+{
+    size_t rank = stage;
+
+    for (size_t a = ASH_MESH_PP; a-- > 0;)
+        rank = rank * mesh->size[a] + mesh->at[a];
+    return rank;
+}
+
+/* ---- slices ------------------------------------------------------------------------------------------------------ */
+
+struct ash_slice ash_mesh_slice(const struct ash_mesh *mesh, const struct ash_model_config *config, size_t chunk,
+                                size_t chunks)
+{
+    size_t stages = mesh->size[ASH_MESH_PP] * chunks, stage = chunk * mesh->size[ASH_MESH_PP] + mesh->at[ASH_MESH_PP];
+    struct ash_run layers = ash_slice_deal(config->layers, 1, stage, stages);
+    struct ash_slice slice = {.tp_rank = mesh->at[ASH_MESH_TP],
+                              .tp_size = mesh->size[ASH_MESH_TP],
+                              .expert_rank = mesh->at[ASH_MESH_EP] * mesh->size[ASH_MESH_TP] + mesh->at[ASH_MESH_TP],
+                              .expert_size = mesh->size[ASH_MESH_EP] * mesh->size[ASH_MESH_TP],
+                              .embed = stage == 0,
+                              .head = stage + 1 == stages,
+                              .shard_rank = mesh->at[ASH_MESH_FSDP],
+                              .shard_size = mesh->size[ASH_MESH_FSDP],
+                              .shard_weights = mesh->zero == 3};
+
+    memset(slice.layers + layers.first, 1, layers.count);
+    return slice;
+}
+
+static int check_tokens(const struct ash_mesh *mesh, const struct ash_model_config *config, const struct ash_job *job,
+                        struct ash_err *err)
+{
+    size_t cp = mesh->size[ASH_MESH_CP], tp = mesh->size[ASH_MESH_TP], seq = (size_t)job->data.seq_tokens;
+    bool rounded = job->train.precision == ASH_PRECISION_BF16;
+
+    if (cp == 1) return 0;
+    if (seq < cp * (rounded ? ASH_K_GROUP : 1))
+        return ash_err_set(err, -EINVAL, "mesh.cp=%zu cannot cut sequences of %zu tokens%s", cp, seq,
+                           rounded ? " into parts of at least 32, as bf16 needs" : "");
+    if (config->kv_heads < cp * tp)
+        return ash_err_set(
+            err, -EINVAL, "mesh.cp=%zu times mesh.tp=%zu is more than the %zu key-value heads that attention deals out",
+            cp, tp, config->kv_heads);
+    return 0;
+}
+
+int ash_mesh_check(const struct ash_mesh *mesh, const struct ash_model_config *config, const struct ash_job *job,
+                   struct ash_err *err)
+{
+    size_t chunks = (size_t)job->mesh.interleave, stages = mesh->size[ASH_MESH_PP] * chunks;
+    size_t data = ash_mesh_data_size(mesh), grains = (size_t)job->train.grains;
+    struct ash_slice slice = ash_mesh_slice(mesh, config, 0, chunks);
+    int rc;
+
+    if (stages > config->layers)
+        return ash_err_set(err, -EINVAL,
+                           "%zu stages (mesh.pp times mesh.interleave) are more than the model's %zu layers", stages,
+                           config->layers);
+    if (chunks > 1 && mesh->size[ASH_MESH_PP] == 1)
+        return ash_err_set(err, -EINVAL, "mesh.interleave=%zu makes no sense without stages: set mesh.pp", chunks);
+    if (data > grains)
+        return ash_err_set(err, -EINVAL,
+                           "%zu ranks (%s, %s and %s) cannot share %zu grains: set train.grains to at least %zu, or "
+                           "give ranks other work",
+                           data, axis_names[ASH_MESH_DP], axis_names[ASH_MESH_FSDP], axis_names[ASH_MESH_EP], grains,
+                           data);
+    if (mesh->size[ASH_MESH_EP] > 1 && config->expert.experts == 0)
+        return ash_err_set(err, -EINVAL, "mesh.ep=%zu deals out experts, and this model has none: use mesh.dp",
+                           mesh->size[ASH_MESH_EP]);
+    if ((rc = check_tokens(mesh, config, job, err)) < 0) return rc;
+    return ash_slice_check(config, &slice, job->train.precision == ASH_PRECISION_BF16, err);
+}

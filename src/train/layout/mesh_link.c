@@ -1,0 +1,152 @@
+/* mesh: what a pass asks of an axis, over the axis's group and channels between its ranks. */
+#include "train/layout/mesh_priv.h"
+
+#include <stdlib.h>
+
+static int gather_parts(void *ctx, float *data, const size_t *counts, struct ash_err *err)
+{
+    struct ash_mesh_link *link = ctx;
+    size_t size = ash_group_size(link->group), rank = ash_group_rank(link->group);
+    bool equal = true;
+
+    for (size_t r = 1; r < size; r++)
+        equal = equal && counts[r] == counts[0];
+    if (equal) return ash_group_all_gather(link->group, data + rank * counts[0], data, counts[0] * sizeof(float), err);
+    for (size_t r = 0; r < size; data += counts[r++]) {
+        int rc = ash_group_broadcast(link->group, data, counts[r] * sizeof(float), r, err);
+        if (rc < 0) return rc;
+    }
+    return 0;
+}
+
+static int exchange_parts(void *ctx, const float *in, const size_t *send, float *out, const size_t *recv,
+                          struct ash_err *err)
+{
+    struct ash_mesh_link *link = ctx;
+    size_t size = ash_group_size(link->group);
+    size_t *bytes = malloc(2 * size * sizeof(*bytes));
+    int rc;
+
+    if (bytes == NULL) return ash_err_set(err, -ENOMEM, "out of memory for an exchange of %zu ranks", size);
+    for (size_t r = 0; r < size; r++) {
+        bytes[r] = send[r] * sizeof(float);
+        bytes[size + r] = recv[r] * sizeof(float);
+    }
+    rc = ash_group_all_to_all(link->group, in, bytes, out, bytes + size, err);
+    free(bytes);
+    return rc;
+}
+
+static int spread(void *ctx, size_t root, float *data, size_t count, struct ash_err *err)
+{
+    struct ash_mesh_link *link = ctx;
+
+    return ash_group_broadcast(link->group, data, count * sizeof(float), root, err);
+}
+
+static int send_message(void *ctx, size_t to, const float *data, size_t count, struct ash_err *err)
+{
+    struct ash_mesh_link *link = ctx;
+    int rc = 0;
+
+    if (link->to[to] == NULL)
+        rc = ash_channel_open(link->group, ash_group_rank(link->group), to, link->slot_bytes, ASH_AXIS_PENDING,
+                              &link->to[to], err);
+    return rc < 0 ? rc : ash_channel_send(link->to[to], data, count * sizeof(float), err);
+}
+
+static int take_message(void *ctx, size_t from, float *data, size_t count, struct ash_err *err)
+{
+    struct ash_mesh_link *link = ctx;
+    int rc = 0;
+
+    if (link->from[from] == NULL)
+        rc = ash_channel_open(link->group, from, ash_group_rank(link->group), link->slot_bytes, ASH_AXIS_PENDING,
+                              &link->from[from], err);
+    return rc < 0 ? rc : ash_channel_recv(link->from[from], data, count * sizeof(float), err);
+}
+
+/* ---- the same, on the clock -------------------------------------------------------------------------------------- */
+
+static int end(struct ash_mesh_link *link, int rc)
+{
+    ash_meter_end(link->meter, ASH_METER_COMM);
+    return rc;
+}
+
+static struct ash_mesh_link *begin(void *ctx)
+{
+    struct ash_mesh_link *link = ctx;
+
+    ash_meter_begin(link->meter);
+    return link;
+}
+
+static int gather(void *ctx, float *data, const size_t *counts, struct ash_err *err)
+{
+    struct ash_mesh_link *link = begin(ctx);
+
+    return end(link, gather_parts(ctx, data, counts, err));
+}
+
+static int exchange(void *ctx, const float *in, const size_t *send, float *out, const size_t *recv, struct ash_err *err)
+{
+    struct ash_mesh_link *link = begin(ctx);
+
+    return end(link, exchange_parts(ctx, in, send, out, recv, err));
+}
+
+static int broadcast(void *ctx, size_t root, float *data, size_t count, struct ash_err *err)
+{
+    struct ash_mesh_link *link = begin(ctx);
+
+    return end(link, spread(ctx, root, data, count, err));
+}
+
+static int send(void *ctx, size_t to, const float *data, size_t count, struct ash_err *err)
+{
+    struct ash_mesh_link *link = begin(ctx);
+
+    return end(link, send_message(ctx, to, data, count, err));
+}
+
+static int recv(void *ctx, size_t from, float *data, size_t count, struct ash_err *err)
+{
+    struct ash_mesh_link *link = begin(ctx);
+
+    return end(link, take_message(ctx, from, data, count, err));
+}
+
+static const struct ash_axis_ops link_ops = {gather, exchange, broadcast, send, recv};
+
+int ash_mesh_link_open(struct ash_mesh_link *link, struct ash_group *group, struct ash_meter *meter,
+                       struct ash_err *err)
+{
+    size_t size = ash_group_size(group);
+
+    *link = (struct ash_mesh_link){.group = group,
+                                   .meter = meter,
+                                   .to = calloc(size, sizeof(struct ash_channel *)),
+                                   .from = calloc(size, sizeof(struct ash_channel *))};
+    return link->to != NULL && link->from != NULL ? 0 : ash_err_set(err, -ENOMEM, "out of memory for %zu ranks", size);
+}
+
+void ash_mesh_link_close(struct ash_mesh_link *link)
+{
+    for (size_t r = 0; link->group != NULL && r < ash_group_size(link->group); r++) {
+        if (link->to != NULL) ash_channel_close(link->to[r]);
+        if (link->from != NULL) ash_channel_close(link->from[r]);
+    }
+    free(link->to);
+    free(link->from);
+    *link = (struct ash_mesh_link){0};
+}
+
+struct ash_axis ash_mesh_axis(struct ash_mesh *mesh, enum ash_mesh_axis axis, size_t message_floats)
+{
+    struct ash_mesh_link *link = &mesh->links[axis];
+
+    if (mesh->groups[axis] == NULL) return (struct ash_axis){.size = 1};
+    link->slot_bytes = message_floats * sizeof(float);
+    return (struct ash_axis){mesh->at[axis], mesh->size[axis], &link_ops, link};
+}

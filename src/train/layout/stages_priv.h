@@ -1,0 +1,23 @@
+/* stages_priv - between stages.c, stages_run.c and stages_lines.c. */
+#ifndef ASH_TRAIN_STAGES_PRIV_H
+#define ASH_TRAIN_STAGES_PRIV_H
+
+#include "train/layout/stages.h"
+
+/* stages_lines.c */
+int ash_stages_open_lines(struct ash_stages *stages, const struct ash_model_config *config, struct ash_err *err);
+void ash_stages_close_lines(struct ash_stages *stages);
+/* Put the stream (or its gradient) of a micro-batch where the pass wants it, or send it on. */
+int ash_stages_take_input(struct ash_stages *stages, struct ash_stage_slot *slot, struct ash_err *err);
+int ash_stages_pass_output(struct ash_stages *stages, struct ash_stage_slot *slot, struct ash_err *err);
+int ash_stages_take_gradient(struct ash_stages *stages, struct ash_stage_slot *slot, struct ash_err *err);
+int ash_stages_pass_gradient(struct ash_stages *stages, struct ash_stage_slot *slot, struct ash_err *err);
+/* A grain is done: what a tied output matrix on another stage summed up joins the embedding's gradient. */
+int ash_stages_tie(struct ash_stages *stages, struct ash_stage *stage, struct ash_err *err);
+/* After an update: that matrix gets the embedding's new values. */
+int ash_stages_follow(struct ash_stages *stages, struct ash_err *err);
+
+/* stages.c: sums of all ranks' grains. */
+int ash_stages_join(struct ash_stages *stages, struct ash_err *err);
+
+#endif

@@ -1,0 +1,191 @@
+/* stages: micro-batches on their way through this rank's chunks, in the order of the pipeline. */
+#include "train/layout/stages_priv.h"
+
+#include <stdint.h>
+#include <string.h>
+
+/* A step on its way. */
+struct walk {
+    struct ash_stages *stages;
+    const struct ash_dataset *dataset;
+    uint64_t step;
+    float scale;
+    double *losses; /* [grains] */
+};
+
+static struct ash_stage_slot *slot_of(struct ash_stage *stage, size_t micro)
+{
+    return &stage->slots[micro % stage->slot_count];
+}
+
+/* The grain that this rank works on in a round; SIZE_MAX: none. Then it serves the others, with its experts or its part
+ * of the weights. */
+static size_t grain_of(const struct ash_stages *stages, size_t round)
+{
+    if (stages->mesh->zero > 1) return ash_fsdp_grain(stages->mesh, (size_t)stages->job->train.grains, round);
+    return round < stages->own.count ? stages->own.first + round : SIZE_MAX;
+}
+
+/* The sequences of a micro-batch of the step. */
+static int read_micro(const struct walk *walk, struct ash_stage_slot *slot, size_t micro, struct ash_err *err)
+{
+    const struct ash_stages *stages = walk->stages;
+    const struct ash_job_train *train = &stages->job->train;
+    uint64_t grain_slots = (uint64_t)(train->global_batch / train->grains);
+    size_t grain = grain_of(stages, micro / stages->grain_micros), in_grain = micro % stages->grain_micros;
+    struct ash_feed_slice slice = {.dataset = walk->dataset,
+                                   .step = walk->step,
+                                   .slots_per_step = (uint64_t)train->global_batch,
+                                   .first_slot = grain * grain_slots + in_grain * stages->micro_batch,
+                                   .count = stages->micro_batch};
+
+    int rc = 0;
+
+    slot->feed.batch = (struct ash_batch){0};
+    ash_meter_begin(&stages->mesh->meter);
+    if (grain != SIZE_MAX) rc = ash_feed_read(&slot->feed, &slice, err);
+    ash_meter_end(&stages->mesh->meter, ASH_METER_DATA);
+    return rc;
+}
+
+static int go_forward(struct walk *walk, struct ash_stage *stage, size_t micro, struct ash_err *err)
+{
+    struct ash_stages *stages = walk->stages;
+    struct ash_stage_slot *slot = slot_of(stage, micro);
+    int rc;
+
+    if ((rc = read_micro(walk, slot, micro, err)) < 0) return rc;
+    slot->feed.batch.goes_on = (micro + 1) % stages->grain_micros != 0;
+    if ((rc = ash_stages_take_input(stages, slot, err)) < 0) return rc;
+    if ((rc = ash_pass_forward(slot->pass, &slot->feed.batch, err)) < 0) return rc;
+    return ash_stages_pass_output(stages, slot, err);
+}
+
+/* Room for the gradients of a grain, and of those of the ranks that are served. */
+static void begin_grain(struct ash_stages *stages, struct ash_stage *stage, size_t round)
+{
+    if (stages->mesh->zero > 1) {
+        stage->leaf = ash_fsdp_begin(&stage->fsdp, stage->expert_leaves);
+        return;
+    }
+    if (grain_of(stages, round) != SIZE_MAX) stage->leaf = ash_grains_begin(&stage->grains, 0);
+    for (size_t lane = 0; lane < stage->experts.opts.lane_count; lane++)
+        if (round < ash_grains_lane(&stage->experts, lane).count)
+            stage->expert_leaves[lane] = ash_grains_begin(&stage->experts, lane);
+}
+
+/* A grain's gradients are complete. */
+static int end_grain(struct ash_stages *stages, struct ash_stage *stage, size_t round, struct ash_err *err)
+{
+    bool works = grain_of(stages, round) != SIZE_MAX;
+    int rc;
+
+    if (works) {
+        if ((rc = ash_stages_tie(stages, stage, err)) < 0) return rc;
+        ash_model_grad_fold(stage->state.model, stages->exec, stage->leaf);
+    }
+    if (stages->mesh->zero > 1) return ash_fsdp_end(&stage->fsdp, err);
+    if (works) ash_grains_end(&stage->grains, 0);
+    for (size_t lane = 0; lane < stage->experts.opts.lane_count; lane++)
+        if (round < ash_grains_lane(&stage->experts, lane).count) ash_grains_end(&stage->experts, lane);
+    return 0;
+}
+
+static int go_backward(struct walk *walk, struct ash_stage *stage, size_t micro, struct ash_err *err)
+{
+    struct ash_stages *stages = walk->stages;
+    struct ash_stage_slot *slot = slot_of(stage, micro);
+    size_t round = micro / stages->grain_micros, in_grain = micro % stages->grain_micros,
+           grain = grain_of(stages, round);
+    int rc;
+
+    if (in_grain == 0) begin_grain(stages, stage, round);
+    if (stages->mesh->size[ASH_MESH_EP] > 1 &&
+        (rc = ash_pass_set_expert_grads(slot->pass, stage->expert_leaves, err)) < 0)
+        return rc;
+    if ((rc = ash_stages_take_gradient(stages, slot, err)) < 0) return rc;
+    if ((rc = ash_pass_backward(slot->pass, walk->scale, stage->leaf, slot->feed.losses, err)) < 0) return rc;
+    if ((rc = ash_stages_pass_gradient(stages, slot, err)) < 0) return rc;
+    for (size_t s = 0; grain != SIZE_MAX && ash_pass_ends(slot->pass) && s < stages->micro_batch; s++)
+        walk->losses[grain] += ash_feed_loss(&slot->feed, s);
+    return in_grain + 1 < stages->grain_micros ? 0 : end_grain(stages, stage, round, err);
+}
+
+/* Every loss was filled in by one rank that speaks for it; the others have zeros. */
+static int share_losses(const struct ash_stages *stages, double *losses, size_t count, struct ash_err *err)
+{
+    if (stages->mesh->world == NULL) return 0;
+    if (!ash_mesh_speaks(stages->mesh)) memset(losses, 0, count * sizeof(*losses));
+    return ash_group_all_reduce(stages->mesh->world, losses, losses, count, ASH_COLL_F64, ASH_COLL_SUM, err);
+}
+
+static void reset(struct ash_stage *stage)
+{
+    ash_grains_reset(&stage->grains);
+    ash_grains_reset(&stage->experts);
+    ash_fsdp_reset(&stage->fsdp);
+}
+
+int ash_stages_train(struct ash_stages *stages, const struct ash_dataset *dataset, uint64_t step, float scale,
+                     double *losses, struct ash_err *err)
+{
+    struct walk walk = {stages, dataset, step, scale, losses};
+    size_t grains = (size_t)stages->job->train.grains;
+    int rc;
+
+    memset(losses, 0, grains * sizeof(*losses));
+    for (size_t i = 0; i < stages->chunk_count; i++)
+        reset(&stages->chunks[i]);
+    for (size_t i = 0; i < ash_pipeline_count(&stages->pipeline); i++) {
+        struct ash_pipeline_op op = ash_pipeline_op(&stages->pipeline, i);
+        struct ash_stage *stage = &stages->chunks[op.chunk];
+        rc = op.backward ? go_backward(&walk, stage, op.micro, err) : go_forward(&walk, stage, op.micro, err);
+        if (rc < 0) return rc;
+    }
+    if ((rc = ash_stages_join(stages, err)) < 0) return rc;
+    return share_losses(stages, losses, grains, err);
+}
+
+/* ---- without gradients ------------------------------------------------------------------------------------------- */
+
+/* One micro-batch through all chunks that are here, one after the other: the stages of other ranks are between them. */
+static int eval_some(struct ash_stages *stages, const struct ash_feed_slice *slice, double *losses, struct ash_err *err)
+{
+    for (size_t i = 0; i < stages->chunk_count; i++) {
+        struct ash_stage_slot *slot = &stages->chunks[i].slots[0];
+        int rc;
+
+        slot->feed.batch = (struct ash_batch){0};
+        if (slice->count > 0 && (rc = ash_feed_read(&slot->feed, slice, err)) < 0) return rc;
+        if ((rc = ash_stages_take_input(stages, slot, err)) < 0) return rc;
+        if ((rc = ash_pass_forward(slot->pass, &slot->feed.batch, err)) < 0) return rc;
+        if ((rc = ash_stages_pass_output(stages, slot, err)) < 0) return rc;
+        if (!ash_pass_ends(slot->pass)) continue;
+        if ((rc = ash_pass_losses(slot->pass, slot->feed.losses, err)) < 0) return rc;
+        for (size_t s = 0; s < slice->count; s++)
+            losses[s] = ash_feed_loss(&slot->feed, s);
+    }
+    return 0;
+}
+
+/* Each data rank takes equally many sequences (the last fewer, with empty batches in their place: all serve all along
+ * ep). */
+int ash_stages_eval(struct ash_stages *stages, const struct ash_dataset *dataset, size_t count, double *losses,
+                    struct ash_err *err)
+{
+    size_t rank = ash_mesh_data_rank(stages->mesh), size = ash_mesh_data_size(stages->mesh);
+    size_t share = (count + size - 1) / size, first = share * rank < count ? share * rank : count;
+    size_t end = first + share < count ? first + share : count;
+    struct ash_feed_slice slice = {.dataset = dataset, .slots_per_step = count};
+
+    memset(losses, 0, count * sizeof(*losses));
+    for (size_t done = 0; done < share; done += stages->micro_batch, first += slice.count) {
+        int rc;
+
+        slice.first_slot = first;
+        slice.count = end - first < stages->micro_batch ? end - first : stages->micro_batch;
+        if (slice.count == 0 && stages->mesh->size[ASH_MESH_EP] == 1 && stages->mesh->zero < 3) break;
+        if ((rc = eval_some(stages, &slice, losses + first, err)) < 0) return rc;
+    }
+    return share_losses(stages, losses, count, err);
+}

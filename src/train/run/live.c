@@ -1,0 +1,159 @@
+/* live: one status line. Fields go from the right when the terminal is narrow; nothing wraps. */
+#include "train/run/live.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+#include <sys/ioctl.h>
+
+#include "base/clock.h"
+
+#define REDRAW_NS 100000000u  /* at most ten times a second */
+#define QUIET_NS 30000000000u /* without a terminal: a sign of life */
+#define PLAIN_LINES 20
+#define BAR_CELLS 24
+#define LINE_BYTES 512
+#define CLEAR_LINE "\r\033[K"
+
+const char *ash_live_count(uint64_t value, char *buf, size_t buf_bytes)
+{
+    char digits[24];
+    int length = snprintf(digits, sizeof(digits), "%" PRIu64, value);
+    size_t at = 0;
+
+    for (int i = 0; i < length && at + 2 < buf_bytes; i++) {
+        if (i > 0 && (length - i) % 3 == 0) buf[at++] = ',';
+        buf[at++] = digits[i];
+    }
+    buf[at] = '\0';
+    return buf;
+}
+
+const char *ash_live_short(double value, char *buf, size_t buf_bytes)
+{
+    static const char *const units[] = {"", "k", "M", "G", "T"};
+    size_t unit = 0;
+
+    while (value >= 999.5 && unit < 4) {
+        value /= 1000.0;
+        unit++;
+    }
+    snprintf(buf, buf_bytes, "%.*f%s", unit == 0 || value >= 99.95 ? 0 : 1, value, units[unit]);
+    return buf;
+}
+
+void ash_live_init(struct ash_live *live, FILE *out, bool terminal, int width, uint64_t total_steps)
+{
+    *live = (struct ash_live){.out = out, .terminal = terminal, .width = width};
+    live->every_steps = total_steps > PLAIN_LINES ? (total_steps + PLAIN_LINES - 1) / PLAIN_LINES : 1;
+}
+
+static int terminal_width(const struct ash_live *live)
+{
+    struct winsize size;
+
+    if (live->width > 0) return live->width;
+    if (ioctl(fileno(live->out), TIOCGWINSZ, &size) == 0 && size.ws_col > 0) return size.ws_col;
+    return 80;
+}
+
+/* Append a field if it fits into the columns that are left. */
+static void add_field(char *line, int *left, const char *field)
+{
+    int width = (int)strlen(field) + 2;
+
+    if (width > *left) {
+        *left = 0; /* a narrower field further right must not jump the queue */
+        return;
+    }
+    size_t used = strlen(line);
+    snprintf(line + used, LINE_BYTES - used, "  %s", field);
+    *left -= width;
+}
+
+static void add_fields(char *line, int left, const struct ash_live_view *view)
+{
+    char field[64], number[32];
+
+    snprintf(field, sizeof(field), "loss %.4f", view->loss);
+    add_field(line, &left, field);
+    if (!isnan(view->valid_loss)) {
+        snprintf(field, sizeof(field), "valid %.4f", view->valid_loss);
+        add_field(line, &left, field);
+    }
+    snprintf(field, sizeof(field), "%s tok/s", ash_live_short(view->tokens_per_s, number, sizeof(number)));
+    add_field(line, &left, field);
+    if (view->step < view->total && isfinite(view->left_s)) {
+        snprintf(field, sizeof(field), "%s left", ash_clock_format(view->left_s, number, sizeof(number)));
+        add_field(line, &left, field);
+    }
+    snprintf(field, sizeof(field), "lr %.2e", view->lr);
+    add_field(line, &left, field);
+    snprintf(field, sizeof(field), "norm %.3g", view->norm);
+    add_field(line, &left, field);
+}
+
+/* A bar of heavy and light strokes (three bytes a cell). */
+static void add_bar(char *line, uint64_t step, uint64_t total)
+{
+    size_t full = total > 0 ? (size_t)((double)step / (double)total * BAR_CELLS) : 0;
+    size_t used = strlen(line);
+
+    for (size_t i = 0; i < BAR_CELLS; i++) {
+        snprintf(line + used, LINE_BYTES - used, "%s", i < full ? "\xe2\x94\x81" : "\xe2\x94\x80");
+        used += 3;
+    }
+}
+
+static void draw(struct ash_live *live, const struct ash_live_view *view)
+{
+    char line[LINE_BYTES];
+    int width = terminal_width(live) - 1; /* the last column would wrap on some terminals */
+    int used = snprintf(line, sizeof(line), "step %*" PRIu64 "/%" PRIu64, snprintf(NULL, 0, "%" PRIu64, view->total),
+                        view->step, view->total);
+
+    if (width >= 100) {
+        snprintf(line + used, sizeof(line) - (size_t)used, "  ");
+        add_bar(line, view->step, view->total);
+        used += 2 + BAR_CELLS;
+    }
+    add_fields(line, width - used, view);
+    fprintf(live->out, CLEAR_LINE "%s", line);
+    live->drawn = true;
+}
+
+static void print_plain(struct ash_live *live, const struct ash_live_view *view)
+{
+    char line[LINE_BYTES];
+
+    snprintf(line, sizeof(line), "step %" PRIu64 "/%" PRIu64, view->step, view->total);
+    add_fields(line, LINE_BYTES / 2, view);
+    fprintf(live->out, "%s\n", line);
+}
+
+void ash_live_step(struct ash_live *live, const struct ash_live_view *view)
+{
+    uint64_t now_ns = ash_clock_ns(), age_ns = now_ns - live->shown_ns;
+    bool first = live->shown_ns == 0, last = view->step == view->total, due;
+
+    if (live->out == NULL) return;
+    if (live->terminal)
+        due = age_ns >= REDRAW_NS;
+    else
+        due = age_ns >= QUIET_NS || view->step % live->every_steps == 0 || view->measured;
+    if (!due && !first && !last) return;
+    live->shown_ns = now_ns;
+    if (live->terminal)
+        draw(live, view);
+    else
+        print_plain(live, view);
+    fflush(live->out);
+}
+
+void ash_live_clear(struct ash_live *live)
+{
+    if (live->out == NULL || !live->drawn) return;
+    fputs(CLEAR_LINE, live->out);
+    fflush(live->out);
+    live->drawn = false;
+}

@@ -1,0 +1,335 @@
+/* run: the loop. Each step is logged before it is saved; a save that fails costs nothing but itself; whatever ends the
+ * run, the last good state is on disk first. */
+#include "train/run/run_priv.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/metrics.h"
+#include "train/checkpoint.h"
+
+#define REPORT_NS 5000000000u /* between two reports */
+
+static const double step_bounds[] = {0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100};
+
+ASH_GAUGE(step_metric, "ashlar_train_step", "Steps done since the beginning of the run.");
+ASH_GAUGE(loss_metric, "ashlar_train_loss", "Mean training loss of the last step.");
+ASH_GAUGE(valid_metric, "ashlar_train_valid_loss", "Mean loss of the last validation.");
+ASH_GAUGE(norm_metric, "ashlar_train_gradient_norm", "Gradient norm of the last step before clipping.");
+ASH_GAUGE(lr_metric, "ashlar_train_learning_rate", "Learning rate of the last step.");
+ASH_GAUGE(speed_metric, "ashlar_train_tokens_per_second", "Tokens per second of the last step.");
+ASH_COUNTER(tokens_metric, "ashlar_train_tokens_total", "Tokens trained on by this process.");
+ASH_COUNTER(skipped_metric, "ashlar_train_skipped_steps_total", "Steps that the guard left out.");
+ASH_COUNTER(saves_metric, "ashlar_train_saves_total", "Checkpoints written.");
+ASH_COUNTER(save_errors_metric, "ashlar_train_save_errors_total", "Checkpoints that could not be written.");
+ASH_HISTOGRAM(time_metric, "ashlar_train_step_seconds", "Time of one step.", step_bounds);
+ASH_HISTOGRAM(save_time_metric, "ashlar_train_save_seconds", "Time of one checkpoint.", step_bounds);
+
+/* What is due after a step. */
+struct due {
+    bool last, stop, valid, save, hash;
+};
+
+static bool every(int64_t interval, uint64_t step)
+{
+    return interval > 0 && step % (uint64_t)interval == 0;
+}
+
+static struct due what_is_due(const struct run *run, const struct ash_step *step, int limit, bool stop)
+{
+    const struct ash_job_train *train = &run->job->train;
+    struct due due = {.last = step->step >= (uint64_t)train->steps};
+
+    due.stop = limit < 0 || (!due.last && stop);
+    due.valid = run->facts.valid_sequences > 0 && (due.last || every(train->valid_every, step->step));
+    due.save = due.last || due.stop || every(train->save_every, step->step);
+    due.hash = due.save || every(train->hash_every, step->step);
+    return due;
+}
+
+/* ---- after a step ------------------------------------------------------------------------------------------------ */
+
+/* Has this rank a part in saving? The first one writes; the others bring what it has not. */
+static bool helps_to_save(const struct run *run)
+{
+    return run->leads || !run->facts.whole;
+}
+
+static int save(struct run *run, struct ash_err *err)
+{
+    struct ash_state *state = ash_trainer_state(run->trainer);
+    struct ash_checkpoint_save opts = {.root = run->checkpoints,
+                                       .tokenizer_dir = run->facts.tokenizer_dir,
+                                       .job_yaml = run->job_yaml,
+                                       .arithmetic = run->facts.arithmetic,
+                                       .data_hash = run->facts.data_hash,
+                                       .state_hash = run->state_hash};
+    uint64_t start_ns = ash_clock_ns();
+    struct ash_err prune_err = {0};
+    int logged = run->leads ? ash_runlog_sync(run->log, err) : 0;
+    int rc = ash_checkpoint_save(ash_trainer_stages(run->trainer), run->leads && logged == 0, &opts,
+                                 logged == 0 ? err : &prune_err);
+
+    if (logged < 0) rc = logged; /* the other ranks were waited for all the same */
+    if (rc < 0) {
+        ash_metric_add(&save_errors_metric, 1);
+        return rc;
+    }
+    run->saved_step = state->step;
+    ash_metric_add(&saves_metric, 1);
+    ash_metric_observe(&save_time_metric, (double)(ash_clock_ns() - start_ns) * 1e-9);
+    if (run->leads && ash_checkpoint_prune(run->checkpoints, (size_t)run->job->train.keep, &prune_err) < 0)
+        ash_run_warn(run, "old checkpoints were not removed: %s", prune_err.text);
+    return 0;
+}
+
+/* A save in the middle of a run: a failure is told and tried again at the next one. */
+static void save_or_warn(struct run *run)
+{
+    struct ash_err err = {0};
+
+    if (save(run, &err) == 0 || !run->leads) return;
+    if (run->saved_step == UINT64_MAX)
+        ash_run_warn(run, "step %" PRIu64 " was not saved, the next save will try again: %s",
+                     ash_trainer_state(run->trainer)->step, err.text);
+    else
+        ash_run_warn(run,
+                     "step %" PRIu64 " was not saved, the next save will try again and step %" PRIu64 " is kept: %s",
+                     ash_trainer_state(run->trainer)->step, run->saved_step, err.text);
+}
+
+static void count_metrics(const struct run *run, const struct ash_step *step, double step_s)
+{
+    ash_metric_set(&step_metric, (double)step->step);
+    ash_metric_set(&loss_metric, step->loss);
+    ash_metric_set(&norm_metric, step->norm);
+    ash_metric_set(&lr_metric, step->lr);
+    ash_metric_set(&speed_metric, (double)step->tokens / step_s);
+    if (!isnan(run->valid_loss)) ash_metric_set(&valid_metric, run->valid_loss);
+    ash_metric_add(&tokens_metric, (double)step->tokens);
+    ash_metric_add(&skipped_metric, step->verdict != ASH_GUARD_OK);
+    ash_metric_observe(&time_metric, step_s);
+}
+
+static void write_log(struct run *run, const struct ash_step *step, const struct due *due, double step_s)
+{
+    struct ash_log_record record = {.step = step->step,
+                                    .tokens = step->step * step->tokens,
+                                    .time_s = ash_run_elapsed_s(run),
+                                    .loss = (float)step->loss,
+                                    .grad_norm = (float)step->norm,
+                                    .lr = (float)step->lr,
+                                    .compute_s = (float)step->meter.ns[ASH_METER_COMPUTE] * 1e-9f,
+                                    .comm_s = (float)step->meter.ns[ASH_METER_COMM] * 1e-9f,
+                                    .data_s = (float)step->meter.ns[ASH_METER_DATA] * 1e-9f,
+                                    .idle_s = (float)step->meter.ns[ASH_METER_IDLE] * 1e-9f,
+                                    .tokens_per_s = (float)((double)step->tokens / step_s),
+                                    .valid_loss = due->valid ? (float)run->valid_loss : NAN,
+                                    .skipped = step->verdict != ASH_GUARD_OK,
+                                    .hashed = due->hash,
+                                    .state_hash = run->state_hash};
+    struct ash_err err = {0};
+
+    if (ash_runlog_add(run->log, &record, &err) == 0) {
+        run->log_failing = false;
+    } else if (!run->log_failing) {
+        run->log_failing = true;
+        ash_run_warn(run, "the log cannot be written now, its lines wait in memory: %s", err.text);
+    }
+}
+
+static void show(struct run *run, const struct ash_step *step, const struct due *due, double step_s)
+{
+    uint64_t total = (uint64_t)run->job->train.steps, done = step->step - run->start_step;
+    double part_s = ash_run_elapsed_s(run) - run->earlier_s;
+    struct ash_live_view view = {.step = step->step,
+                                 .total = total,
+                                 .loss = step->loss,
+                                 .lr = step->lr,
+                                 .norm = step->norm,
+                                 .tokens_per_s = (double)step->tokens / step_s,
+                                 .valid_loss = run->valid_loss,
+                                 .measured = due->valid,
+                                 .left_s = part_s / (double)done * (double)(total - step->step)};
+
+    ash_live_step(&run->live, &view);
+}
+
+/* Was anyone asked to stop? All ranks must leave the loop at the same step. */
+static int agree_to_stop(const struct run *run, bool *stop_out, struct ash_err *err)
+{
+    int32_t stop = run->opts->stop != NULL && run->opts->stop();
+    int rc = run->opts->group == NULL
+                 ? 0
+                 : ash_group_all_reduce(run->opts->group, &stop, &stop, 1, ASH_COLL_I32, ASH_COLL_MAX, err);
+
+    *stop_out = stop != 0;
+    return rc;
+}
+
+/* What the first rank tells of a step. */
+static void tell(struct run *run, const struct ash_step *step, const struct due *due, double step_s)
+{
+    write_log(run, step, due, step_s);
+    count_metrics(run, step, step_s);
+    if (step->verdict != ASH_GUARD_OK) ash_run_warn(run, "step %" PRIu64 " skipped: %s", step->step, step->reason);
+    show(run, step, due, step_s);
+}
+
+/* One step and everything that follows from it. Returns 1 when the run is over, 0 to go on. */
+static int step_once(struct run *run, struct due *due_out, struct ash_err *err)
+{
+    struct ash_state *state = ash_trainer_state(run->trainer);
+    struct ash_guard_opts guard = ash_job_guard(run->job);
+    uint64_t start_ns = ash_clock_ns();
+    struct ash_step step;
+    int rc = ash_trainer_step(run->trainer, &step, err);
+
+    if (rc < 0) return rc;
+    for (int kind = 0; kind < ASH_METER_KINDS; kind++)
+        run->spent_s[kind] += (double)step.meter.ns[kind] * 1e-9;
+    run->spent_steps++;
+    double step_s = fmax((double)(ash_clock_ns() - start_ns), 1.0) * 1e-9;
+    int limit = ash_guard_limit(&guard, &state->guard, step.verdict, err);
+    bool stop;
+    if ((rc = agree_to_stop(run, &stop, err)) < 0) return rc;
+    struct due due = what_is_due(run, &step, limit, stop);
+    if (due.valid && (rc = ash_trainer_validate(run->trainer, &run->valid_loss, err)) < 0) return rc;
+    if (due.hash && (rc = ash_stages_hash(ash_trainer_stages(run->trainer), &run->state_hash, err)) < 0) return rc;
+    if (run->leads) tell(run, &step, &due, step_s);
+    if (limit < 0) return limit;
+    *due_out = due;
+    if (due.last || due.stop) return 1;
+    if (due.save && helps_to_save(run)) save_or_warn(run);
+    if (run->leads && (due.save || due.valid) && ash_clock_ns() - run->report_ns >= REPORT_NS)
+        ash_run_report(run, "running");
+    return 0;
+}
+
+/* ---- the whole --------------------------------------------------------------------------------------------------- */
+
+/* Is there anything to save? Where all have a part in it, the first rank decides: it alone knows how earlier saves
+ * went. */
+static int agree_to_save(const struct run *run, bool *wanted_out, struct ash_err *err)
+{
+    int32_t wanted = run->saved_step != ash_trainer_state(run->trainer)->step;
+    int rc = run->facts.whole ? 0 : ash_group_broadcast(run->opts->group, &wanted, sizeof(wanted), 0, err);
+
+    *wanted_out = wanted != 0;
+    return rc;
+}
+
+/* The state must be on disk now, unless it is already. */
+static int save_last(struct run *run, struct ash_err *err)
+{
+    struct ash_state *state = ash_trainer_state(run->trainer);
+    bool wanted;
+    int rc;
+
+    if (!helps_to_save(run)) return 0;
+    if ((rc = agree_to_save(run, &wanted, err)) < 0 || !wanted) return rc;
+    if ((rc = ash_stages_hash(ash_trainer_stages(run->trainer), &run->state_hash, err)) < 0) return rc;
+    ash_live_clear(&run->live);
+    if ((rc = save(run, err)) < 0)
+        return ash_err_prefix(err, rc, "the last step (%" PRIu64 ") could not be saved", state->step);
+    return 0;
+}
+
+/* After an error inside the loop: keep what there is. */
+static void give_up(struct run *run, const struct ash_err *cause)
+{
+    struct ash_err save_err = {0};
+
+    if (run->opts->group != NULL) ash_group_abort(run->opts->group, cause->text);
+    if (!run->leads) return;
+    /* a state that is dealt out cannot be put together any more: the last checkpoint stands */
+    if (run->facts.whole && ash_trainer_state(run->trainer)->step > run->start_step && save_last(run, &save_err) < 0)
+        ash_run_warn(run, "%s", save_err.text);
+    ash_run_report(run, "stopped");
+    ash_live_clear(&run->live);
+}
+
+static int loop(struct run *run, bool *stopped_out, struct ash_err *err)
+{
+    struct due due = {.last = true};
+    int rc = 0;
+
+    while (ash_trainer_state(run->trainer)->step < (uint64_t)run->job->train.steps) {
+        rc = step_once(run, &due, err);
+        if (rc != 0) break;
+    }
+    if (rc < 0) {
+        give_up(run, err);
+        return rc;
+    }
+    *stopped_out = due.stop;
+    return save_last(run, err);
+}
+
+/* The mean over ranks of where time went. */
+static int share_meters(struct run *run, struct ash_err *err)
+{
+    int rc = run->opts->group == NULL ? 0
+                                      : ash_group_all_reduce(run->opts->group, run->spent_s, run->spent_s,
+                                                             ASH_METER_KINDS, ASH_COLL_F64, ASH_COLL_SUM, err);
+
+    for (int kind = 0; rc == 0 && run->opts->group != NULL && kind < ASH_METER_KINDS; kind++)
+        run->spent_s[kind] /= (double)ash_group_size(run->opts->group);
+    return rc;
+}
+
+static int finish(struct run *run, bool stopped, struct ash_err *err)
+{
+    int rc = share_meters(run, err);
+
+    if (rc < 0) return rc;
+    if (!stopped && helps_to_save(run)) {
+        rc = ash_checkpoint_export(ash_trainer_stages(run->trainer), run->leads, run->facts.tokenizer_dir,
+                                   run->opts->dir, err);
+        if (rc < 0) return ash_err_prefix(err, rc, "the finished model could not be written");
+    }
+    if (!run->leads) return 0;
+    ash_run_report(run, stopped ? "stopped" : "finished");
+    ash_run_print_end(run, stopped);
+    return 0;
+}
+
+static void close_run(struct run *run)
+{
+    ash_runlog_close(run->log);
+    ash_trainer_close(run->trainer);
+    free(run->job_yaml);
+    if (run->lock_fd >= 0) close(run->lock_fd);
+}
+
+int ash_run(const struct ash_job *job, const struct ash_run_opts *opts, struct ash_run_result *result_out,
+            struct ash_err *err)
+{
+    struct run run = {.job = job, .opts = opts, .lock_fd = -1, .valid_loss = NAN, .saved_step = UINT64_MAX};
+    bool stopped = false;
+    int rc;
+
+    run.leads = opts->group == NULL || ash_group_rank(opts->group) == 0;
+    rc = ash_run_start(&run, err);
+    if (rc < 0 && opts->group != NULL) ash_group_abort(opts->group, err != NULL ? err->text : "a rank could not start");
+
+    run.start_ns = ash_clock_ns();
+    if (rc == 0) {
+        ash_live_init(&run.live, run.leads ? opts->screen : NULL, opts->terminal, 0, (uint64_t)job->train.steps);
+        if (run.leads) ash_run_print_start(&run);
+        rc = loop(&run, &stopped, err);
+    }
+    if (rc == 0) rc = finish(&run, stopped, err);
+    if (rc == 0) {
+        const struct ash_state *state = ash_trainer_state(run.trainer);
+        *result_out = (struct ash_run_result){
+            .step = state->step, .state_hash = run.state_hash, .skipped = state->guard.skipped, .stopped = stopped};
+    }
+    close_run(&run);
+    return rc;
+}

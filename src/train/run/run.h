@@ -1,0 +1,35 @@
+/* run - a whole training run in a folder: start or resume, step, validate, save, log, report, and end well whatever
+ * happens. DIR/job.yaml  the effective job          DIR/log.jsonl   one object per step DIR/checkpoints/step-NNNNNN/
+ * DIR/report.html  curves DIR/model/    the finished model, a Hugging Face folder */
+#ifndef ASH_TRAIN_RUN_H
+#define ASH_TRAIN_RUN_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include "ashlar/err.h"
+#include "collective/group.h"
+#include "train/job/job.h"
+
+struct ash_run_opts {
+    const char *dir;         /* made when missing; one run at a time may write to it */
+    bool resume;             /* go on from the newest checkpoint (from the beginning where there is none) */
+    bool allow_change;       /* resume although the job changed in something that changes bits */
+    FILE *screen;            /* for people; NULL: silent */
+    bool terminal;           /* screen is a terminal: one live line */
+    bool (*stop)(void);      /* asked after each step: end early, saved; NULL: never */
+    struct ash_group *group; /* the ranks that run the job together; the first one writes the folder; NULL: alone */
+};
+
+struct ash_run_result {
+    uint64_t step, state_hash, skipped;
+    bool stopped; /* by opts->stop before the last step */
+};
+
+/* Run a resolved job (borrowed) to its end. Returns 0 when it got there or was stopped and saved. A refused start, a
+ * guard that gave up, damaged data or a failed last save is an error; what could be saved before it was. *result_out is
+ * set on success only. */
+int ash_run(const struct ash_job *job, const struct ash_run_opts *opts, struct ash_run_result *result_out,
+            struct ash_err *err);
+
+#endif

@@ -1,0 +1,170 @@
+/* run: the beginning. A folder belongs to one run and one process; a run goes on only as the run that it was. */
+#include "train/run/run_priv.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/log.h"
+#include "train/checkpoint.h"
+
+static int make_paths(struct run *run, struct ash_err *err)
+{
+    const char *dir = run->opts->dir;
+
+    if (ash_path_join(run->checkpoints, sizeof(run->checkpoints), dir, "checkpoints") < 0 ||
+        ash_path_join(run->model, sizeof(run->model), dir, "model") < 0 ||
+        ash_path_join(run->report, sizeof(run->report), dir, "report.html") < 0 ||
+        ash_path_join(run->log_path, sizeof(run->log_path), dir, "log.jsonl") < 0)
+        return ash_err_set(err, -ENAMETOOLONG, "--out: the path is too long");
+    return run->leads ? ash_dir_make(dir, err) : 0;
+}
+
+static int lock_folder(struct run *run, struct ash_err *err)
+{
+    char path[PATH_MAX];
+
+    if (ash_path_join(path, sizeof(path), run->opts->dir, ".lock") < 0)
+        return ash_err_set(err, -ENAMETOOLONG, "--out: the path is too long");
+    run->lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    if (run->lock_fd < 0) return ash_err_set(err, -errno, "%s: %s", path, strerror(errno));
+    if (flock(run->lock_fd, LOCK_EX | LOCK_NB) == 0) return 0;
+    if (errno == EWOULDBLOCK)
+        return ash_err_set(err, -EBUSY, "%s: another process is training into this folder", run->opts->dir);
+    return ash_err_set(err, -errno, "%s: %s", path, strerror(errno));
+}
+
+/* Lock the folder and remove what an earlier process, which may have been killed, left half-written. */
+static int claim_folder(struct run *run, struct ash_err *err)
+{
+    int rc = lock_folder(run, err);
+
+    return rc < 0 ? rc : ash_file_sweep(run->opts->dir, err);
+}
+
+/* Is this still the run that the checkpoint is from? */
+static int check_same_run(const struct run *run, const struct ash_checkpoint *checkpoint, struct ash_err *err)
+{
+    struct ash_job before;
+    struct ash_opts *opts = NULL;
+    int rc;
+
+    if (run->opts->allow_change) return 0;
+    rc = ash_job_parse(checkpoint->job_yaml, strlen(checkpoint->job_yaml), "the checkpoint's job", &before, &opts, err);
+    if (rc == 0) rc = ash_job_compare(&before, run->job, err);
+    ash_opts_close(opts);
+    if (rc < 0) return ash_err_prefix(err, rc, "cannot resume as the same run (--allow-change goes on all the same)");
+    return 0;
+}
+
+static int check_same_data(const struct run *run, const struct ash_checkpoint *checkpoint, struct ash_err *err)
+{
+    if (run->opts->allow_change || checkpoint->data_hash == run->facts.data_hash) return 0;
+    return ash_err_set(
+        err, -EINVAL,
+        "cannot resume as the same run (--allow-change goes on all the same): data.train (%s) holds other data than "
+        "when the checkpoint was made",
+        run->job->data.train);
+}
+
+/* Machines that multiply bf16 in another arithmetic continue a float32 run to the bit, but not a bf16 one; nor do
+ * programs that sum over tokens in another order. An arithmetic is "backend", or "backend/order". */
+static int check_same_arithmetic(const struct run *run, const struct ash_checkpoint *checkpoint, struct ash_err *err)
+{
+    const char *was = checkpoint->arithmetic, *is = run->facts.arithmetic;
+    int was_name = (int)strcspn(was, "/"), is_name = (int)strcspn(is, "/");
+
+    if (run->opts->allow_change || strcmp(was, is) == 0) return 0;
+    if (was_name == is_name && strncmp(was, is, (size_t)was_name) == 0)
+        return ash_err_set(
+            err, -EINVAL,
+            "cannot resume as the same run (--allow-change goes on all the same): another version of ashlar "
+            "wrote the checkpoint, whose bf16 gradients add up tokens in another order ('%s', here '%s')",
+            was, is);
+    return ash_err_set(err, -EINVAL,
+                       "cannot resume as the same run (--allow-change goes on all the same): its bf16 products follow "
+                       "'%s', and %s here follows '%s'; runtime.backend=%.*s gives the same bits anywhere",
+                       was, run->facts.backend, is, was_name, was);
+}
+
+static int open_trainer(struct run *run, const char *weights_dir, struct ash_err *err)
+{
+    int rc = ash_trainer_open(run->job, weights_dir, run->opts->group, &run->trainer, err);
+
+    if (rc == 0) run->facts = ash_trainer_facts(run->trainer);
+    return rc;
+}
+
+static int resume_from(struct run *run, const struct ash_checkpoint *checkpoint, struct ash_err *err)
+{
+    int rc;
+
+    if ((rc = check_same_run(run, checkpoint, err)) < 0) return rc;
+    if ((rc = open_trainer(run, checkpoint->dir, err)) < 0) return ash_err_prefix(err, rc, "%s", checkpoint->dir);
+    if ((rc = check_same_data(run, checkpoint, err)) < 0) return rc;
+    if ((rc = check_same_arithmetic(run, checkpoint, err)) < 0) return rc;
+    if ((rc = ash_checkpoint_load(checkpoint, ash_trainer_stages(run->trainer), err)) < 0) return rc;
+    run->saved_step = checkpoint->step;
+    run->state_hash = checkpoint->state_hash;
+    return 0;
+}
+
+static int resume(struct run *run, struct ash_err *err)
+{
+    struct ash_checkpoint checkpoint = {0};
+    int rc = ash_checkpoint_find(run->checkpoints, &checkpoint, err);
+
+    if (rc < 0) return ash_err_prefix(err, rc, "%s: nothing there can be resumed", run->checkpoints);
+    if (checkpoint.skipped != NULL)
+        ash_log(ASH_LOG_WARN, "going back to step %" PRIu64 ": %s", checkpoint.step, checkpoint.skipped);
+    rc = resume_from(run, &checkpoint, err);
+    ash_checkpoint_fini(&checkpoint);
+    return rc;
+}
+
+static int start_or_resume(struct run *run, struct ash_err *err)
+{
+    if (!ash_checkpoint_exists(run->checkpoints)) return open_trainer(run, NULL, err);
+    if (run->opts->resume) return resume(run, err);
+    return ash_err_set(err, -EEXIST,
+                       "%s already holds a run: add --resume to go on with it, or choose another folder with --out",
+                       run->opts->dir);
+}
+
+/* Take up the numbers that an earlier part logged. */
+static int open_log(struct run *run, struct ash_err *err)
+{
+    int rc = ash_runlog_open(run->log_path, run->start_step, &run->log, err);
+
+    if (rc < 0) return rc;
+    const struct ash_log_record *records = ash_runlog_records(run->log);
+    size_t count = ash_runlog_count(run->log);
+    if (count > 0) run->earlier_s = records[count - 1].time_s;
+    for (size_t i = 0; i < count; i++)
+        if (!isnan(records[i].valid_loss)) run->valid_loss = (double)records[i].valid_loss;
+    return 0;
+}
+
+int ash_run_start(struct run *run, struct ash_err *err)
+{
+    char path[PATH_MAX];
+    int rc;
+
+    if ((rc = make_paths(run, err)) < 0) return rc;
+    if (run->leads && (rc = claim_folder(run, err)) < 0) return rc;
+    if (run->opts->group != NULL && (rc = ash_group_barrier(run->opts->group, err)) < 0) return rc;
+    if ((rc = ash_job_print(run->job, &run->job_yaml, err)) < 0) return rc;
+    if ((rc = start_or_resume(run, err)) < 0) return rc;
+    run->start_step = ash_trainer_state(run->trainer)->step;
+    if (!run->leads) return 0;
+    if ((rc = open_log(run, err)) < 0) return rc;
+    if (ash_path_join(path, sizeof(path), run->opts->dir, "job.yaml") < 0)
+        return ash_err_set(err, -ENAMETOOLONG, "--out: the path is too long");
+    return ash_file_replace(path, run->job_yaml, strlen(run->job_yaml), err);
+}

@@ -1,0 +1,276 @@
+/* run: what it tells people, on the screen and in the report. */
+#include "train/run/run_priv.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/assert.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "train/run/report.h"
+
+#define FACT_BYTES 256
+
+double ash_run_elapsed_s(const struct run *run)
+{
+    return run->earlier_s + (double)(ash_clock_ns() - run->start_ns) * 1e-9;
+}
+
+void ash_run_warn(struct run *run, const char *fmt, ...)
+{
+    char text[1024];
+    va_list args;
+
+    va_start(args, fmt);
+    vsnprintf(text, sizeof(text), fmt, args);
+    va_end(args);
+    ash_live_clear(&run->live);
+    ash_log(ASH_LOG_WARN, "%s", text);
+}
+
+/* ---- facts, shared by screen and report -------------------------------------------------------------------------- */
+
+static void say_model(const struct run *run, char *buf)
+{
+    const struct ash_trainer_facts *facts = &run->facts;
+    char weights[32], vocab[32];
+
+    snprintf(buf, FACT_BYTES, "%s, %s parameters (%zu layers, hidden %zu, %zu heads, vocabulary %s)", facts->family,
+             ash_live_count(facts->weights, weights, sizeof(weights)), facts->layers, facts->hidden, facts->heads,
+             ash_live_count(facts->vocab, vocab, sizeof(vocab)));
+}
+
+static void say_data(const struct run *run, char *buf)
+{
+    char train[32], valid[32];
+
+    if (run->facts.valid_sequences == 0)
+        snprintf(buf, FACT_BYTES, "%s tokens, no validation",
+                 ash_live_short((double)run->facts.train_tokens, train, sizeof(train)));
+    else
+        snprintf(buf, FACT_BYTES, "%s tokens, validation on %s",
+                 ash_live_short((double)run->facts.train_tokens, train, sizeof(train)),
+                 ash_live_short((double)run->facts.valid_sequences * (double)run->job->data.seq_tokens, valid,
+                                sizeof(valid)));
+}
+
+static void say_length(const struct run *run, char *buf)
+{
+    const struct ash_job *job = run->job;
+    double step_tokens = (double)job->train.global_batch * (double)job->data.seq_tokens;
+    double epochs = (double)job->train.steps * (double)job->train.global_batch / (double)run->facts.train_windows;
+    char steps[32], tokens[32];
+
+    snprintf(buf, FACT_BYTES, "%s steps, %s tokens, %.2f epochs",
+             ash_live_count((uint64_t)job->train.steps, steps, sizeof(steps)),
+             ash_live_short((double)job->train.steps * step_tokens, tokens, sizeof(tokens)), epochs);
+}
+
+static void say_batch(const struct run *run, char *buf)
+{
+    const struct ash_job *job = run->job;
+
+    snprintf(buf, FACT_BYTES, "%" PRId64 " sequences of %" PRId64 " tokens in %" PRId64 " grains, micro-batch %" PRId64,
+             job->train.global_batch, job->data.seq_tokens, job->train.grains, job->train.micro_batch);
+}
+
+static size_t rank_count(const struct run *run)
+{
+    return run->opts->group != NULL ? ash_group_size(run->opts->group) : 1;
+}
+
+/* Of one rank. */
+static double needed_bytes(const struct run *run)
+{
+    return (double)ash_train_memory_total(&run->facts.memory);
+}
+
+static void say_memory(const struct run *run, char *buf)
+{
+    const struct ash_train_memory *memory = &run->facts.memory;
+    char total[32], state[32], gradients[32], activations[32], program[32];
+
+    snprintf(buf, FACT_BYTES, "%sB%s (state %s, gradients %s, activations %s, program %s)",
+             ash_live_short(needed_bytes(run), total, sizeof(total)), rank_count(run) > 1 ? " a rank" : "",
+             ash_live_short((double)memory->state, state, sizeof(state)),
+             ash_live_short((double)memory->gradients, gradients, sizeof(gradients)),
+             ash_live_short((double)memory->activations, activations, sizeof(activations)),
+             ash_live_short((double)memory->program, program, sizeof(program)));
+}
+
+static void say_mesh(const struct run *run, char *buf)
+{
+    size_t nodes = run->opts->group != NULL ? ash_group_nodes(run->opts->group) : 1;
+    char sizes[FACT_BYTES / 2];
+
+    buf[0] = '\0';
+    if (rank_count(run) == 1) return;
+    snprintf(buf, FACT_BYTES, "%s: %zu ranks on %zu node%s", ash_mesh_describe(run->facts.mesh, sizes, sizeof(sizes)),
+             rank_count(run), nodes, nodes == 1 ? "" : "s");
+}
+
+static void say_machine(const struct run *run, char *buf)
+{
+    snprintf(buf, FACT_BYTES, "%d thread%s%s, %s kernels, %s", run->facts.threads, run->facts.threads == 1 ? "" : "s",
+             rank_count(run) > 1 ? " a rank" : "", run->facts.backend,
+             run->job->train.precision == ASH_PRECISION_BF16 ? "bf16" : "fp32");
+}
+
+static const struct {
+    const char *label;
+    void (*say)(const struct run *run, char *buf); /* at most FACT_BYTES; empty: nothing to say */
+} fact_table[] = {
+    {"model", say_model}, {"data", say_data},     {"length", say_length},   {"batch", say_batch},
+    {"mesh", say_mesh},   {"memory", say_memory}, {"machine", say_machine},
+};
+
+/* ---- screen ------------------------------------------------------------------------------------------------------ */
+
+/* The system hands memory out before it has it, and ends the process later, without a word. */
+static void warn_of_memory(struct run *run)
+{
+    size_t here = run->opts->group != NULL ? ash_group_here(run->opts->group) : 1;
+    double present = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
+    double needed = (double)here * needed_bytes(run);
+    char need[32], have[32];
+
+    if (present <= 0.0 || needed < present) return;
+    ash_run_warn(
+        run,
+        "this run needs %sB of memory and the machine has %sB: fewer train.grains, a smaller train.micro_batch or "
+        "train.recompute=full need less",
+        ash_live_short(needed, need, sizeof(need)), ash_live_short(present, have, sizeof(have)));
+}
+
+void ash_run_print_start(struct run *run)
+{
+    FILE *screen = run->opts->screen;
+    char text[FACT_BYTES];
+
+    if (run->facts.tokenizer_dir == NULL)
+        ash_run_warn(
+            run, "no tokenizer.json beside the data: the model is saved without one (data.tokenizer names a folder)");
+    warn_of_memory(run);
+    if (screen == NULL) return;
+    for (size_t i = 0; i < ASH_COUNT(fact_table); i++) {
+        fact_table[i].say(run, text);
+        if (text[0] != '\0') fprintf(screen, "%-9s %s\n", fact_table[i].label, text);
+    }
+    if (run->start_step > 0)
+        fprintf(screen, "%-9s at step %" PRIu64 " of %" PRId64 "\n", "resumed", run->start_step, run->job->train.steps);
+    fflush(screen);
+}
+
+static void print_outcome(const struct run *run, FILE *screen)
+{
+    size_t count = ash_runlog_count(run->log);
+    const struct ash_log_record *last = count > 0 ? &ash_runlog_records(run->log)[count - 1] : NULL;
+    const struct ash_state *state = ash_trainer_state(run->trainer);
+    char time[32];
+
+    fprintf(screen, "%" PRIu64 " steps in %s", state->step,
+            ash_clock_format(ash_run_elapsed_s(run), time, sizeof(time)));
+    if (last != NULL) fprintf(screen, ", loss %.4f", (double)last->loss);
+    if (!isnan(run->valid_loss)) fprintf(screen, ", validation loss %.4f", run->valid_loss);
+    if (state->guard.skipped > 0) fprintf(screen, ", %" PRIu64 " steps skipped", state->guard.skipped);
+    fprintf(screen, ", state %016" PRIx64 "\n", run->state_hash);
+}
+
+/* Where the time of a step went, as a mean over steps and ranks. */
+static void print_spent(const struct run *run, FILE *screen)
+{
+    static const struct {
+        const char *name;
+        enum ash_meter_kind kind;
+    } parts[] = {{"compute", ASH_METER_COMPUTE},
+                 {"exposed communication", ASH_METER_COMM},
+                 {"data", ASH_METER_DATA},
+                 {"idle", ASH_METER_IDLE}};
+    double total = 0;
+
+    for (size_t i = 0; i < ASH_COUNT(parts); i++)
+        total += run->spent_s[i];
+    if (run->spent_steps == 0 || total <= 0) return;
+    fprintf(screen, "%-9s %.3g ms:", "a step", total / (double)run->spent_steps * 1e3);
+    for (size_t i = 0; i < ASH_COUNT(parts); i++)
+        fprintf(screen, "%s %s %.1f%%", i > 0 ? "," : "", parts[i].name, run->spent_s[parts[i].kind] / total * 100);
+    fprintf(screen, "\n");
+}
+
+/* How to go on: on one node, with as many ranks as there were; elsewhere whoever started them knows how. */
+static void print_resume(const struct run *run, FILE *screen)
+{
+    fprintf(screen, "go on with: ashlar ");
+    if (rank_count(run) > 1 && ash_group_nodes(run->opts->group) == 1)
+        fprintf(screen, "launch --procs %zu ", rank_count(run));
+    fprintf(screen, "train --resume --out %s\n", run->opts->dir);
+}
+
+void ash_run_print_end(struct run *run, bool stopped)
+{
+    FILE *screen = run->opts->screen;
+
+    ash_live_clear(&run->live);
+    if (screen == NULL) return;
+    if (stopped) {
+        fprintf(screen, "stopped and saved at step %" PRIu64 " of %" PRId64 "\n", ash_trainer_state(run->trainer)->step,
+                run->job->train.steps);
+        print_resume(run, screen);
+    } else {
+        print_outcome(run, screen);
+        print_spent(run, screen);
+        fprintf(screen, "model     %s\nreport    %s\n", run->model, run->report);
+        if (run->facts.tokenizer_dir != NULL)
+            fprintf(screen, "try it    ashlar generate --model %s --prompt TEXT\n", run->model);
+    }
+    fflush(screen);
+}
+
+/* ---- report ------------------------------------------------------------------------------------------------------ */
+
+static const char *base_name(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+
+    return slash != NULL && slash[1] != '\0' ? slash + 1 : path;
+}
+
+void ash_run_report(struct run *run, const char *status)
+{
+    char texts[ASH_COUNT(fact_table) + 2][FACT_BYTES];
+    struct ash_report_fact facts[ASH_COUNT(fact_table) + 2];
+    struct ash_err err = {0};
+    size_t count = 0;
+    char time[32];
+
+    for (size_t i = 0; i < ASH_COUNT(fact_table); i++) {
+        fact_table[i].say(run, texts[count]);
+        facts[count] = (struct ash_report_fact){fact_table[i].label, texts[count]};
+        if (texts[count][0] != '\0') count++;
+    }
+    snprintf(texts[count], FACT_BYTES, "%s", ash_clock_format(ash_run_elapsed_s(run), time, sizeof(time)));
+    facts[count] = (struct ash_report_fact){"time", texts[count]};
+    count++;
+    snprintf(texts[count], FACT_BYTES, "%016" PRIx64, run->state_hash);
+    facts[count] = (struct ash_report_fact){"state hash", texts[count]};
+    count++;
+    struct ash_report report = {.title = base_name(run->opts->dir),
+                                .status = status,
+                                .running = strcmp(status, "running") == 0,
+                                .total_steps = (uint64_t)run->job->train.steps,
+                                .facts = facts,
+                                .fact_count = count,
+                                .records = ash_runlog_records(run->log),
+                                .record_count = ash_runlog_count(run->log)};
+    run->report_ns = ash_clock_ns();
+    if (ash_report_write(run->report, &report, &err) == 0)
+        run->report_failing = false;
+    else if (!run->report_failing) {
+        run->report_failing = true;
+        ash_run_warn(run, "the report was not written, training goes on: %s", err.text);
+    }
+}

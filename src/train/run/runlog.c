@@ -1,0 +1,232 @@
+/* runlog: lines are made by hand (the fields are few and fixed) and read back with the JSON parser. */
+#include "train/run/runlog.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/json.h"
+#include "base/str.h"
+
+#define PENDING_MAX_BYTES ((size_t)64 << 20) /* of lines that wait for disk space */
+
+struct ash_runlog {
+    int fd;
+    char *path;
+    struct ash_str pending;
+    struct ash_log_record *records;
+    size_t count, capacity;
+};
+
+/* ---- records in memory ------------------------------------------------------------------------------------------- */
+
+static int remember(struct ash_runlog *log, const struct ash_log_record *record)
+{
+    if (log->count == log->capacity) {
+        size_t capacity = log->capacity == 0 ? 1024 : 2 * log->capacity;
+        void *grown = realloc(log->records, capacity * sizeof(*log->records));
+        if (grown == NULL) return -ENOMEM;
+        log->records = grown;
+        log->capacity = capacity;
+    }
+    log->records[log->count++] = *record;
+    return 0;
+}
+
+/* A number that may be null because it was not finite. */
+static float read_number(const json_t *json, const char *key)
+{
+    const json_t *value = json_object_get(json, key);
+
+    return json_is_number(value) ? (float)json_number_value(value) : NAN;
+}
+
+/* Read one line back. Returns false for what this program does not write. */
+static bool read_line(const char *line, size_t size_bytes, struct ash_log_record *record_out)
+{
+    struct ash_log_record record = {0};
+    int64_t step = 0, tokens = 0;
+    const char *hash = NULL;
+    json_t *json = NULL;
+    bool good = ash_json_parse(line, size_bytes, "log.jsonl", &json, NULL) == 0 && json_is_object(json) &&
+                ash_json_int(json, "step", 1, INT64_MAX, &step, NULL) == 1 &&
+                ash_json_int(json, "tokens", 0, INT64_MAX, &tokens, NULL) == 1 &&
+                ash_json_double(json, "time_s", 0.0, 1e18, &record.time_s, NULL) == 1 &&
+                ash_json_bool(json, "skipped", &record.skipped, NULL) >= 0 &&
+                ash_json_string(json, "state_hash", &hash, NULL) >= 0;
+
+    if (good) {
+        record.step = (uint64_t)step;
+        record.tokens = (uint64_t)tokens;
+        record.loss = read_number(json, "loss");
+        record.grad_norm = read_number(json, "grad_norm");
+        record.lr = read_number(json, "lr");
+        record.tokens_per_s = read_number(json, "tokens_per_s");
+        record.compute_s = read_number(json, "compute_s");
+        record.comm_s = read_number(json, "comm_s");
+        record.data_s = read_number(json, "data_s");
+        record.idle_s = read_number(json, "idle_s");
+        record.valid_loss = read_number(json, "valid_loss");
+        record.hashed = hash != NULL;
+        record.state_hash = hash != NULL ? strtoull(hash, NULL, 16) : 0;
+        *record_out = record;
+    }
+    json_decref(json);
+    return good;
+}
+
+/* ---- the file ---------------------------------------------------------------------------------------------------- */
+
+/* Remember the lines of text up to step; *kept_out is the bytes they take. */
+static int read_back(struct ash_runlog *log, const char *text, size_t size_bytes, uint64_t step, size_t *kept_out)
+{
+    size_t begin = 0;
+
+    while (begin < size_bytes) {
+        const char *end = memchr(text + begin, '\n', size_bytes - begin);
+        struct ash_log_record record;
+        if (end == NULL || !read_line(text + begin, (size_t)(end - text) - begin, &record)) break;
+        if (record.step > step || (log->count > 0 && record.step <= log->records[log->count - 1].step)) break;
+        if (remember(log, &record) < 0) return -ENOMEM;
+        begin = (size_t)(end - text) + 1;
+    }
+    *kept_out = begin;
+    return 0;
+}
+
+int ash_runlog_open(const char *path, uint64_t step, struct ash_runlog **log_out, struct ash_err *err)
+{
+    struct ash_runlog *log = calloc(1, sizeof(*log));
+    struct ash_map map = {0};
+    size_t kept = 0;
+    int rc = -ENOMEM;
+
+    if (log == NULL) return ash_err_set(err, rc, "out of memory");
+    log->fd = -1;
+    log->path = strdup(path);
+    if (log->path == NULL) goto fail;
+    if (step > 0 && ash_path_exists(path)) {
+        if ((rc = ash_map_open(path, &map, err)) < 0) goto fail;
+        rc = read_back(log, (const char *)map.base, map.size_bytes, step, &kept);
+        ash_map_close(&map);
+        if (rc < 0) goto fail;
+    }
+    log->fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    if (log->fd < 0 || ftruncate(log->fd, (off_t)kept) < 0) {
+        rc = -errno;
+        ash_err_set(err, rc, "%s: cannot write the log: %s", path, strerror(errno));
+        goto fail;
+    }
+    *log_out = log;
+    return 0;
+
+fail:
+    ash_runlog_close(log);
+    return rc == -ENOMEM ? ash_err_set(err, rc, "out of memory") : rc;
+}
+
+/* Write what waits; a partial write keeps the rest. */
+static int flush(struct ash_runlog *log, struct ash_err *err)
+{
+    size_t done = 0;
+    int rc = 0;
+
+    while (done < log->pending.size_bytes) {
+        ssize_t wrote = write(log->fd, log->pending.data + done, log->pending.size_bytes - done);
+        if (wrote < 0 && errno == EINTR) continue;
+        if (wrote <= 0) {
+            rc = wrote < 0 ? -errno : -EIO;
+            ash_err_set(err, rc, "%s: %s", log->path, strerror(-rc));
+            break;
+        }
+        done += (size_t)wrote;
+    }
+    if (done > 0) {
+        memmove(log->pending.data, log->pending.data + done, log->pending.size_bytes - done + 1);
+        log->pending.size_bytes -= done;
+    }
+    return rc;
+}
+
+void ash_runlog_close(struct ash_runlog *log)
+{
+    if (log == NULL) return;
+    if (log->fd >= 0) {
+        flush(log, NULL);
+        close(log->fd);
+    }
+    ash_str_fini(&log->pending);
+    free(log->records);
+    free(log->path);
+    free(log);
+}
+
+/* JSON has no NaN: null. */
+static int add_number(struct ash_str *line, const char *key, double value, int digits)
+{
+    if (!isfinite(value)) return ash_str_addf(line, ",\"%s\":null", key);
+    return ash_str_addf(line, ",\"%s\":%.*g", key, digits, value);
+}
+
+static int add_line(struct ash_str *line, const struct ash_log_record *record)
+{
+    uint32_t loss_bits;
+    int bad = 0;
+
+    memcpy(&loss_bits, &record->loss, sizeof(loss_bits));
+    bad |= ash_str_addf(line, "{\"step\":%llu", (unsigned long long)record->step);
+    bad |= add_number(line, "loss", (double)record->loss, 9);
+    bad |= ash_str_addf(line, ",\"loss_bits\":\"%08x\"", loss_bits);
+    bad |= add_number(line, "grad_norm", (double)record->grad_norm, 9);
+    bad |= add_number(line, "lr", (double)record->lr, 9);
+    bad |= ash_str_addf(line, ",\"tokens\":%llu", (unsigned long long)record->tokens);
+    bad |= add_number(line, "tokens_per_s", (double)record->tokens_per_s, 6);
+    bad |= add_number(line, "compute_s", (double)record->compute_s, 6);
+    bad |= add_number(line, "comm_s", (double)record->comm_s, 6);
+    bad |= add_number(line, "data_s", (double)record->data_s, 6);
+    bad |= add_number(line, "idle_s", (double)record->idle_s, 6);
+    bad |= add_number(line, "time_s", record->time_s, 9);
+    bad |= ash_str_addf(line, ",\"skipped\":%s", record->skipped ? "true" : "false");
+    if (!isnan(record->valid_loss)) bad |= add_number(line, "valid_loss", (double)record->valid_loss, 9);
+    if (record->hashed)
+        bad |= ash_str_addf(line, ",\"state_hash\":\"%016llx\"", (unsigned long long)record->state_hash);
+    bad |= ash_str_adds(line, "}\n");
+    return bad != 0 ? -ENOMEM : 0;
+}
+
+int ash_runlog_add(struct ash_runlog *log, const struct ash_log_record *record, struct ash_err *err)
+{
+    size_t before = log->pending.size_bytes;
+
+    if (remember(log, record) < 0) return ash_err_set(err, -ENOMEM, "out of memory for the log");
+    if (before < PENDING_MAX_BYTES && add_line(&log->pending, record) < 0) {
+        log->pending.size_bytes = before; /* no half lines */
+        return ash_err_set(err, -ENOMEM, "out of memory for the log");
+    }
+    return flush(log, err);
+}
+
+int ash_runlog_sync(struct ash_runlog *log, struct ash_err *err)
+{
+    int rc = flush(log, err);
+
+    if (rc < 0) return rc;
+    if (fdatasync(log->fd) == 0 || errno == EINVAL) return 0;
+    return ash_err_set(err, -errno, "%s: %s", log->path, strerror(errno));
+}
+
+size_t ash_runlog_count(const struct ash_runlog *log)
+{
+    return log->count;
+}
+
+const struct ash_log_record *ash_runlog_records(const struct ash_runlog *log)
+{
+    return log->records;
+}

@@ -1,0 +1,154 @@
+/* Serving plans: what must hold between batch sizes, cuts, samples and splits, whatever the constants. */
+#include "unit/plan/facts.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "plan/serve/serve.h"
+
+#define POINTS_MAX 128
+
+static struct ash_serve_job make_job(const char *model, const char *cluster)
+{
+    struct ash_serve_job job = {.shape = shape_of(model),
+                                .cluster = cluster_of(cluster),
+                                .weights = ASH_PRECISION_FP8,
+                                .cache = ASH_PRECISION_FP8,
+                                .compute = ASH_PRECISION_FP8,
+                                .in_tokens = 1000,
+                                .answer_tokens = 500,
+                                .samples = 1,
+                                .usd_gpu_hour = 4};
+    struct ash_err err = {0};
+
+    if (ash_serve_check(&consts, &job, &err) < 0) fail_msg("%s", err.text);
+    return job;
+}
+
+static void test_search_keeps_the_limits(void **state)
+{
+    static struct ash_serve_point free_points[POINTS_MAX], points[POINTS_MAX];
+    struct ash_serve_job job = make_job("llama-3.1-70b", "2xp5.48xlarge");
+    size_t free_count = ash_serve_search(&consts, &job, free_points, POINTS_MAX), count;
+
+    (void)state;
+    assert_true(free_count >= 4);
+    job.itl_limit_s = 0.03;
+    job.ttft_limit_s = 0.3;
+    count = ash_serve_search(&consts, &job, points, POINTS_MAX);
+    assert_true(count == free_count && points[0].meets);
+    assert_true(points[0].itl_s <= 0.03 && points[0].ttft_s <= 0.3);
+    assert_true(points[0].tokens_s_gpu < free_points[0].tokens_s_gpu); /* latency is paid for */
+    for (size_t i = 1; i < count; i++)
+        assert_true(points[i - 1].meets || !points[i].meets);
+    for (size_t i = 0; i < count; i++) {
+        assert_true(points[i].batch <= points[i].capacity);
+        assert_true(fabs(points[i].usd_million / (4.0 / 3600 / points[i].tokens_s_gpu * 1e6) - 1) < 1e-9);
+    }
+}
+
+static void test_experts_are_spread(void **state)
+{
+    static struct ash_serve_point points[POINTS_MAX];
+    struct ash_serve_job job = make_job("deepseek-v3", "8xp5en.48xlarge");
+    bool spread = false;
+
+    (void)state;
+    for (size_t i = 0, count = ash_serve_search(&consts, &job, points, POINTS_MAX); i < count; i++) {
+        assert_true(ash_infer_gpus(&points[i].infer) >= 8); /* 671 GB */
+        if (points[i].infer.attn_dp > 1) spread = true;
+    }
+    assert_true(spread);
+}
+
+/* n answers share a prompt: cheaper than n requests, and the cache of a long prompt is held once. */
+static void test_samples_share_the_prompt(void **state)
+{
+    struct ash_serve_job job = make_job("llama-3.1-70b", "p5.48xlarge");
+    static struct ash_serve_point one[POINTS_MAX], eight[POINTS_MAX];
+
+    (void)state;
+    job.in_tokens = 8000;
+    job.tp = 8;
+    job.pp = 1;
+    assert_int_equal(ash_serve_search(&consts, &job, one, POINTS_MAX), 1);
+    job.samples = 8;
+    assert_int_equal(ash_serve_search(&consts, &job, eight, POINTS_MAX), 1);
+    assert_true(eight[0].usd_request < 8 * one[0].usd_request && eight[0].usd_request > one[0].usd_request);
+    assert_true(eight[0].capacity > 3 * one[0].capacity);
+    job.verify_passes = 2;
+    assert_int_equal(ash_serve_search(&consts, &job, one, POINTS_MAX), 1);
+    assert_true(one[0].usd_request > eight[0].usd_request && one[0].request_s > eight[0].ttft_s);
+    job.thinking_tokens = 8000;
+    assert_int_equal(ash_serve_search(&consts, &job, eight, POINTS_MAX), 1);
+    assert_true(eight[0].request_s > 2 * one[0].request_s);
+}
+
+/* Sources find that splitting buys latency and costs throughput per GPU. */
+static void test_split(void **state)
+{
+    static struct ash_serve_point points[POINTS_MAX];
+    struct ash_serve_job job = make_job("llama-3.1-70b", "4xp5en.48xlarge");
+    static struct ash_serve_split ratios[POINTS_MAX];
+    struct ash_serve_split split, strict;
+    size_t ratio_count;
+    size_t count = ash_serve_search(&consts, &job, points, POINTS_MAX);
+
+    (void)state;
+    assert_true(ash_serve_split(&consts, &job, points, count, &split));
+    assert_true(split.tokens_s_gpu < points[0].tokens_s_gpu);
+    assert_true(split.itl_s < points[0].itl_s && split.itl_s < points[0].stall_s);
+    assert_true(split.prompt_replicas * ash_infer_gpus(&split.prompt.infer) +
+                    split.decode_replicas * ash_infer_gpus(&split.decode.infer) <=
+                32);
+    /* 2 * 80 layers * 8 heads * 128 at one byte, 1000 tokens */
+    assert_true(fabs(split.cache_bytes - 163840.0 * 1000) < 1);
+    /* more replicas for prompts and fewer for answers: first tokens come sooner, then answers are the limit */
+    ratio_count = ash_serve_ratios(&consts, &job, &split, ratios, POINTS_MAX);
+    assert_true(ratio_count >= 3);
+    for (size_t i = 0; i < ratio_count; i++) {
+        assert_true(ratios[i].tokens_s <= split.tokens_s * 1.001 && ratios[i].itl_s <= split.decode.itl_s * 1.001);
+        if (i > 0) assert_true(ratios[i].decode_replicas <= ratios[i - 1].decode_replicas);
+        if (i > 0 && !ratios[i].prompts_wait) assert_true(ratios[i].requests_s > ratios[i - 1].requests_s);
+    }
+    assert_true(ratios[0].itl_s < ratios[ratio_count - 1].itl_s && !ratios[0].prompts_wait);
+    job.itl_limit_s = 0.02;
+    count = ash_serve_search(&consts, &job, points, POINTS_MAX);
+    assert_true(ash_serve_split(&consts, &job, points, count, &strict));
+    assert_true(strict.itl_s <= 0.02 && strict.tokens_s_gpu <= split.tokens_s_gpu);
+    job = make_job("llama-3.1-8b", "1xg6e.xlarge");
+    count = ash_serve_search(&consts, &job, points, POINTS_MAX);
+    assert_false(ash_serve_split(&consts, &job, points, count, &split));
+}
+
+static void test_refusals(void **state)
+{
+    struct ash_serve_job job = make_job("llama-3.1-70b", "p5.48xlarge");
+    struct ash_err err = {0};
+
+    (void)state;
+    job.tp = 16;
+    assert_true(ash_serve_check(&consts, &job, &err) < 0);
+    assert_non_null(strstr(err.text, "cluster of 8"));
+    job.tp = 0;
+    job.in_tokens = 1e8;
+    assert_true(ash_serve_check(&consts, &job, &err) < 0);
+    assert_non_null(strstr(err.text, "shorter requests"));
+    job = make_job("mixtral-8x7b", "p5.48xlarge");
+    job.ep = 3;
+    assert_true(ash_serve_check(&consts, &job, &err) < 0);
+    assert_non_null(strstr(err.text, "does not divide the 8 experts"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_search_keeps_the_limits),
+        cmocka_unit_test(test_experts_are_spread),
+        cmocka_unit_test(test_samples_share_the_prompt),
+        cmocka_unit_test(test_split),
+        cmocka_unit_test(test_refusals),
+    };
+
+    return cmocka_run_group_tests(tests, open_facts, close_facts);
+}

@@ -1,0 +1,133 @@
+/* Pipeline schedules: bubbles of the published formulas, order and exclusivity of what every rank does. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <cmocka.h>
+
+#include "plan/train/pipeline.h"
+
+#define F 1.0
+#define B 2.0
+
+static double play(int stages, int chunks, int micro_batches, double p2p_s, struct ash_pipeline_event *events)
+{
+    double forward[64], backward[64];
+    struct ash_pipeline pipeline = {.stages = stages,
+                                    .chunks = chunks,
+                                    .micro_batches = micro_batches,
+                                    .forward_s = forward,
+                                    .backward_s = backward,
+                                    .p2p_s = p2p_s};
+
+    for (int i = 0; i < stages * chunks; i++) {
+        forward[i] = F / chunks;
+        backward[i] = B / chunks;
+    }
+    return ash_pipeline_run(&pipeline, events);
+}
+
+/* Narayanan et al. 2021 (arXiv 2104.04473): 1F1B idles (p - 1)(f + b), interleaving divides that by the chunks. */
+static void bubbles_are_the_published_ones(void **state)
+{
+    (void)state;
+    assert_float_equal(play(1, 1, 7, 0, NULL), 7 * (F + B), 1e-9);
+    for (int stages = 2; stages <= 8; stages *= 2)
+        for (int micro = stages; micro <= 4 * stages; micro += stages) {
+            assert_float_equal(play(stages, 1, micro, 0, NULL), (micro + stages - 1) * (F + B), 1e-9);
+            assert_float_equal(play(stages, 2, micro, 0, NULL), micro * (F + B) + (stages - 1) * (F + B) / 2, 1e-9);
+            assert_float_equal(play(stages, 4, micro, 0, NULL), micro * (F + B) + (stages - 1) * (F + B) / 4, 1e-9);
+        }
+}
+
+static void fewer_micro_batches_than_stages_work(void **state)
+{
+    (void)state;
+    assert_float_equal(play(4, 1, 1, 0, NULL), 4 * (F + B), 1e-9);
+    assert_float_equal(play(4, 1, 2, 0, NULL), 5 * (F + B), 1e-9);
+    assert_true(play(4, 2, 3, 0, NULL) >= 3 * (F + B));
+    assert_true(play(8, 3, 5, 0, NULL) >= 5 * (F + B));
+}
+
+static void transfers_cost_at_the_ends(void **state)
+{
+    (void)state;
+    assert_float_equal(play(4, 1, 1, 0.5, NULL), 4 * (F + B) + 2 * 3 * 0.5, 1e-9);
+    assert_true(play(4, 1, 16, 0.5, NULL) > play(4, 1, 16, 0, NULL));
+}
+
+/* No rank does two things at once, and everything is done exactly once. */
+static void every_rank_does_one_thing_at_a_time(void **state)
+{
+    enum { STAGES = 4, CHUNKS = 3, MICRO = 8, EACH = 2 * CHUNKS * MICRO };
+    struct ash_pipeline_event *events = calloc(STAGES * EACH, sizeof(*events));
+    int done[2][STAGES][CHUNKS][MICRO] = {0};
+
+    (void)state;
+    assert_non_null(events);
+    play(STAGES, CHUNKS, MICRO, 0.1, events);
+    for (int stage = 0; stage < STAGES; stage++)
+        for (int i = 0; i < EACH; i++) {
+            const struct ash_pipeline_event *e = &events[stage * EACH + i];
+            assert_int_equal(e->stage, stage);
+            done[e->backward][stage][e->chunk][e->micro_batch]++;
+            assert_true(e->end_s > e->start_s);
+            if (i > 0) assert_true(e->start_s >= events[stage * EACH + i - 1].end_s - 1e-12);
+        }
+    for (int b = 0; b < 2; b++)
+        for (int s = 0; s < STAGES; s++)
+            for (int c = 0; c < CHUNKS; c++)
+                for (int m = 0; m < MICRO; m++)
+                    assert_int_equal(done[b][s][c][m], 1);
+    free(events);
+}
+
+/* A long pipeline is not played to its end: the answer must be that of playing it all, for uneven stages too. */
+static void long_pipelines_are_continued(void **state)
+{
+    static const struct {
+        int stages, chunks, micro_batches;
+    } cases[] = {{4, 1, 4001}, {8, 1, 2048}, {16, 1, 1000}, {8, 4, 512}, {6, 3, 1203}, {16, 2, 640}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        int count = cases[i].stages * cases[i].chunks;
+        double forward[64], backward[64], played, continued;
+        struct ash_pipeline pipeline = {cases[i].stages, cases[i].chunks, cases[i].micro_batches,
+                                        forward,         backward,        0.03};
+        struct ash_pipeline_event *events = calloc((size_t)count * 2 * (size_t)cases[i].micro_batches, sizeof(*events));
+
+        assert_non_null(events);
+        for (int v = 0; v < count; v++) {
+            forward[v] = F * (1 + 0.1 * (v % 3)) + (v == count - 1 ? 0.7 : 0);
+            backward[v] = 2 * forward[v];
+        }
+        played = ash_pipeline_run(&pipeline, events);
+        continued = ash_pipeline_run(&pipeline, NULL);
+        if (continued > played * 1.001 || continued < played * 0.999)
+            fail_msg("%d stages, %d chunks: %.6g, not %.6g", cases[i].stages, cases[i].chunks, continued, played);
+        free(events);
+    }
+    assert_true(play(8, 1, 2000000000, 0, NULL) > 1.99e9 * (F + B));
+}
+
+static void nonsense_is_refused(void **state)
+{
+    (void)state;
+    assert_true(play(0, 1, 1, 0, NULL) == -EINVAL);
+    assert_true(play(1, 0, 1, 0, NULL) == -EINVAL);
+    assert_true(play(1, 1, 0, 0, NULL) == -EINVAL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(bubbles_are_the_published_ones), cmocka_unit_test(fewer_micro_batches_than_stages_work),
+        cmocka_unit_test(transfers_cost_at_the_ends),     cmocka_unit_test(every_rank_does_one_thing_at_a_time),
+        cmocka_unit_test(long_pipelines_are_continued),   cmocka_unit_test(nonsense_is_refused),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

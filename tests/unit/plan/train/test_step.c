@@ -1,0 +1,233 @@
+/* Layouts, collectives, memory and time of a step: formulas, directions, and a few published facts. */
+#include "unit/plan/facts.h"
+
+#include <errno.h>
+#include <math.h>
+#include <string.h>
+
+#include "plan/train/comm.h"
+#include "plan/train/layer.h"
+
+static struct ash_plan_step step_of(const struct ash_plan_job *job, const char *text)
+{
+    struct ash_layout layout = layout_of(job, text);
+    struct ash_plan_step step;
+
+    ash_step_predict(&consts, job, &layout, true, &step);
+    return step;
+}
+
+/* ---- layouts ----------------------------------------------------------------------------------------------------- */
+
+static void refuses(const struct ash_plan_job *job, const char *text, const char *words)
+{
+    struct ash_layout layout = plain_layout();
+    struct ash_err err = {0};
+    int rc = ash_layout_parse(text, &layout, &err);
+
+    if (rc == 0) rc = ash_layout_check(job, &layout, &err);
+    if (rc == 0) fail_msg("'%s' was taken", text);
+    if (strstr(err.text, words) == NULL) fail_msg("'%s': '%s' does not say '%s'", text, err.text, words);
+}
+
+static void impossible_layouts_say_what_would_do(void **state)
+{
+    struct ash_plan_job dense = job_of("llama-3-70b", "64xp5.48xlarge", 1024, 8192);
+    struct ash_plan_job sparse = job_of("qwen3-30b-a3b", "8xp4de.24xlarge", 256, 4096);
+
+    (void)state;
+    refuses(&dense, "tp=3", "does not divide 512 GPUs");
+    refuses(&dense, "tp=8,dp=3", "dp would be 64");
+    refuses(&dense, "tp=128", "does not divide 64 heads");
+    refuses(&dense, "pp=128", "80 layers");
+    refuses(&dense, "pp=16,vpp=8", "80 layers");
+    refuses(&dense, "vpp=4", "need pp of 2");
+    refuses(&dense, "ep=2", "no experts");
+    refuses(&dense, "mbs=3,tp=8", "not whole micro-batches");
+    refuses(&dense, "pp=4,vpp=5,tp=8,mbs=64", "multiples");
+    refuses(&dense, "zero=4", "from 0 to 3");
+    refuses(&dense, "gp=4", "there is no 'gp'");
+    refuses(&dense, "tp", "needs a value");
+    refuses(&dense, "recompute=some", "none, selective, full or fit");
+    refuses(&sparse, "ep=48", "does not divide 128 experts");
+    refuses(&sparse, "precision=fp8", "has no fp8");
+}
+
+/* Llama 3.1 405B ran with 126 layers, its embedding and its output as 128 pieces of 16 stages. */
+static void edges_may_be_pieces(void **state)
+{
+    struct ash_plan_job job = job_of("llama-3.1-405b", "2048xp5.48xlarge", 2048, 8192);
+    struct ash_plan_step pieces = step_of(&job, "tp=8,pp=16,vpp=8"), fewer = step_of(&job, "tp=8,pp=16,vpp=4");
+
+    (void)state;
+    assert_true(pieces.fits && pieces.time.bubble < fewer.time.bubble && pieces.tokens_s > fewer.tokens_s);
+}
+
+static void layouts_read_back(void **state)
+{
+    struct ash_plan_job job = job_of("deepseek-v3", "128xp5.48xlarge", 8192, 4096);
+    struct ash_layout layout = layout_of(&job, "tp=2,pp=8,vpp=4,ep=64,mbs=1,precision=fp8");
+    char text[128];
+
+    (void)state;
+    assert_int_equal(layout.dp, 64);
+    assert_string_equal(ash_layout_text(&layout, text, sizeof(text)), "tp2 pp8x4 ep64 dp64 zero1 mbs1 fp8");
+}
+
+/* ---- collectives ------------------------------------------------------------------------------------------------- */
+
+static void collectives_follow_the_slower_level(void **state)
+{
+    struct ash_plan_job job = job_of("llama-3-8b", "4xp5.48xlarge", 64, 8192);
+    struct ash_group_place inside = ash_group_place(&job.cluster, 8, 1), all = ash_group_place(&job.cluster, 32, 1);
+    struct ash_comm near = ash_comm_gather(&consts, &job.cluster, inside, 8e9);
+    struct ash_comm far = ash_comm_gather(&consts, &job.cluster, all, 8e9);
+
+    (void)state;
+    assert_float_equal(inside.domains, 1, 0);
+    assert_float_equal(all.domains, 4, 0);
+    assert_float_equal(near.nvlink_s, 8e9 * 7 / 8 / (450e9 * consts.nvlink_share) + consts.nvlink_latency, 1e-9);
+    assert_float_equal(near.network_s, 0, 0);
+    /* p5: 400 GB/s per machine against 450 per GPU: 8 GB over 4 machines takes 15 ms at line rate */
+    assert_true(far.network_s > 0.015 && far.network_s < 0.025);
+    assert_float_equal(ash_comm_gather(&consts, &job.cluster, ash_group_place(&job.cluster, 1, 1), 1e9).total_s, 0, 0);
+}
+
+/* Copies for one machine travel once; a group inside a domain sends nothing over the network. */
+static void dispatch_counts_what_crosses(void **state)
+{
+    struct ash_plan_job job = job_of("deepseek-v3", "16xp5.48xlarge", 128, 4096);
+    struct ash_layout wide = layout_of(&job, "ep=64"), narrow = layout_of(&job, "ep=8");
+    struct ash_dispatch_time once, plain, inside;
+
+    (void)state;
+    ash_layer_dispatch(&consts, &job, &wide, &once);
+    ash_layer_dispatch(&consts, &job, &narrow, &inside);
+    job.dedup_dispatch = false;
+    ash_layer_dispatch(&consts, &job, &wide, &plain);
+    assert_true(once.outer_bytes < 0.8 * plain.outer_bytes);
+    assert_float_equal(inside.outer_s, 0, 0);
+}
+
+/* ---- memory ------------------------------------------------------------------------------------------------------ */
+
+static void state_is_16_bytes_a_weight_and_shards(void **state)
+{
+    struct ash_plan_job job = job_of("llama-3-8b", "8xp5.48xlarge", 64, 8192);
+    double params;
+    struct ash_step_memory zero0, zero1, zero3;
+    struct ash_layout layout = layout_of(&job, "zero=0");
+
+    (void)state;
+    params = ash_shape_params(&job.shape);
+    ash_step_memory(&consts, &job, &layout, ASH_PLAN_RECOMPUTE_FULL, &zero0);
+    layout = layout_of(&job, "zero=1");
+    ash_step_memory(&consts, &job, &layout, ASH_PLAN_RECOMPUTE_FULL, &zero1);
+    layout = layout_of(&job, "zero=3");
+    ash_step_memory(&consts, &job, &layout, ASH_PLAN_RECOMPUTE_FULL, &zero3);
+    assert_float_equal(zero0.weights / params, 2, 1e-6);
+    assert_float_equal(zero0.optimizer / params, 12, 1e-6);
+    assert_float_equal(zero1.optimizer * 64, zero0.optimizer, 1);
+    assert_float_equal(zero1.weights, zero0.weights, 1);
+    assert_float_equal(zero3.weights * 64, zero0.weights, 1);
+    assert_float_equal(zero3.gradients * 64, zero0.gradients, 1);
+}
+
+/* Korthikanti et al. 2022: 34 bytes per token and element of width without scores, for a 4h MLP and no dropout masks 31
+ * or so; full recomputation keeps 2. */
+static void activations_are_the_published_ones(void **state)
+{
+    struct ash_plan_job job = job_of("gpt3-175b", "128xH100", 64, 2048);
+    struct ash_layout layout = layout_of(&job, "tp=8");
+    struct ash_step_memory none, full;
+    double unit = 2048.0 * 12288 / 8 * 96;
+
+    (void)state;
+    ash_step_memory(&consts, &job, &layout, ASH_PLAN_RECOMPUTE_NONE, &none);
+    ash_step_memory(&consts, &job, &layout, ASH_PLAN_RECOMPUTE_FULL, &full);
+    assert_true(none.activations / unit > 26 && none.activations / unit < 34);
+    assert_true(full.activations / unit > 2 && full.activations / unit < 2.5);
+}
+
+/* ---- time -------------------------------------------------------------------------------------------------------- */
+
+static void parts_add_up(void **state)
+{
+    struct ash_plan_job job = job_of("llama-3.1-405b", "128xp5.48xlarge", 512, 8192);
+    struct ash_plan_step step = step_of(&job, "tp=8,pp=8,vpp=8,cp=2,precision=fp8");
+    const struct ash_step_time *t = &step.time;
+
+    (void)state;
+    assert_float_equal(t->compute + t->memory + t->host + t->nvlink + t->network + t->bubble + t->optimizer + t->data +
+                           t->jitter,
+                       t->total, 1e-9 * t->total);
+    assert_float_equal(step.tokens_s * t->total, 512 * 8192.0, 1);
+    assert_true(step.mfu > 0.2 && step.mfu < 0.95); /* published: 0.84 of the bf16 peak in fp8 on H100 */
+}
+
+/* Without simulation the answer is close: searches rank by it. */
+static void the_closed_form_is_near(void **state)
+{
+    struct ash_plan_job job = job_of("llama-3-70b", "8xp5.48xlarge", 128, 8192);
+    struct ash_layout layout = layout_of(&job, "tp=4,pp=4,vpp=5,cp=2");
+    struct ash_plan_step played, formula;
+
+    (void)state;
+    ash_step_predict(&consts, &job, &layout, true, &played);
+    ash_step_predict(&consts, &job, &layout, false, &formula);
+    assert_float_equal(formula.time.total / played.time.total, 1, 0.03);
+}
+
+static void more_of_anything_is_not_slower(void **state)
+{
+    struct ash_plan_job job = job_of("llama-3-70b", "16xp5.48xlarge", 256, 8192), faster = job;
+    struct ash_gpu gpu = *job.cluster.machine.gpu;
+    struct ash_plan_step base = step_of(&job, "tp=8,pp=2"), step;
+
+    (void)state;
+    faster.cluster.machine.net_bandwidth *= 4;
+    step = step_of(&faster, "tp=8,pp=2");
+    assert_true(step.time.total <= base.time.total);
+    gpu.memory_bandwidth *= 2;
+    faster.cluster.machine.gpu = &gpu;
+    step = step_of(&faster, "tp=8,pp=2");
+    assert_true(step.time.total < base.time.total);
+    gpu.nvlink_bandwidth *= 2;
+    assert_true(step_of(&faster, "tp=8,pp=2").time.total < step.time.total);
+    assert_true(step_of(&job, "tp=8,pp=2,recompute=full").time.total >
+                step_of(&job, "tp=8,pp=2,recompute=none").time.total);
+    assert_true(step_of(&job, "tp=8,pp=2,precision=fp8").time.total < base.time.total);
+}
+
+/* A domain of 72 takes expert traffic off the network. */
+static void experts_like_wide_domains(void **state)
+{
+    struct ash_plan_job narrow = job_of("deepseek-v3", "32xp6-b200.48xlarge", 2048, 4096), wide = narrow;
+    struct ash_plan_step a, b;
+
+    (void)state;
+    wide.cluster.machine.domain_gpus = wide.cluster.domain_gpus = 72;
+    a = step_of(&narrow, "pp=4,ep=64");
+    b = step_of(&wide, "pp=4,ep=64");
+    assert_true(a.time.network > 2 * b.time.network);
+    assert_true(b.tokens_s > 1.1 * a.tokens_s);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(impossible_layouts_say_what_would_do),
+        cmocka_unit_test(edges_may_be_pieces),
+        cmocka_unit_test(layouts_read_back),
+        cmocka_unit_test(collectives_follow_the_slower_level),
+        cmocka_unit_test(dispatch_counts_what_crosses),
+        cmocka_unit_test(state_is_16_bytes_a_weight_and_shards),
+        cmocka_unit_test(activations_are_the_published_ones),
+        cmocka_unit_test(parts_add_up),
+        cmocka_unit_test(the_closed_form_is_near),
+        cmocka_unit_test(more_of_anything_is_not_slower),
+        cmocka_unit_test(experts_like_wide_domains),
+    };
+
+    return cmocka_run_group_tests(tests, open_facts, close_facts);
+}

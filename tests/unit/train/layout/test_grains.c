@@ -1,0 +1,191 @@
+/* The tree over grains against its recursive definition, to the bit, for every count up to 40. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "base/rng.h"
+#include "train/layout/grains.h"
+
+#define LEAF 1003
+#define SUM 1000
+#define GRAINS_MAX 40
+
+static float leaf_value(size_t grain, size_t i)
+{
+    return (float)ash_rng_normal(1, grain, i) * (i % 3 == 0 ? 1e-4f : 1e3f); /* so that the order of additions shows */
+}
+
+/* The definition: split at the largest power of two below n. */
+static float tree_sum(size_t first, size_t count, size_t i)
+{
+    size_t half = 1;
+
+    if (count == 1) return leaf_value(first, i);
+    while (2 * half < count)
+        half *= 2;
+    return tree_sum(first, half, i) + tree_sum(first + half, count - half, i);
+}
+
+static double tree_loss(size_t first, size_t count)
+{
+    size_t half = 1;
+
+    if (count == 1) return ash_rng_normal(2, first, 0) * 1e6;
+    while (2 * half < count)
+        half *= 2;
+    return tree_loss(first, half) + tree_loss(first + half, count - half);
+}
+
+static void check_sum(const float *sum, size_t size, size_t count)
+{
+    for (size_t i = 0; i < size; i++)
+        assert_true(sum[i] == tree_sum(0, count, i));
+}
+
+static void run_once(struct ash_grains *grains, size_t count)
+{
+    double losses[GRAINS_MAX];
+
+    ash_grains_reset(grains);
+    for (size_t g = 0; g < count; g++) {
+        float *leaf = ash_grains_begin(grains, 0);
+        for (size_t i = 0; i < LEAF; i++) {
+            assert_true(leaf[i] == 0.0f);
+            leaf[i] = leaf_value(g, i);
+        }
+        ash_grains_end(grains, 0);
+        losses[g] = tree_loss(g, 1);
+    }
+    assert_int_equal(ash_grains_finish(grains, NULL, NULL), 0);
+    check_sum(ash_grains_sum(grains), SUM, count);
+    assert_true(ash_grains_fold(losses, count) == tree_loss(0, count));
+}
+
+static void test_every_count_follows_the_definition(void **state)
+{
+    struct ash_exec exec = {0};
+
+    (void)state;
+    assert_int_equal(ash_exec_init(&exec, "ref", 2, NULL), 0);
+    for (size_t count = 1; count <= GRAINS_MAX; count++) {
+        struct ash_grains grains;
+        size_t log2 = 0;
+        struct ash_grains_opts opts = {
+            .exec = &exec, .grain_count = count, .lane_count = 1, .sum_size = SUM, .leaf_size = LEAF};
+        assert_int_equal(ash_grains_init(&grains, &opts, NULL), 0);
+        while (count >> (log2 + 1) != 0)
+            log2++;
+        assert_int_equal(grains.lanes[0].buffer_count, log2 + 1);
+        run_once(&grains, count);
+        run_once(&grains, count); /* a second step starts from nothing */
+        ash_grains_fini(&grains);
+    }
+    ash_exec_fini(&exec);
+}
+
+#define PIECES 3
+#define ROUND 2 /* leaves of a lane that come at once */
+
+/* The next leaves of a lane, piece by piece. */
+static void put_round(struct ash_grains *grains, size_t lane, size_t first, size_t count)
+{
+    float leaves[ROUND * LEAF];
+
+    for (size_t p = 0, begin = 0; p < PIECES; p++) {
+        size_t end = SUM * (p + 1) / PIECES;
+        for (size_t g = 0; g < count; g++)
+            for (size_t i = begin; i < end; i++)
+                leaves[g * (end - begin) + i - begin] = leaf_value(first + g, i);
+        ash_grains_put(grains, lane, (struct ash_run){begin, end - begin}, leaves, count);
+        begin = end;
+    }
+    ash_grains_move(grains, lane, count);
+}
+
+static void test_lanes_and_pieces_change_nothing(void **state)
+{
+    struct ash_exec exec = {0};
+
+    (void)state;
+    assert_int_equal(ash_exec_init(&exec, "ref", 1, NULL), 0);
+    for (size_t count = 3; count <= 24; count++) {
+        struct ash_grains_opts opts = {
+            .exec = &exec, .grain_count = count, .lane_count = 3, .sum_size = SUM, .leaf_size = SUM};
+        struct ash_grains grains;
+        float sum[SUM];
+
+        assert_int_equal(ash_grains_init(&grains, &opts, NULL), 0);
+        for (size_t round = 0; round < count; round++) {
+            for (size_t lane = 0; lane < opts.lane_count; lane++) {
+                struct ash_span own = ash_grains_lane(&grains, lane);
+                size_t done = round * ROUND, left = own.count > done ? own.count - done : 0;
+                put_round(&grains, lane, own.first + done, left < ROUND ? left : ROUND);
+            }
+        }
+        assert_int_equal(ash_grains_finish(&grains, sum, NULL), 0);
+        check_sum(sum, SUM, count);
+        ash_grains_fini(&grains);
+    }
+    ash_exec_fini(&exec);
+}
+
+/* Floats that no leaf has are left alone: memory that nobody touches costs nothing. */
+static void test_unused_floats_stay(void **state)
+{
+    struct ash_exec exec = {0};
+    struct ash_grains_opts opts = {
+        .exec = &exec, .grain_count = 2, .lane_count = 1, .sum_size = 5, .leaf_size = 12, .unused = {5, 4}};
+    struct ash_grains grains;
+
+    (void)state;
+    assert_int_equal(ash_exec_init(&exec, "ref", 1, NULL), 0);
+    assert_int_equal(ash_grains_init(&grains, &opts, NULL), 0);
+    for (size_t i = 0; i < 12; i++)
+        ash_grains_sum(&grains)[i] = 7.0f;
+    float *leaf = ash_grains_begin(&grains, 0);
+    for (size_t i = 0; i < 12; i++)
+        assert_true(leaf[i] == (i >= 5 && i < 9 ? 7.0f : 0.0f));
+    assert_int_equal(ash_grains_bytes(&grains), (2 * 8 + 4) * sizeof(float));
+    ash_grains_fini(&grains);
+    ash_exec_fini(&exec);
+}
+
+static void refuse(size_t grain_count, size_t lane_count, size_t sum_size, struct ash_run unused)
+{
+    struct ash_exec exec = {.memory = &ash_memory_host};
+    struct ash_grains_opts opts = {.exec = &exec,
+                                   .grain_count = grain_count,
+                                   .lane_count = lane_count,
+                                   .sum_size = sum_size,
+                                   .leaf_size = 10,
+                                   .unused = unused};
+    struct ash_grains grains;
+
+    assert_true(ash_grains_init(&grains, &opts, NULL) < 0);
+    ash_grains_fini(&grains);
+}
+
+static void test_senseless_sizes_are_refused(void **state)
+{
+    (void)state;
+    refuse(0, 1, 10, (struct ash_run){0});
+    refuse(1, 1, 11, (struct ash_run){0});
+    refuse((size_t)1 << 40, 1, 10, (struct ash_run){0});
+    refuse(2, 3, 10, (struct ash_run){0});
+    refuse(2, 1, 5, (struct ash_run){4, 2});
+    refuse(2, 1, 5, (struct ash_run){8, 3});
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_every_count_follows_the_definition),
+        cmocka_unit_test(test_lanes_and_pieces_change_nothing),
+        cmocka_unit_test(test_unused_floats_stay),
+        cmocka_unit_test(test_senseless_sizes_are_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
