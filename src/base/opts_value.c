@@ -44,6 +44,30 @@ static int parse_int(const char *text, int64_t *value_out)
     return 0;
 }
 
+/* A number, or digits with the suffix that people write for large ones: 70B, 1.5T. Returns as ash_number_parse. */
+static int parse_double(const char *text, double *value_out)
+{
+    static const struct {
+        char letter;
+        double factor;
+    } known[] = {{'k', 1e3}, {'m', 1e6}, {'g', 1e9}, {'b', 1e9}, {'t', 1e12}};
+    char digits[32];
+    size_t length = strspn(text, "0123456789.");
+    int rc;
+
+    if (length == 0 || length >= sizeof(digits) || text[length] == '\0' || text[length + 1] != '\0')
+        return ash_number_parse(text, value_out);
+    memcpy(digits, text, length);
+    digits[length] = '\0';
+    for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
+        if (tolower((unsigned char)text[length]) != known[i].letter) continue;
+        rc = ash_number_parse(digits, value_out);
+        if (rc == 0) *value_out *= known[i].factor;
+        return rc;
+    }
+    return -EINVAL;
+}
+
 /* ---- storing --------------------------------------------------------------------------------------------------------
  */
 
@@ -84,9 +108,9 @@ static int store_int(struct ash_opt_slot *slot, const char *text, const char *so
 static int store_double(struct ash_opt_slot *slot, const char *text, const char *source, struct ash_err *err)
 {
     double value = 0;
-    int rc = ash_number_parse(text, &value);
+    int rc = parse_double(text, &value);
 
-    if (rc == -EINVAL) return wrong(slot, text, source, "a number", err);
+    if (rc == -EINVAL) return wrong(slot, text, source, "a number (suffixes k, m, g or b, t are fine)", err);
     if (rc < 0) return ash_err_set(err, rc, "%s: '%s' is %.100s, which is not finite", source, slot->key, text);
     rc = check_limits(slot, value, text, source, err);
     if (rc == 0) *(double *)slot->field = value;

@@ -28,7 +28,7 @@ static const char *const precisions[] = {"any", "bf16", "fp8", "fp4", NULL};
 
 static const struct ash_opt machines_opts[] = {
     {"model", ASH_OPT_STRING, FIELD(model), NULL, "model folder or well-known name (ashlar plan models)", 0, 0, NULL},
-    {"tokens", ASH_OPT_DOUBLE, FIELD(tokens), NULL, "tokens to train on (15e12)", 1, 1e18, NULL},
+    {"tokens", ASH_OPT_DOUBLE, FIELD(tokens), NULL, "tokens to train on (15T, 15e12)", 1, 1e18, NULL},
     {"gpus", ASH_OPT_INT, FIELD(gpus), NULL, "GPUs of each offer, in whole machines", 1, ASH_CLUSTER_GPUS_MAX, NULL},
     {"days", ASH_OPT_DOUBLE, FIELD(days), NULL, "days to be done in, instead: how many machines that takes", 0.01, 1e5,
      NULL},

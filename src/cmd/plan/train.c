@@ -33,7 +33,7 @@ static const char *const tunings[] = {"all", "lora", NULL};
 static const struct ash_opt train_opts[] = {
     {"model", ASH_OPT_STRING, FIELD(model), NULL, "model folder or well-known name (ashlar plan models)", 0, 0, NULL},
     {"cluster", ASH_OPT_STRING, FIELD(cluster), NULL, "64xp5.48xlarge, 512xH100 (ashlar catalog ls)", 0, 0, NULL},
-    {"tokens", ASH_OPT_DOUBLE, FIELD(tokens), NULL, "tokens to train on (15e12); without it no days and dollars", 1,
+    {"tokens", ASH_OPT_DOUBLE, FIELD(tokens), NULL, "tokens to train on (15T, 15e12); without it no days and dollars", 1,
      1e18, NULL},
     {"global-batch", ASH_OPT_INT, FIELD(global_batch), "1024", "sequences per step", 1, 1e9, NULL},
     {"seq", ASH_OPT_INT, FIELD(seq), "8192", "tokens per sequence", 1, 1e8, NULL},

@@ -60,6 +60,15 @@ static bool helps_to_save(const struct run *run)
     return run->leads || !run->facts.whole;
 }
 
+/* Old checkpoints, and what a killed part of the run left of one. */
+static void remove_old(struct run *run)
+{
+    struct ash_err err = {0};
+
+    if (run->leads && ash_checkpoint_prune(run->checkpoints, (size_t)run->job->train.keep, &err) < 0)
+        ash_run_warn(run, "old checkpoints were not removed: %s", err.text);
+}
+
 static int save(struct run *run, struct ash_err *err)
 {
     struct ash_state *state = ash_trainer_state(run->trainer);
@@ -70,10 +79,10 @@ static int save(struct run *run, struct ash_err *err)
                                        .data_hash = run->facts.data_hash,
                                        .state_hash = run->state_hash};
     uint64_t start_ns = ash_clock_ns();
-    struct ash_err prune_err = {0};
+    struct ash_err unused = {0};
     int logged = run->leads ? ash_runlog_sync(run->log, err) : 0;
     int rc = ash_checkpoint_save(ash_trainer_stages(run->trainer), run->leads && logged == 0, &opts,
-                                 logged == 0 ? err : &prune_err);
+                                 logged == 0 ? err : &unused);
 
     if (logged < 0) rc = logged; /* the other ranks were waited for all the same */
     if (rc < 0) {
@@ -83,8 +92,7 @@ static int save(struct run *run, struct ash_err *err)
     run->saved_step = state->step;
     ash_metric_add(&saves_metric, 1);
     ash_metric_observe(&save_time_metric, (double)(ash_clock_ns() - start_ns) * 1e-9);
-    if (run->leads && ash_checkpoint_prune(run->checkpoints, (size_t)run->job->train.keep, &prune_err) < 0)
-        ash_run_warn(run, "old checkpoints were not removed: %s", prune_err.text);
+    remove_old(run);
     return 0;
 }
 
@@ -293,6 +301,7 @@ static int finish(struct run *run, bool stopped, struct ash_err *err)
                                    run->opts->dir, err);
         if (rc < 0) return ash_err_prefix(err, rc, "the finished model could not be written");
     }
+    remove_old(run); /* the last save may have been killed in the middle of it */
     if (!run->leads) return 0;
     ash_run_report(run, stopped ? "stopped" : "finished");
     ash_run_print_end(run, stopped);

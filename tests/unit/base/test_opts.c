@@ -105,20 +105,22 @@ static void test_ints(void **state)
 
 static void test_doubles(void **state)
 {
-    static const char *const bad[] = {"", " 1", "1 ", "nan", "-NaN", "1,5", "one", "1e", "1k"};
+    static const char *const bad[] = {"", " 1", "1 ", "nan", "-NaN", "1,5", "one", "1e", "k", "1kk", "1x", "-1k"};
     struct sample *sample = *state;
 
     set(sample, "train.rate", "1e-3");
     assert_true(sample->train.rate == 1e-3);
-    set(sample, "train.rate", "2");
+    set(sample, "train.rate", "0.002k");
     assert_true(sample->train.rate == 2.0);
+    set(sample, "train.rate", "3");
+    assert_true(sample->train.rate == 3.0);
     for (size_t i = 0; i < ASH_COUNT(bad); i++)
         check_refused(sample, "train.rate", bad[i], -EINVAL, "must be a number");
     check_refused(sample, "train.rate", "inf", -ERANGE, "finite");
     check_refused(sample, "train.rate", "1e999", -ERANGE, "finite");
     check_refused(sample, "train.rate", "-0.5", -ERANGE, "from 0 to 10");
     check_refused(sample, "train.decay", "1.5", -ERANGE, "at most 1");
-    assert_true(sample->train.rate == 2.0);
+    assert_true(sample->train.rate == 3.0);
 }
 
 static void test_bools_and_choices(void **state)
