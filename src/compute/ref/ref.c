@@ -2,17 +2,4 @@
  * bit, is what every other backend computes. */
 #include "compute/ref/ref_priv.h"
 
-const struct ash_ops ash_ops_ref = {
-    .name = "ref",
-    .reference = &ash_ops_ref,
-    .matrix = &ash_ref_matrix,
-    .embed = &ash_ref_embed,
-    .norm = &ash_ref_norm,
-    .rope = &ash_ref_rope,
-    .attn = &ash_ref_attn,
-    .act = &ash_ref_act,
-    .row = &ash_ref_row,
-    .loss = &ash_ref_loss,
-    .route = &ash_ref_route,
-    .optim = &ash_ref_optim,
-};
+ASH_REF_OPS(ash_ops_ref, "ref", &ash_ref_matrix);

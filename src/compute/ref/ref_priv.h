@@ -19,10 +19,27 @@ extern const struct ash_optim_ops ash_ref_optim;
 /* The matrix products, for references that differ from this one in some of them. */
 void ash_ref_gemm(struct ash_exec *exec, const struct ash_gemm_args *args);
 void ash_ref_column_sum(struct ash_exec *exec, const float *x, size_t stride, size_t rows, size_t cols, float *sum);
-/* steps.c: bf16 products by steps of group k (a divisor of ASH_K_GROUP; zeros behind the last k), as step adds them to a sum; all
- * other products as ash_ref_gemm. a and b hold group bf16 values. */
+/* steps.c: bf16 products by steps of group k (a divisor of ASH_K_GROUP; zeros behind the last k), as step adds them to
+ * a sum; all other products as ash_ref_gemm. a and b hold group bf16 values. */
 typedef float (*ash_ref_step_fn)(float sum, const float *a, const float *b);
 void ash_ref_gemm_steps(struct ash_exec *exec, const struct ash_gemm_args *args, size_t group, ash_ref_step_fn step);
+/* A table of the reference, itself its reference, that differs from the others in name and products only. */
+#define ASH_REF_OPS(TABLE, NAME, MATRIX)                                                                               \
+    const struct ash_ops TABLE = {                                                                                     \
+        .name = (NAME),                                                                                                \
+        .reference = &TABLE,                                                                                           \
+        .matrix = (MATRIX),                                                                                            \
+        .embed = &ash_ref_embed,                                                                                       \
+        .norm = &ash_ref_norm,                                                                                         \
+        .rope = &ash_ref_rope,                                                                                         \
+        .attn = &ash_ref_attn,                                                                                         \
+        .act = &ash_ref_act,                                                                                           \
+        .row = &ash_ref_row,                                                                                           \
+        .loss = &ash_ref_loss,                                                                                         \
+        .route = &ash_ref_route,                                                                                       \
+        .optim = &ash_ref_optim,                                                                                       \
+    }
+
 /* quant.c */
 void ash_ref_quant_gemm(struct ash_exec *exec, const struct ash_quant_args *args);
 

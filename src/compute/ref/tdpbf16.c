@@ -17,17 +17,4 @@ static void gemm(struct ash_exec *exec, const struct ash_gemm_args *args)
 static const struct ash_matrix_ops tdpbf16_matrix = {
     .gemm = gemm, .quant_gemm = ash_ref_quant_gemm, .project = ash_ref_project, .column_sum = ash_ref_column_sum};
 
-const struct ash_ops ash_ops_ref_tdpbf16 = {
-    .name = "ref-tdpbf16",
-    .reference = &ash_ops_ref_tdpbf16,
-    .matrix = &tdpbf16_matrix,
-    .embed = &ash_ref_embed,
-    .norm = &ash_ref_norm,
-    .rope = &ash_ref_rope,
-    .attn = &ash_ref_attn,
-    .act = &ash_ref_act,
-    .row = &ash_ref_row,
-    .loss = &ash_ref_loss,
-    .route = &ash_ref_route,
-    .optim = &ash_ref_optim,
-};
+ASH_REF_OPS(ash_ops_ref_tdpbf16, "ref-tdpbf16", &tdpbf16_matrix);
