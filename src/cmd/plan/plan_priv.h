@@ -16,6 +16,7 @@ extern const struct ash_cmd ash_cmd_plan_models;
 extern const struct ash_cmd ash_cmd_plan_rl;
 extern const struct ash_cmd ash_cmd_plan_train;
 extern const struct ash_cmd ash_cmd_plan_validate;
+extern const struct ash_cmd ash_cmd_plan_xid;
 
 /* --catalog and --set. Bind it beside the command's own table: `{&ash_plan_table, &flags.plan}`. */
 struct ash_plan_flags {
