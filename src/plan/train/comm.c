@@ -35,6 +35,12 @@ static double outer_rate(const struct ash_consts *consts, const struct ash_clust
     return fmax(rate, 1e8);
 }
 
+/* What a placement leaves of it. */
+static double left_rate(const struct ash_consts *consts, const struct ash_cluster *cluster, double net_share)
+{
+    return outer_rate(consts, cluster) * (net_share > 0 ? net_share : 1);
+}
+
 static double outer_latency(const struct ash_cluster *cluster)
 {
     return cluster->machines > 1 ? cluster->machine.net_latency_s : 5e-6;
@@ -53,13 +59,18 @@ static struct ash_comm finish(double inner_s, double inner_latency, double outer
 struct ash_comm ash_comm_gather(const struct ash_consts *consts, const struct ash_cluster *cluster,
                                 struct ash_group_place place, double bytes)
 {
-    double inner = 0, outer = 0;
+    double inner = 0, outer = 0, sent = 0;
+    struct ash_comm comm;
 
     if (place.ranks <= 1 || bytes <= 0) return (struct ash_comm){0};
     if (place.local > 1) inner = bytes * (place.local - 1) / place.local / inner_rate(consts, cluster);
-    if (place.domains > 1)
-        outer = bytes * (place.domains - 1) / place.domains / place.local / outer_rate(consts, cluster);
-    return finish(inner, consts->nvlink_latency, outer, outer_latency(cluster) * (place.domains - 1));
+    if (place.domains > 1) {
+        sent = bytes * (place.domains - 1) / place.domains / place.local;
+        outer = sent / left_rate(consts, cluster, place.net_share);
+    }
+    comm = finish(inner, consts->nvlink_latency, outer, outer_latency(cluster) * (place.domains - 1));
+    comm.network_bytes = sent;
+    return comm;
 }
 
 struct ash_comm ash_comm_reduce(const struct ash_consts *consts, const struct ash_cluster *cluster,
@@ -67,13 +78,17 @@ struct ash_comm ash_comm_reduce(const struct ash_consts *consts, const struct as
 {
     struct ash_comm half = ash_comm_gather(consts, cluster, place, bytes);
 
-    return (struct ash_comm){2 * half.nvlink_s, 2 * half.network_s, 2 * half.total_s};
+    return (struct ash_comm){2 * half.nvlink_s, 2 * half.network_s, 2 * half.total_s, 2 * half.network_bytes};
 }
 
 struct ash_comm ash_comm_send(const struct ash_consts *consts, const struct ash_cluster *cluster, double stride,
-                              double bytes)
+                              double net_share, double bytes)
 {
+    struct ash_comm comm;
+
     if (bytes <= 0) return (struct ash_comm){0};
     if (stride < cluster->domain_gpus) return finish(bytes / inner_rate(consts, cluster), consts->nvlink_latency, 0, 0);
-    return finish(0, 0, bytes / outer_rate(consts, cluster), outer_latency(cluster));
+    comm = finish(0, 0, bytes / left_rate(consts, cluster, net_share), outer_latency(cluster));
+    comm.network_bytes = bytes;
+    return comm;
 }

@@ -81,6 +81,7 @@ void ash_dispatch_predict(const struct ash_consts *consts, const struct ash_clus
         .leaving = 1 - local / dispatch->ranks,
         .inner_bytes = levels.inner_elements * sent,
         .outer_bytes = levels.outer_elements * sent,
+        .outer_back_bytes = levels.outer_elements * BACK_BYTES,
         .there_s = fmax(inner_s(&levels, sent), outer_s(&levels, sent)),
         .back_s = fmax(inner_s(&levels, BACK_BYTES), outer_s(&levels, BACK_BYTES)),
         .inner_s = inner_s(&levels, sent) + inner_s(&levels, BACK_BYTES),

@@ -24,6 +24,7 @@ struct ash_dispatch {
 struct ash_dispatch_time {
     double leaving;                  /* share of plain dispatch bytes that leave the domain */
     double inner_bytes, outer_bytes; /* that one rank sends there */
+    double outer_back_bytes;         /* and back to other domains */
     double there_s, back_s;          /* each way, both levels under way at once */
     double inner_s, outer_s;         /* there and back, of each level */
     double total_s;                  /* there_s + back_s */

@@ -47,6 +47,9 @@ void ash_parts_add(struct ash_parts *into, const struct ash_parts *more, double 
     into->nvlink += more->nvlink * times;
     into->network += more->network * times;
     into->awaited += more->awaited * times;
+    into->tp_bytes += more->tp_bytes * times;
+    into->cp_bytes += more->cp_bytes * times;
+    into->ep_bytes += more->ep_bytes * times;
 }
 
 static struct scene set(const struct ash_consts *consts, const struct ash_plan_job *job,
@@ -198,15 +201,25 @@ static void add_comm(struct ash_parts *parts, struct ash_comm comm, double expos
         parts->nvlink += comm.total_s * exposed;
 }
 
+static struct ash_group_place place_of(const struct scene *scene, double ranks, double stride, double net_share)
+{
+    struct ash_group_place place = ash_group_place(&scene->job->cluster, ranks, stride);
+
+    place.net_share = net_share;
+    return place;
+}
+
 static void add_tensor_traffic(const struct scene *scene, const struct part *part, double share,
                                struct ash_layer *layer)
 {
-    struct ash_group_place place = ash_group_place(&scene->job->cluster, scene->layout->tp, 1);
+    struct ash_group_place place = place_of(scene, scene->layout->tp, 1, scene->job->net.tp);
     /* gather before and scatter after each half of a layer: the same bytes as an all-reduce */
     struct ash_comm comm = ash_comm_gather(scene->consts, &scene->job->cluster, place, part->tensor_bytes / 2);
     double exposed = (scene->stack->overlap_tp ? scene->consts->tp_exposed : 1) * share;
 
     if (scene->layout->tp <= 1 || part->tensor_bytes <= 0) return;
+    layer->forward.tp_bytes += 2 * share * comm.network_bytes;
+    layer->backward.tp_bytes += 2 * share * comm.network_bytes;
     add_comm(&layer->forward, comm, 2 * exposed);
     add_comm(&layer->backward, comm, 2 * exposed);
     layer->tensor_s += comm.total_s * 4 * share;
@@ -220,7 +233,7 @@ static void add_context_traffic(const struct scene *scene, const struct part *pa
     const struct ash_layout *l = scene->layout;
     double width = s->kv_rank > 0 ? s->heads * (s->nope_dim + s->rope_dim + s->v_dim) / l->tp
                                   : 2 * fmax(1, s->kv_heads / l->tp) * s->head_dim;
-    struct ash_group_place place = ash_group_place(&scene->job->cluster, l->cp, l->tp);
+    struct ash_group_place place = place_of(scene, l->cp, l->tp, scene->job->net.cp);
     struct ash_comm comm;
     double hidden;
 
@@ -228,6 +241,8 @@ static void add_context_traffic(const struct scene *scene, const struct part *pa
     comm =
         ash_comm_gather(scene->consts, &scene->job->cluster, place, scene->tokens * l->cp * width * ACTIVATION_BYTES);
     hidden = part->attention_s * (l->cp - 1) / l->cp;
+    layer->forward.cp_bytes += share * comm.network_bytes;
+    layer->backward.cp_bytes += 2 * share * comm.network_bytes;
     add_comm(&layer->forward, comm, share * fmax(0.1, 1 - hidden / comm.total_s));
     add_comm(&layer->backward, comm, 2 * share * fmax(0.1, 1 - 2 * hidden / comm.total_s));
 }
@@ -262,6 +277,7 @@ void ash_layer_dispatch(const struct ash_consts *consts, const struct ash_plan_j
     };
 
     set_host_sends(consts, job->cluster.machine.network, &dispatch);
+    if (job->net.ep > 0) dispatch.network_share *= job->net.ep;
     ash_dispatch_predict(consts, &job->cluster, &dispatch, time_out);
 }
 
@@ -282,6 +298,8 @@ static void add_expert_traffic(const struct scene *scene, double share, struct a
         layer->backward.awaited += time.total_s * exposed;
     }
     layer->dispatch_s += 2 * time.total_s * share;
+    layer->forward.ep_bytes += share * (time.outer_bytes + time.outer_back_bytes);
+    layer->backward.ep_bytes += share * (time.outer_bytes + time.outer_back_bytes);
 }
 
 /* ---- putting a layer together ------------------------------------------------------------------------------------ */

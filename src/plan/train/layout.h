@@ -28,6 +28,11 @@ struct ash_layout {
     bool offload; /* optimizer state lives in host memory */
 };
 
+/* What a placement leaves of the network's rate to the traffic of each axis; 0: all of it. */
+struct ash_net_shares {
+    double tp, cp, dp, ep, pp;
+};
+
 enum ash_tuning { ASH_TUNING_ALL, ASH_TUNING_LORA };
 
 struct ash_plan_job {
@@ -43,6 +48,7 @@ struct ash_plan_job {
     double imbalance;              /* tokens of the fullest rank's experts over the mean; 0: the model's constant */
     bool recompute_some;           /* where all layers need not be recomputed to fit, only as many as must are */
     bool graphs;                   /* kernels are launched by graphs: no host time per layer */
+    struct ash_net_shares net;     /* zeroed: a network that is the same everywhere */
 };
 
 /* "dp=8,tp=8,pp=4,vpp=5,cp=1,ep=1,zero=1,mbs=1,recompute=full,precision=fp8,offload" over what is already in *layout;

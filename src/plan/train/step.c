@@ -32,7 +32,8 @@ static double larger(double a, double b)
 
 static struct ash_comm sum(struct ash_comm a, struct ash_comm b)
 {
-    return (struct ash_comm){a.nvlink_s + b.nvlink_s, a.network_s + b.network_s, a.total_s + b.total_s};
+    return (struct ash_comm){a.nvlink_s + b.nvlink_s, a.network_s + b.network_s, a.total_s + b.total_s,
+                             a.network_bytes + b.network_bytes};
 }
 
 /* Gather (or scatter) of dense and of expert weights, each over the ranks that hold copies of the same; copies of dense
@@ -44,6 +45,7 @@ static struct ash_comm sweep(const struct world *w, double copies, double dense,
     struct ash_group_place all = ash_group_place(&w->job->cluster, copies, l->tp);
     struct ash_group_place few = ash_group_place(&w->job->cluster, expert_copies, spread);
 
+    all.net_share = few.net_share = w->job->net.dp;
     return sum(ash_comm_gather(w->consts, &w->job->cluster, all, dense * bytes_each),
                ash_comm_gather(w->consts, &w->job->cluster, few, experts * bytes_each));
 }
@@ -58,7 +60,7 @@ static void charge(struct ash_step_time *time, const struct ash_comm *comm, doub
 
 /* Once per step: gradients to their owners, weights back (ZeRO 0 to 2). What runs beside the last backward and the
  * first forward pass is hidden, at the price of slowing them. */
-static void add_data_parallel(const struct world *w, double forward_s, double backward_s, struct ash_step_time *time)
+static void add_data_parallel(const struct world *w, double forward_s, double backward_s, struct ash_plan_step *step)
 {
     double dense = w->params.layers + w->params.edge;
     struct ash_comm comm = sweep(w, (double)w->layout->dp * w->layout->cp, dense, w->params.experts, 2);
@@ -69,12 +71,13 @@ static void add_data_parallel(const struct world *w, double forward_s, double ba
         hidden_b = fmin(larger(0, comm.total_s - tail), backward_s);
         hidden_f = fmin(larger(0, comm.total_s - tail), forward_s);
     }
-    charge(time, &comm, 2 * comm.total_s - (hidden_f + hidden_b) * (1 - w->consts->interference));
+    step->traffic.dp += 2 * comm.network_bytes;
+    charge(&step->time, &comm, 2 * comm.total_s - (hidden_f + hidden_b) * (1 - w->consts->interference));
 }
 
 /* Weights that are gathered layer by layer (ZeRO 3): seconds that one pass of one micro-batch waits for them. */
 static void add_sharded(const struct world *w, const struct ash_parts *pass, double gathers, double micro_batches,
-                        struct ash_step_time *time)
+                        struct ash_plan_step *step)
 {
     const struct ash_layout *l = w->layout;
     double ranks = l->shard > 0 ? l->shard : (double)l->dp * l->cp;
@@ -85,19 +88,24 @@ static void add_sharded(const struct world *w, const struct ash_parts *pass, dou
     double waits = larger(0, comm - work) + w->consts->interference * fmin(comm, work);
 
     if (!w->stack->overlap_dp) waits = comm;
-    charge(time, &one, (waits * layers + one.total_s + edge.total_s * gathers * 0.5) * micro_batches);
+    step->traffic.dp += (one.network_bytes * layers + edge.network_bytes * 0.5) * gathers * micro_batches;
+    charge(&step->time, &one, (waits * layers + one.total_s + edge.total_s * gathers * 0.5) * micro_batches);
 }
 
 /* Replicas of sharded groups add their gradients up once per step. */
-static void add_replicas(const struct world *w, struct ash_step_time *time)
+static void add_replicas(const struct world *w, struct ash_plan_step *step)
 {
     const struct ash_layout *l = w->layout;
     double shard = l->shard > 0 ? l->shard : (double)l->dp * l->cp, replicas = (double)l->dp * l->cp / shard;
     struct ash_group_place place = ash_group_place(&w->job->cluster, replicas, l->tp * shard);
     double own = (w->params.layers + w->params.edge + w->params.experts) / shard;
-    struct ash_comm comm = ash_comm_reduce(w->consts, &w->job->cluster, place, own * 2);
+    struct ash_comm comm;
 
-    if (replicas > 1) charge(time, &comm, comm.total_s * 0.5);
+    if (replicas <= 1) return;
+    place.net_share = w->job->net.dp;
+    comm = ash_comm_reduce(w->consts, &w->job->cluster, place, own * 2);
+    step->traffic.dp += comm.network_bytes;
+    charge(&step->time, &comm, comm.total_s * 0.5);
 }
 
 /* ---- the pipeline ------------------------------------------------------------------------------------------------ */
@@ -112,13 +120,14 @@ static double layers_of(double layers, int virtual_stages, int v)
     return even + (v < rest ? 1 : 0);
 }
 
-static double send_seconds(const struct world *w)
+/* One micro-batch's activations to the next stage. */
+static struct ash_comm send(const struct world *w)
 {
     const struct ash_layout *l = w->layout;
     double tokens = l->micro_batch * w->job->seq_tokens / l->cp;
     double bytes = tokens * w->job->shape.hidden * 2 / (w->stack->sequence_parallel ? l->tp : 1);
 
-    return ash_comm_send(w->consts, &w->job->cluster, (double)l->tp * l->cp * l->dp, bytes).total_s;
+    return ash_comm_send(w->consts, &w->job->cluster, (double)l->tp * l->cp * l->dp, w->job->net.pp, bytes);
 }
 
 /* One direction through virtual stage v of count. */
@@ -174,7 +183,12 @@ static double run_pipeline(const struct world *w, int micro_batches, bool simula
     int count = w->layout->pp * w->layout->chunks;
     double total = 0;
 
-    step->p2p = w->layout->pp > 1 ? send_seconds(w) : 0;
+    if (w->layout->pp > 1) {
+        struct ash_comm one = send(w);
+
+        step->p2p = one.total_s;
+        step->traffic.pp = 2 * one.network_bytes * w->layout->chunks * micro_batches; /* forward and backward */
+    }
     step->stage_forward = stage_seconds(w, count, count > 1 ? 1 : 0, false);
     step->stage_backward = stage_seconds(w, count, count > 1 ? 1 : 0, true);
     if (simulate && w->layout->pp > 1) total = played(w, micro_batches, step->p2p, NULL);
@@ -225,8 +239,9 @@ static void mix_layers(const struct ash_consts *consts, const struct ash_plan_jo
 }
 
 /* The work of the busiest stage, by part. */
-static void add_work(const struct world *w, int micro_batches, struct ash_step_time *time)
+static void add_work(const struct world *w, int micro_batches, struct ash_plan_step *step)
 {
+    struct ash_step_time *time = &step->time;
     struct ash_parts sum = {0};
     double layers = ceil(w->job->shape.layers / w->layout->pp);
 
@@ -241,6 +256,9 @@ static void add_work(const struct world *w, int micro_batches, struct ash_step_t
     time->host += sum.host;
     time->nvlink += sum.nvlink;
     time->network += sum.network;
+    step->traffic.tp = sum.tp_bytes;
+    step->traffic.cp = sum.cp_bytes;
+    step->traffic.ep = sum.ep_bytes;
 }
 
 static double optimizer_seconds(const struct world *w)
@@ -262,20 +280,20 @@ static double accumulate_seconds(const struct world *w, int micro_batches)
     return ash_kernel_memory(w->consts, w->gpu, own * (w->stack->fused ? 6 : 12)) * micro_batches;
 }
 
-static void add_parallel(const struct world *w, int micro_batches, struct ash_step_time *time)
+static void add_parallel(const struct world *w, int micro_batches, struct ash_plan_step *step)
 {
     double layers = w->job->shape.layers / w->layout->pp, gathers;
 
     if ((double)w->layout->dp * w->layout->cp <= 1) return;
     if (w->layout->zero < 2 || (w->layout->zero == 2 && w->stack->fused)) {
         add_data_parallel(w, layers * ash_parts_sum(&w->layer.forward), layers * ash_parts_sum(&w->layer.backward),
-                          time);
+                          step);
         return;
     }
-    add_sharded(w, &w->layer.forward, 1, micro_batches, time);
+    add_sharded(w, &w->layer.forward, 1, micro_batches, step);
     gathers = (w->layout->zero == 3 ? 1 : 0) + (w->job->tuning == ASH_TUNING_LORA ? 0 : 1); /* weights, gradients */
-    add_sharded(w, &w->layer.backward, gathers, micro_batches, time);
-    add_replicas(w, time);
+    add_sharded(w, &w->layer.backward, gathers, micro_batches, step);
+    add_replicas(w, step);
 }
 
 static void finish(const struct world *w, struct ash_plan_step *step)
@@ -321,7 +339,7 @@ double ash_step_timeline(const struct ash_consts *consts, const struct ash_plan_
 {
     struct world w = world_of(consts, job, layout, least_that_fits(consts, job, layout));
 
-    return played(&w, micro_batches, layout->pp > 1 ? send_seconds(&w) : 0, events_out);
+    return played(&w, micro_batches, layout->pp > 1 ? send(&w).total_s : 0, events_out);
 }
 
 void ash_step_predict(const struct ash_consts *consts, const struct ash_plan_job *job, const struct ash_layout *layout,
@@ -336,11 +354,11 @@ void ash_step_predict(const struct ash_consts *consts, const struct ash_plan_job
     step.fits = step.memory.total <= step.memory.capacity;
     step.micro_batches = micro_batches_of(job, layout);
     pipeline = run_pipeline(&w, step.micro_batches, simulate, &step);
-    add_work(&w, step.micro_batches, &step.time);
+    add_work(&w, step.micro_batches, &step);
     busy = step.time.compute + step.time.memory + step.time.host + step.time.nvlink + step.time.network;
     step.time.bubble = larger(0, pipeline - busy);
     step.time.memory += accumulate_seconds(&w, step.micro_batches);
-    add_parallel(&w, step.micro_batches, &step.time);
+    add_parallel(&w, step.micro_batches, &step);
     step.time.optimizer = optimizer_seconds(&w);
     finish(&w, &step);
     step.layer_forward = ash_parts_sum(&w.layer.forward);

@@ -27,12 +27,18 @@ struct ash_step_time {
     double total;
 };
 
+/* Bytes of one step that one GPU of the busiest stage sends to other NVLink domains, by the axis they serve. */
+struct ash_step_traffic {
+    double tp, cp, dp, ep, pp;
+};
+
 struct ash_plan_step {
     enum ash_plan_recompute recompute; /* what ASH_PLAN_RECOMPUTE_FIT came to */
     int micro_batches;                 /* per pipeline and step */
     bool fits;
     struct ash_step_memory memory;
     struct ash_step_time time;
+    struct ash_step_traffic traffic;
     double tokens_s, tokens_s_gpu;
     double model_flops; /* per token, forward and backward, causal */
     double mfu;         /* against the bf16 datasheet peak, causal attention, no recomputation */

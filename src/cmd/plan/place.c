@@ -1,0 +1,241 @@
+/* ashlar plan place: did the scheduler place a job for the network's topology, and would waiting or another order pay?
+ */
+#include "cmd/plan/place_priv.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/file.h"
+#include "cmd/plan/plan_priv.h"
+
+#define LIST_BYTES_MAX ((size_t)64 << 20)
+
+struct flags {
+    const char *topology, *model, *machine, *layout, *hosts, *free_hosts;
+    double tokens, wait_minutes, uplink_share;
+    int64_t nodes, global_batch, seq;
+    bool overlap_dispatch, json;
+    struct ash_plan_flags plan;
+};
+
+#define FIELD(name) offsetof(struct flags, name)
+
+static const struct ash_opt place_opts[] = {
+    {"topology", ASH_OPT_STRING, FIELD(topology), NULL,
+     "Slurm's topology.conf, EC2's instance topology as JSON, or lines of 'host spine1/leaf3'", 0, 0, NULL},
+    {"model", ASH_OPT_STRING, FIELD(model), NULL, "model folder or well-known name (ashlar plan models)", 0, 0, NULL},
+    {"machine", ASH_OPT_STRING, FIELD(machine), NULL, "what a host is (ashlar catalog ls)", 0, 0, NULL},
+    {"layout", ASH_OPT_STRING, FIELD(layout), NULL, "as in plan train: tp=8,pp=4,...; dp follows from the hosts", 0, 0,
+     NULL},
+    {"hosts", ASH_OPT_STRING, FIELD(hosts), NULL, "of a running job in the order of ranks: a file, or n[0-7],n9", 0, 0,
+     NULL},
+    {"nodes", ASH_OPT_INT, FIELD(nodes), NULL, "hosts that a waiting job wants", 1, ASH_TOPOLOGY_NODES_MAX, NULL},
+    {"free", ASH_OPT_STRING, FIELD(free_hosts), NULL, "hosts that are free: a file, or n[0-7],n9", 0, 0, NULL},
+    {"wait-minutes", ASH_OPT_DOUBLE, FIELD(wait_minutes), NULL, "until the better place is expected to be free", 0, 1e7,
+     NULL},
+    {"tokens", ASH_OPT_DOUBLE, FIELD(tokens), NULL, "to train on in all (15T, 15e12): what waiting may cost", 1, 1e18,
+     NULL},
+    {"uplink-share", ASH_OPT_DOUBLE, FIELD(uplink_share), "0.5",
+     "what a host gets across a layer of switches, over the layer below (an assumption: measure yours)", 0.001, 1,
+     NULL},
+    {"global-batch", ASH_OPT_INT, FIELD(global_batch), "1024", "sequences per step", 1, 1e9, NULL},
+    {"seq", ASH_OPT_INT, FIELD(seq), "8192", "tokens per sequence", 1, 1e8, NULL},
+    {"overlap-dispatch", ASH_OPT_BOOL, FIELD(overlap_dispatch), NULL, "expert traffic runs beside other compute", 0, 0,
+     NULL},
+    {"json", ASH_OPT_BOOL, FIELD(json), NULL, "print one JSON object", 0, 0, NULL},
+};
+
+static const struct ash_opt_table place_table = {
+    .section = "", .help = "flags", .opts = place_opts, .count = ASH_COUNT(place_opts)};
+
+static const struct ash_cmd_usage usage = {
+    .synopsis = "ashlar plan place --topology FILE --model DIR|NAME --machine NAME --layout tp=8,... "
+                "(--hosts LIST | --nodes N --free LIST) [flags]",
+    .about = "Says whether a job's hosts sit well in the tree of switches. For a running job (--hosts): hops between\n"
+             "hosts that talk, bytes that cross each layer, the ranks on the busiest link, and what another order of\n"
+             "the same ranks would gain. For a waiting one (--nodes, --free): the best domain now, what it waits for,\n"
+             "and how many minutes of waiting pay. And when none of it matters.",
+    .examples =
+        "  ashlar plan place --topology /etc/slurm/topology.conf --model llama-3.1-70b --machine p5.48xlarge \\\n"
+        "    --layout tp=8,pp=4 --hosts hosts.txt\n"
+        "  ashlar plan place --topology ec2.json --model deepseek-v3 --machine p5en.48xlarge \\\n"
+        "    --layout pp=8,ep=32 --nodes 32 --free free.txt --tokens 1e12 --wait-minutes 90",
+};
+
+/* ---- what is asked ----------------------------------------------------------------------------------------------- */
+
+static int misused(const struct flags *flags)
+{
+    bool waiting = flags->nodes > 0 || flags->free_hosts != NULL;
+
+    if (flags->topology == NULL || flags->model == NULL || flags->machine == NULL || flags->layout == NULL)
+        return ash_cmd_misuse("plan place", "--topology, --model, --machine and --layout are needed");
+    if ((flags->hosts != NULL) == waiting)
+        return ash_cmd_misuse("plan place", "give --hosts (a running job) or --nodes and --free (one that waits)");
+    if (waiting && (flags->nodes == 0 || flags->free_hosts == NULL))
+        return ash_cmd_misuse("plan place", "a job that waits needs both --nodes and --free");
+    if (!waiting && flags->wait_minutes > 0)
+        return ash_cmd_misuse("plan place", "--wait-minutes is for a job that waits (--nodes and --free)");
+    return 0;
+}
+
+/* Hosts from a file of that name, or from the words themselves. */
+static int read_hosts(const struct ash_topology *topology, const char *words, int **hosts_out, int *count_out,
+                      struct ash_err *err)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    int rc;
+
+    if (!ash_path_exists(words)) return ash_topology_hosts(topology, words, hosts_out, count_out, err);
+    rc = ash_file_read(words, LIST_BYTES_MAX, &text, &bytes, err);
+    if (rc < 0) return rc;
+    rc = ash_topology_hosts(topology, text, hosts_out, count_out, err);
+    free(text);
+    return rc < 0 ? ash_err_prefix(err, rc, "%s", words) : 0;
+}
+
+static int read_job(const struct flags *flags, const struct ash_plan_facts *facts, int machines,
+                    struct ash_place_job *job, struct ash_err *err)
+{
+    const struct ash_machine *machine = NULL;
+    char cluster[256];
+    int rc = ash_shape_find(flags->model, &job->job.shape, err);
+
+    if (rc == 0) rc = ash_catalog_machine(facts->catalog, flags->machine, &machine, err);
+    if (rc < 0) return rc;
+    snprintf(cluster, sizeof(cluster), "%dx%s", machines, machine->name);
+    rc = ash_cluster_parse(facts->catalog, cluster, &job->job.cluster, err);
+    if (rc < 0) return rc;
+    job->consts = &facts->consts;
+    job->uplink_share = flags->uplink_share;
+    job->job.seq_tokens = (double)flags->seq;
+    job->job.global_batch = (double)flags->global_batch;
+    job->job.tokens = flags->tokens;
+    job->job.dedup_dispatch = true;
+    job->job.overlap_dispatch = flags->overlap_dispatch;
+    job->layout = (struct ash_layout){.tp = 1, .pp = 1, .cp = 1, .ep = 1, .chunks = 1, .zero = 1, .micro_batch = 1};
+    job->layout.recompute = ASH_PLAN_RECOMPUTE_FIT;
+    rc = ash_layout_parse(flags->layout, &job->layout, err);
+    if (rc == 0) rc = ash_layout_check(&job->job, &job->layout, err);
+    return rc == 0 ? ash_place_check(job, err) : rc;
+}
+
+/* ---- what is found ----------------------------------------------------------------------------------------------- */
+
+static int examine_running(struct place_answer *answer)
+{
+    const struct ash_place_job *job = &answer->job;
+    struct ash_place_domain same;
+    size_t count = (size_t)job->job.cluster.machines;
+    int rc;
+
+    answer->order = calloc(count, sizeof(*answer->order));
+    answer->crossing = calloc(count, sizeof(*answer->crossing));
+    if (answer->order == NULL || answer->crossing == NULL) return -ENOMEM;
+    answer->span = answer->hosts[0];
+    for (size_t i = 1; i < count; i++)
+        answer->span = ash_topology_meet(answer->topology, answer->span, answer->hosts[i]);
+    rc = ash_place_find(answer->topology, NULL, 0, (int)count, &answer->best, &same);
+    if (rc == 0) rc = ash_place_measure(job, answer->topology, answer->hosts, &answer->given);
+    if (rc == 0) rc = ash_place_reorder(job, answer->topology, answer->hosts, answer->order, &answer->reordered);
+    if (rc == 0 && answer->given.worst_link >= 0)
+        ash_place_crossing(job, answer->topology, answer->hosts, answer->given.worst_link, answer->crossing);
+    return rc;
+}
+
+/* The best that hosts of a domain could do, in their best order; those that are free, or any. */
+static int measure_domain(struct place_answer *answer, int domain, const int *free_hosts, struct ash_place *place_out)
+{
+    int wanted = answer->job.job.cluster.machines, rc;
+    int *order = calloc((size_t)wanted, sizeof(*order));
+
+    rc = order == NULL
+             ? -ENOMEM
+             : ash_place_choose(answer->topology, domain, free_hosts, answer->free_count, wanted, answer->hosts);
+    if (rc == 0) rc = ash_place_reorder(&answer->job, answer->topology, answer->hosts, order, place_out);
+    if (rc == 0) memcpy(answer->hosts, order, (size_t)wanted * sizeof(*order));
+    free(order);
+    return rc;
+}
+
+/* hosts are left as those to start on now. */
+static int examine_queued(struct place_answer *answer)
+{
+    const struct ash_plan_job *job = &answer->job.job;
+    int rc = ash_place_find(answer->topology, answer->free_hosts, answer->free_count, job->cluster.machines,
+                            &answer->now, &answer->best);
+
+    if (rc < 0) return rc;
+    answer->hosts = calloc((size_t)job->cluster.machines, sizeof(*answer->hosts));
+    if (answer->hosts == NULL) return -ENOMEM;
+    rc = measure_domain(answer, answer->best.domain, NULL, &answer->place_best);
+    if (rc < 0 || answer->now.domain < 0) return rc;
+    rc = measure_domain(answer, answer->now.domain, answer->free_hosts, &answer->place_now);
+    if (rc == 0 && answer->best.missing == 0) answer->place_best = answer->place_now; /* there is nothing to wait for */
+    answer->worth_minutes = job->tokens / (job->global_batch * job->seq_tokens) *
+                            (answer->place_now.step.time.total - answer->place_best.step.time.total) / 60;
+    if (answer->worth_minutes < 0) answer->worth_minutes = 0;
+    return rc;
+}
+
+static int examine(const struct flags *flags, const struct ash_plan_facts *facts, struct place_answer *answer,
+                   struct ash_err *err)
+{
+    int count = (int)flags->nodes, rc;
+
+    rc = ash_topology_open(flags->topology, &answer->topology, err);
+    if (rc < 0) return rc;
+    if (count > answer->topology->nodes[0].hosts)
+        return ash_err_set(err, -EINVAL, "%d hosts are wanted and the topology has %d", count,
+                           answer->topology->nodes[0].hosts);
+    answer->queued = flags->hosts == NULL;
+    answer->wait_minutes = flags->wait_minutes;
+    if (answer->queued)
+        rc = read_hosts(answer->topology, flags->free_hosts, &answer->free_hosts, &answer->free_count, err);
+    else
+        rc = read_hosts(answer->topology, flags->hosts, &answer->hosts, &count, err);
+    if (rc == 0) rc = read_job(flags, facts, count, &answer->job, err);
+    if (rc < 0) return rc;
+    rc = answer->queued ? examine_queued(answer) : examine_running(answer);
+    return rc == -ENOMEM ? ash_err_set(err, rc, "out of memory") : rc;
+}
+
+static void close_answer(struct place_answer *answer)
+{
+    free(answer->hosts);
+    free(answer->order);
+    free(answer->crossing);
+    free(answer->free_hosts);
+    ash_topology_close(answer->topology);
+}
+
+static int respond(const void *ctx, const struct ash_opts *opts, const char *word)
+{
+    static struct place_answer answer; /* large; one command per process */
+    const struct flags *flags = ctx;
+    struct ash_plan_facts facts = {0};
+    struct ash_err err = {0};
+    int rc = misused(flags);
+
+    (void)opts, (void)word;
+    if (rc != 0) return rc;
+    rc = ash_plan_facts_open(&flags->plan, &facts, &err);
+    if (rc == 0) rc = examine(flags, &facts, &answer, &err);
+    if (rc == 0 && flags->json) rc = ash_place_print_json(&answer, &err);
+    if (rc == 0 && !flags->json) ash_place_print_table(&answer);
+    close_answer(&answer);
+    ash_plan_facts_close(&facts);
+    return rc < 0 ? ash_cmd_fail(&err) : 0;
+}
+
+static int run(int argc, char **argv)
+{
+    struct flags flags = {0};
+
+    return ash_plan_run(&usage, (struct ash_opt_binding){&place_table, &flags}, &flags.plan, respond, argc, argv);
+}
+
+const struct ash_cmd ash_cmd_plan_place = {"place", "is a job placed for the network's topology, and does it pay", run};
