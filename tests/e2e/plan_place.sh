@@ -21,7 +21,10 @@ holds "in the order of the tree" '"reorder_gain": 0.0' '"axis": "ep"' '"layer": 
 
 leak_free place --layout ep=64 --nodes 8 --free 'n[0-4],n[8-12]' --tokens 1e11 --wait-minutes 20 --json
 expect 0 "a job that waits"
-holds "a job that waits" '"missing": 3' '"domain": "top"' '"verdict": "wait: 20 minutes'
+holds "a job that waits" '"missing": 3' '"n5"' '"domain": "top"' '"verdict": "wait: 20 minutes'
+try place --layout ep=64 --nodes 8 --free 'n[0-4],n[8-12]' --tokens 1e11
+expect 0 "what it waits for"
+holds "what it waits for" "waits for 3 more hosts of a" "of these: n5 n6 n7" "verdict: wait if it takes less than"
 try place --layout ep=64 --nodes 8 --free 'n[0-7]'
 expect 0 "a job that fits"
 holds "a job that fits" "best domain now: a (layer 1)" "verdict: start now"

@@ -161,6 +161,26 @@ static int measure_domain(struct place_answer *answer, int domain, const int *fr
     return rc;
 }
 
+/* The hosts of best.domain that are not free: some of them must become so. */
+static int list_busy(struct place_answer *answer)
+{
+    const struct ash_topology *topology = answer->topology;
+    bool *is_free = calloc((size_t)topology->count, sizeof(*is_free));
+
+    answer->busy_hosts = calloc((size_t)topology->count, sizeof(*answer->busy_hosts));
+    if (is_free == NULL || answer->busy_hosts == NULL) {
+        free(is_free);
+        return -ENOMEM;
+    }
+    for (int i = 0; i < answer->free_count; i++)
+        is_free[answer->free_hosts[i]] = true;
+    for (int node = 1; node < topology->count; node++)
+        if (topology->nodes[node].is_host && !is_free[node] && ash_topology_holds(topology, answer->best.domain, node))
+            answer->busy_hosts[answer->busy_count++] = node;
+    free(is_free);
+    return 0;
+}
+
 /* hosts are left as those to start on now. */
 static int examine_queued(struct place_answer *answer)
 {
@@ -171,7 +191,8 @@ static int examine_queued(struct place_answer *answer)
     if (rc < 0) return rc;
     answer->hosts = calloc((size_t)job->cluster.machines, sizeof(*answer->hosts));
     if (answer->hosts == NULL) return -ENOMEM;
-    rc = measure_domain(answer, answer->best.domain, NULL, &answer->place_best);
+    rc = list_busy(answer);
+    if (rc == 0) rc = measure_domain(answer, answer->best.domain, NULL, &answer->place_best);
     if (rc < 0 || answer->now.domain < 0) return rc;
     rc = measure_domain(answer, answer->now.domain, answer->free_hosts, &answer->place_now);
     if (rc == 0 && answer->best.missing == 0) answer->place_best = answer->place_now; /* there is nothing to wait for */
@@ -209,6 +230,7 @@ static void close_answer(struct place_answer *answer)
     free(answer->order);
     free(answer->crossing);
     free(answer->free_hosts);
+    free(answer->busy_hosts);
     ash_topology_close(answer->topology);
 }
 

@@ -16,6 +16,7 @@ struct place_answer {
     /* a job that waits */
     bool queued;
     int *free_hosts, free_count;
+    int *busy_hosts, busy_count;       /* of the domain that is worth waiting for */
     struct ash_place_domain now, best; /* best: the smallest that could hold it; of a running job, were all free */
     struct ash_place place_now, place_best;
     double wait_minutes;  /* that the user expects to wait; 0: unknown */

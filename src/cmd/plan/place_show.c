@@ -95,6 +95,14 @@ const char *ash_place_verdict(const struct place_answer *answer, char *buf, size
 
 /* ---- people ------------------------------------------------------------------------------------------------------ */
 
+/* The first few, and the end of the line. */
+static void print_names(const struct place_answer *answer, const int *hosts, int count)
+{
+    for (int i = 0; i < count && i < SHOWN_MAX; i++)
+        printf(" %s", name_of(answer, hosts[i]));
+    printf("%s\n", count > SHOWN_MAX ? " ... (--json lists all)" : "");
+}
+
 static void print_axes(const struct ash_place *place)
 {
     printf("\n%-6s %18s %12s %10s %14s\n", "axis", "GB/step and host", "hops, mean", "farthest", "network left");
@@ -145,9 +153,7 @@ static void print_running(const struct place_answer *answer)
            better_s, given->flat_s);
     if (saved(step_s, better_s) < MATTERS) return;
     printf("better order:");
-    for (int i = 0; i < answer->job.job.cluster.machines && i < SHOWN_MAX; i++)
-        printf(" %s", name_of(answer, answer->order[i]));
-    printf("%s\n", answer->job.job.cluster.machines > SHOWN_MAX ? " ... (--json lists all)" : "");
+    print_names(answer, answer->order, answer->job.job.cluster.machines);
 }
 
 static void print_missing(const struct place_answer *answer)
@@ -156,6 +162,8 @@ static void print_missing(const struct place_answer *answer)
            answer->best.missing == 1 ? "" : "s", name_of(answer, answer->best.domain),
            layer_of(answer, answer->best.domain), answer->topology->nodes[answer->best.domain].hosts,
            answer->place_best.step.time.total);
+    printf("  of these:");
+    print_names(answer, answer->busy_hosts, answer->busy_count);
 }
 
 static void print_queued(const struct place_answer *answer)
@@ -167,9 +175,7 @@ static void print_queued(const struct place_answer *answer)
         printf("best domain now: %s (layer %d), a step takes %.3f s; hosts in the order of ranks:\n ",
                name_of(answer, answer->now.domain), layer_of(answer, answer->now.domain),
                answer->place_now.step.time.total);
-        for (int i = 0; i < wanted && i < SHOWN_MAX; i++)
-            printf(" %s", name_of(answer, answer->hosts[i]));
-        printf("%s\n", wanted > SHOWN_MAX ? " ... (--json lists all)" : "");
+        print_names(answer, answer->hosts, wanted);
     }
     if (answer->best.missing > 0) print_missing(answer);
     if (answer->worth_minutes > 0) printf("waiting pays up to %.0f minutes\n", answer->worth_minutes);
@@ -266,9 +272,10 @@ static json_t *encode_now(const struct place_answer *answer)
 
 static json_t *encode_queued(const struct place_answer *answer, const char *verdict)
 {
-    json_t *best = json_pack("{s:s, s:i, s:i, s:f}", "domain", name_of(answer, answer->best.domain), "layer",
+    json_t *best = json_pack("{s:s, s:i, s:i, s:f, s:o}", "domain", name_of(answer, answer->best.domain), "layer",
                              layer_of(answer, answer->best.domain), "missing", answer->best.missing, "step_s",
-                             answer->place_best.step.time.total);
+                             answer->place_best.step.time.total, "busy",
+                             encode_names(answer, answer->busy_hosts, answer->busy_count));
 
     return json_pack("{s:s, s:b, s:i, s:i, s:o, s:o, s:f, s:s}", "state", "queued", "fits", (int)fits(answer), "wanted",
                      answer->job.job.cluster.machines, "free", answer->free_count, "now", encode_now(answer), "best",
