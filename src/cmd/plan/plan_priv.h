@@ -7,6 +7,7 @@
 #include "plan/consts.h"
 
 extern const struct ash_cmd ash_cmd_plan_audit;
+extern const struct ash_cmd ash_cmd_plan_diagnose;
 extern const struct ash_cmd ash_cmd_plan_goodput;
 extern const struct ash_cmd ash_cmd_plan_serve;
 extern const struct ash_cmd ash_cmd_plan_constants;

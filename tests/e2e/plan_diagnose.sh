@@ -1,0 +1,42 @@
+#!/usr/bin/env bash
+# plan diagnose at the command line: a verdict, what was ruled out and what not judged, JSON, mistakes.
+. "$SOURCE/tests/e2e/lib.bash" || exit 1
+
+mkdir -p "$SCRATCH/now" "$SCRATCH/before"
+for when in before now; do
+    for node in 1 2; do
+        for gpu in 0 1 2 3; do
+            drops=5
+            [ $when$node$gpu = now23 ] && drops=9
+            echo "DCGM_FI_DEV_GPU_TEMP{gpu=\"$gpu\",Hostname=\"node$node\"} 50"
+            echo "DCGM_FI_DEV_SM_CLOCK{gpu=\"$gpu\",Hostname=\"node$node\"} 1980"
+            echo "node_amazonefa_rx_drops{device=\"efa$gpu\",port=\"1\"} $drops"
+        done > "$SCRATCH/$when/n$node.prom"
+    done
+done
+leak_free "$ASHLAR" plan diagnose "$SCRATCH"/now/*.prom --before "$SCRATCH/before" --seconds 60
+expect 0 "plan diagnose"
+head -1 "$SCRATCH/out" | grep -q '^network is the first abnormal layer: node2 device efa3 port 1, .*grew by 4 in 60 s' ||
+    fail "the verdict: $(head -1 "$SCRATCH/out")"
+grep -q '  GPU .*DCGM_FI_DEV_SM_CLOCK (8)' "$SCRATCH/out" || fail "what was ruled out is not listed"
+grep -q 'not in the scrapes: .*node_load1' "$SCRATCH/out" || fail "what could not be judged is not listed"
+try "$ASHLAR" plan diagnose "$SCRATCH"/now/*.prom
+expect 0 "one scrape"
+grep -q '^nothing abnormal' "$SCRATCH/out" || fail "one scrape: $(head -1 "$SCRATCH/out")"
+grep -q 'needs a second scrape.*rx_drops' "$SCRATCH/out" || fail "what needs a second scrape is not named"
+echo 'x: CUDA error 802: system not yet initialized' > "$SCRATCH/job.log"
+try "$ASHLAR" plan diagnose "$SCRATCH/now/n1.prom" --log "$SCRATCH/job.log" --json
+expect 0 "--log --json"
+for key in '"first_layer": "software"' '"healthy": false' 'fabric manager' '"checks"' '"nodes": 1'; do
+    grep -q -- "$key" "$SCRATCH/out" || fail "the JSON lacks $key"
+done
+try "$ASHLAR" plan diagnose
+expect_error 2 "no file" "which scrapes"
+echo '<html>404</html>' > "$SCRATCH/page.prom"
+try "$ASHLAR" plan diagnose "$SCRATCH/page.prom"
+expect_error 1 "a web page" page.prom Prometheus
+try "$ASHLAR" plan diagnose "$SCRATCH/none.prom"
+expect_error 1 "a missing file" none.prom
+try "$ASHLAR" plan diagnose "$SCRATCH/now/n1.prom" --before "$SCRATCH"
+expect_error 1 "a folder without earlier scrapes" n1.prom
+finish
