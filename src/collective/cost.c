@@ -5,6 +5,8 @@
 
 #include "base/json.h"
 
+#define RATE_MAX 1e15 /* bytes per second of a line whose bytes cost nothing that could be measured */
+
 /* Measured on two Neoverse V1 cores; across: two ranks on each of two nodes that share such a
  * machine, over TCP. */
 const struct ash_cost ash_cost_default = {
@@ -164,7 +166,7 @@ struct ash_cost_line ash_cost_fit(const double *moved_bytes, const double *secon
         latency = 0;
         slope = wxy / wxx;
     }
-    return (struct ash_cost_line){.latency_s = latency, .bytes_per_s = slope > 1e-15 ? 1 / slope : 1e15};
+    return (struct ash_cost_line){.latency_s = latency, .bytes_per_s = slope > 1 / RATE_MAX ? 1 / slope : RATE_MAX};
 }
 
 /* ---- the file ---------------------------------------------------------------------------------------------------- */
@@ -178,7 +180,8 @@ static int read_line(const json_t *ways, const char *name, struct ash_cost_line 
     if (rc == 0) return ash_err_set(err, -EINVAL, "'%s' is missing", name);
     if (rc > 0) rc = ash_json_double(object, "latency_us", 0, 1e9, &latency_us, err);
     if (rc == 0) return ash_err_set(err, -EINVAL, "'%s' has no 'latency_us'", name);
-    if (rc > 0) rc = ash_json_double(object, "gb_per_s", 1e-6, 1e6, &gbps, err);
+    if (rc > 0)
+        rc = ash_json_double(object, "gb_per_s", 1e-6, 2 * RATE_MAX * 1e-9, &gbps, err); /* 1e6 and a rounding */
     if (rc == 0) return ash_err_set(err, -EINVAL, "'%s' has no 'gb_per_s'", name);
     if (rc < 0) return rc;
     *line = (struct ash_cost_line){.latency_s = latency_us * 1e-6, .bytes_per_s = gbps * 1e9};

@@ -116,6 +116,9 @@ static void test_file(void **state)
 
         assert_true(ratio > 0.999 && ratio < 1.001);
     }
+    cost.ways[0] = ash_cost_fit((const double[]){1, 2}, (const double[]){2e-6, 1e-6}, 2); /* more bytes, less time */
+    assert_int_equal(ash_cost_save(path, &cost, &err), 0);
+    assert_int_equal(ash_cost_load(path, &cost, &err), 0);
     write_text(path, INSIDE "}"); /* without lines between nodes: those stay as they were */
     assert_int_equal(ash_cost_load(path, &cost, &err), 0);
     assert_true(cost.ways[0].bytes_per_s == 2e9);
