@@ -3,6 +3,7 @@
  */
 #include "plan/serve/infer_time.h"
 
+#include <limits.h>
 #include <math.h>
 
 static const double weight_bytes[ASH_PRECISION_COUNT] = {2, 1, 0.5625}; /* fp4: a scale of 8 bits per 16 */
@@ -28,7 +29,7 @@ static struct cut cut_of(const struct ash_infer *infer)
 
 int ash_infer_gpus(const struct ash_infer *infer)
 {
-    return (int)cut_of(infer).ranks * infer->pp;
+    return (int)fmin(cut_of(infer).ranks * infer->pp, INT_MAX);
 }
 
 /* ---- memory ------------------------------------------------------------------------------------------------------ */
