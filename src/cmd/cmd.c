@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/file.h"
 #include "base/log.h"
 #include "base/spelling.h"
 
@@ -152,6 +153,36 @@ int ash_cmd_run(const struct ash_cmd_form *form, int argc, char **argv)
     if (code == ASH_CMD_GO) code = respond(form, opts, word);
     ash_opts_close(opts);
     return code;
+}
+
+static int read_stdin(struct ash_str *text)
+{
+    char chunk[65536];
+    size_t bytes, start = text->size_bytes;
+    int rc = 0;
+
+    while (rc == 0 && (bytes = fread(chunk, 1, sizeof(chunk), stdin)) > 0) {
+        rc = ash_str_add(text, chunk, bytes);
+        if (text->size_bytes - start > ASH_CMD_TEXT_MAX_BYTES) rc = -EFBIG;
+    }
+    return rc == 0 && ferror(stdin) ? -EIO : rc;
+}
+
+int ash_cmd_read_text(const char *path, const char *what, struct ash_str *text, struct ash_err *err)
+{
+    size_t size_bytes = 0;
+    char *data = NULL;
+    int rc = ash_str_adds(text, "");
+
+    if (rc < 0) return ash_err_set(err, rc, "no memory for %s", what);
+    if (strcmp(path, "-") == 0) {
+        rc = read_stdin(text);
+        return rc < 0 ? ash_err_set(err, rc, "cannot read %s from standard input: %s", what, strerror(-rc)) : 0;
+    }
+    rc = ash_file_read(path, ASH_CMD_TEXT_MAX_BYTES, &data, &size_bytes, err);
+    if (rc == 0 && ash_str_add(text, data, size_bytes) < 0) rc = ash_err_set(err, -ENOMEM, "no memory for %s", what);
+    free(data);
+    return rc;
 }
 
 int ash_cmd_print_json(json_t *json, struct ash_err *err)

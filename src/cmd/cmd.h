@@ -8,6 +8,7 @@
 #include "ashlar/err.h"
 #include "base/json.h"
 #include "base/opts.h"
+#include "base/str.h"
 
 struct ash_cmd {
     const char *name;
@@ -64,6 +65,12 @@ struct ash_cmd_form {
 
 /* Read a command's settings and word, respond, and free them. Returns the exit code. */
 int ash_cmd_run(const struct ash_cmd_form *form, int argc, char **argv);
+
+#define ASH_CMD_TEXT_MAX_BYTES ((size_t)64 << 20)
+
+/* Append a file (path "-": standard input) of at most ASH_CMD_TEXT_MAX_BYTES to text, whose data is never NULL
+ * afterwards. what names it in errors ("the prompt"). Returns 0 or a negative errno. */
+int ash_cmd_read_text(const char *path, const char *what, struct ash_str *text, struct ash_err *err);
 
 /* Print json on one object's lines and drop the reference to it; NULL is memory that ran out. Returns 0 or -ENOMEM. */
 int ash_cmd_print_json(json_t *json, struct ash_err *err);

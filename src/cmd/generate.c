@@ -8,13 +8,11 @@
 #include <unistd.h>
 
 #include "base/assert.h"
-#include "base/file.h"
 #include "base/interrupt.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "cmd/generate_priv.h"
 
-#define PROMPT_MAX_BYTES ((size_t)64 << 20)
 #define CONTEXT_DEFAULT 4096 /* memory of a cache grows with it; a model may be able to do far more */
 #define EXIT_INTERRUPTED 130
 
@@ -24,7 +22,8 @@ enum { PRECISION_FP32, PRECISION_BF16 };
 #define FIELD(name) offsetof(struct ash_generate, name)
 
 static const struct ash_opt generate_opts[] = {
-    {"model", ASH_OPT_STRING, FIELD(model), NULL, "the model: a Hugging Face folder, or a GGUF file beside its tokenizer.json", 0, 0, NULL},
+    {"model", ASH_OPT_STRING, FIELD(model), NULL,
+     "the model: a Hugging Face folder, or a GGUF file beside its tokenizer.json", 0, 0, NULL},
     {"prompt", ASH_OPT_STRING, FIELD(prompt), NULL, "text to continue", 0, 0, NULL},
     {"prompt_file", ASH_OPT_STRING, FIELD(prompt_file), NULL, "a file with the text to continue; - for standard input",
      0, 0, NULL},
@@ -203,40 +202,13 @@ int ash_generate_print_json(const struct ash_generate *generate, const struct as
 
 /* ---- one prompt -------------------------------------------------------------------------------------------------- */
 
-static int read_stdin(struct ash_str *text, struct ash_err *err)
-{
-    char chunk[65536];
-    size_t bytes;
-    int rc = 0;
-
-    while (rc == 0 && (bytes = fread(chunk, 1, sizeof(chunk), stdin)) > 0) {
-        rc = ash_str_add(text, chunk, bytes);
-        if (text->size_bytes > PROMPT_MAX_BYTES) rc = -EFBIG;
-    }
-    if (rc == 0 && ferror(stdin)) rc = -EIO;
-    return rc < 0 ? ash_err_set(err, rc, "cannot read the prompt from standard input: %s", strerror(-rc)) : 0;
-}
-
-static int read_file(const char *path, struct ash_str *text, struct ash_err *err)
-{
-    size_t size_bytes = 0;
-    char *data = NULL;
-    int rc = ash_file_read(path, PROMPT_MAX_BYTES, &data, &size_bytes, err);
-
-    if (rc == 0 && ash_str_add(text, data, size_bytes) < 0) rc = ash_err_set(err, -ENOMEM, "no memory for the prompt");
-    free(data);
-    return rc;
-}
-
 /* Append the prompt to text (empty so far) from wherever it comes. */
 static int read_prompt(const struct ash_generate *generate, struct ash_str *text, struct ash_err *err)
 {
     int rc = ash_str_adds(text, generate->prompt != NULL ? generate->prompt : "");
 
     if (rc < 0) return ash_err_set(err, rc, "no memory for the prompt");
-    if (generate->prompt_file != NULL)
-        rc = strcmp(generate->prompt_file, "-") == 0 ? read_stdin(text, err)
-                                                     : read_file(generate->prompt_file, text, err);
+    if (generate->prompt_file != NULL) rc = ash_cmd_read_text(generate->prompt_file, "the prompt", text, err);
     if (rc == 0 && strlen(text->data) != text->size_bytes)
         rc = ash_err_set(err, -EILSEQ, "the prompt has a NUL byte at offset %zu: it is not text", strlen(text->data));
     return rc;

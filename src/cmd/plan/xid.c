@@ -7,11 +7,8 @@
 #include <string.h>
 
 #include "base/assert.h"
-#include "base/file.h"
 #include "base/str.h"
 #include "plan/health/xid.h"
-
-#define LOG_BYTES_MAX ((size_t)64 << 20)
 
 struct flags {
     const char *log, *gpu;
@@ -143,30 +140,11 @@ static json_t *encode_answer(const struct ash_xid_gpu *gpu, const struct ash_xid
 
 /* ---- the command ------------------------------------------------------------------------------------------------- */
 
-static int read_stdin(struct ash_str *text)
-{
-    char chunk[65536];
-    size_t bytes;
-    int rc = 0;
-
-    while (rc == 0 && (bytes = fread(chunk, 1, sizeof(chunk), stdin)) > 0) {
-        rc = ash_str_add(text, chunk, bytes);
-        if (text->size_bytes > LOG_BYTES_MAX) rc = -EFBIG;
-    }
-    return rc == 0 && ferror(stdin) ? -EIO : rc;
-}
-
 static int read_log(const char *path, struct ash_xid_log *log, struct ash_err *err)
 {
     struct ash_str text = {0};
-    int rc;
+    int rc = ash_cmd_read_text(path, "the log", &text, err);
 
-    if (strcmp(path, "-") == 0) {
-        rc = read_stdin(&text);
-        if (rc < 0) ash_err_set(err, rc, "cannot read the log from standard input: %s", strerror(-rc));
-    } else {
-        rc = ash_file_read(path, LOG_BYTES_MAX, &text.data, &text.size_bytes, err);
-    }
     if (rc == 0) rc = ash_xid_log_parse(text.data, text.size_bytes, log, err);
     ash_str_fini(&text);
     return rc;
