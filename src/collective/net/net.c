@@ -74,19 +74,25 @@ static size_t furthest_behind(const struct ash_net *net, size_t rank)
     return rank;
 }
 
-/* Has a rank said goodbye that should make this call? It may have been the one through whom others hear of errors. */
-static int check_left(struct ash_net *net)
+/* A rank said goodbye that should make this call. */
+static int fail_left(struct ash_net *net, size_t rank)
 {
     char why[ASH_ERR_TEXT_BYTES], call[96];
 
+    snprintf(why, sizeof(why), "call %llu: rank %u makes %s while rank %u has left the group",
+             (unsigned long long)net->call.number, net->opts.members[net->opts.rank],
+             ash_board_call_text(&net->call, call, sizeof(call)), net->opts.members[rank]);
+    return ash_net_fail(net, -EPROTO, rank, why);
+}
+
+/* Has any rank? It may have been the one through whom others hear of errors. */
+static int check_left(struct ash_net *net)
+{
     for (size_t r = 0; r < net->opts.size; r++) {
         const uint8_t *data = r != net->opts.rank ? ash_dock_peek(net->dock, r) : NULL;
 
-        if (data == NULL || ((const struct ash_net_head *)(const void *)data)->call.kind != ASH_CALL_NONE) continue;
-        snprintf(why, sizeof(why), "call %llu: rank %u makes %s while rank %u has left the group",
-                 (unsigned long long)net->call.number, net->opts.members[net->opts.rank],
-                 ash_board_call_text(&net->call, call, sizeof(call)), net->opts.members[r]);
-        return ash_net_fail(net, -EPROTO, r, why);
+        if (data != NULL && ((const struct ash_net_head *)(const void *)data)->call.kind == ASH_CALL_NONE)
+            return fail_left(net, r);
     }
     return 0;
 }
@@ -123,6 +129,7 @@ static int mismatch(struct ash_net *net, size_t rank, const struct ash_net_head 
 {
     char why[ASH_ERR_TEXT_BYTES], ours[96], theirs[96];
 
+    if (head->call.kind == ASH_CALL_NONE) return fail_left(net, rank);
     snprintf(why, sizeof(why), "rank %u makes call %llu, %s, while rank %u makes call %llu, %s: %s",
              net->opts.members[net->opts.rank], (unsigned long long)net->call.number,
              ash_board_call_text(&net->call, ours, sizeof(ours)), net->opts.members[rank],
