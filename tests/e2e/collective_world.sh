@@ -8,12 +8,13 @@ if ! command -v mpicc.openmpi > /dev/null || ! command -v mpirun.openmpi > /dev/
 fi
 mpicc.openmpi -std=gnu17 -O2 -Wall -Wextra -Werror -I"$SOURCE/src" -I"$SOURCE/include" "$SOURCE/tests/e2e/lib/mpi_world.c" \
     "$BUILD/libashlar.a" $(pkg-config --libs jansson yaml-0.1 libpcre2-8 libxxhash libmicrohttpd libutf8proc) \
-    $(pkg-config --silence-errors --libs libfabric) -lm -ldl -lpthread \
+    -lm -ldl -lpthread \
     -o "$SCRATCH/mpi_world" || { fail "mpi_world.c does not compile"; finish; }
 
-# run RANKS LARGEST_BYTES
+# run RANKS LARGEST_BYTES. Open MPI's vector code for x86-64 (its component op/avx) makes sums of bytes end at 255 instead of starting
+# anew at 0, as its plain code does and the type says.
 run() {
-    try timeout 120 mpirun.openmpi --allow-run-as-root --oversubscribe --bind-to none -n "$1" "$SCRATCH/mpi_world" "$2"
+    try timeout 120 mpirun.openmpi --mca op ^avx --allow-run-as-root --oversubscribe --bind-to none -n "$1" "$SCRATCH/mpi_world" "$2"
     expect 0 "$1 ranks"
     cat "$SCRATCH/out"
 }

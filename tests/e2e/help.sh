@@ -63,6 +63,9 @@ cmp -s "$SCRATCH/out" "$SCRATCH/version" || fail "--version differs from version
 leak_free "$ASHLAR" version --json
 grep -q '"backends"' "$SCRATCH/out" || fail "version --json: $(cat "$SCRATCH/out")"
 
+# What only some commands need is loaded by those: libfabric draws in libraries that sleep when they start.
+! ldd "$ASHLAR" | grep -q libfabric || fail "the program is linked to libfabric"
+
 # Output that cannot be written is an error; a reader that went away is not worth a word.
 code=0
 "$ASHLAR" version > /dev/full 2> "$SCRATCH/err" || code=$?

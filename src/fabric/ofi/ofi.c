@@ -2,7 +2,6 @@
  * notifications only and travel on the first. */
 #include <errno.h>
 #include <netinet/in.h>
-#include <rdma/fi_errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -52,7 +51,7 @@ static int open_rails(struct ash_ofi *ofi, const struct ash_fabric_opts *opts, s
     ash_ofi_host_ip(infos[0], ofi->ip);
     for (size_t r = 0; r < count; r++) {
         if (rc < 0) {
-            fi_freeinfo(infos[r]);
+            ash_libfabric.freeinfo(infos[r]);
             continue;
         }
         rc = ash_rail_open(&ofi->rails[ofi->rail_count++], infos[r], err);
@@ -68,7 +67,7 @@ static int open_mails(struct ash_ofi *ofi, struct ash_err *err)
     ofi->mails = calloc(count, sizeof(*ofi->mails));
     if (ofi->mails == NULL) return ash_err_set(err, -ENOMEM, "out of memory for messages");
     rc = ash_rail_register(&ofi->rails[0], ofi->mails, count * sizeof(*ofi->mails), 0, &ofi->rails[0].mail_mr);
-    if (rc < 0) return ash_err_set(err, -EIO, "memory cannot be registered: %s", fi_strerror(-rc));
+    if (rc < 0) return ash_err_set(err, -EIO, "memory cannot be registered: %s", ash_libfabric.strerror(-rc));
     for (size_t i = 0; i < ASH_OFI_MAILS; i++) {
         ofi->mails[i].next = ofi->free_mails;
         ofi->free_mails = &ofi->mails[i];
@@ -94,6 +93,7 @@ static int ofi_open(struct ash_fabric *fabric, const struct ash_fabric_opts *opt
     if (rc == 0) rc = ash_pool_open("transfers", sizeof(struct ash_ofi_op), ASH_OFI_OPS, &ofi->ops, err);
     if (rc == 0) rc = ash_pool_open("parts of transfers", sizeof(struct ash_ofi_part), ASH_OFI_PARTS, &ofi->parts, err);
     if (rc == 0) rc = ash_pool_open("notifications", sizeof(struct ash_ofi_note), ASH_OFI_NOTES, &ofi->notes, err);
+    if (rc == 0) rc = ash_ofi_load(err);
     if (rc == 0) rc = open_rails(ofi, opts, err);
     if (rc == 0) rc = open_mails(ofi, err);
     if (rc == 0) rc = ash_pulse_open(ofi, err);
@@ -213,7 +213,8 @@ static int ofi_region_open(struct ash_transport *transport, struct ash_region *r
 
         if (rc < 0)
             return ash_err_set(err, rc == -FI_ENOMEM ? -ENOMEM : -EIO, "%zu bytes cannot be registered with %s: %s",
-                               region->size_bytes, ofi->rails[r].info->fabric_attr->prov_name, fi_strerror(-rc));
+                               region->size_bytes, ofi->rails[r].info->fabric_attr->prov_name,
+                               ash_libfabric.strerror(-rc));
         region->key.rails[r] = fi_mr_key(mrs[r]);
         region->key.rail_count++;
     }

@@ -6,6 +6,7 @@
 #include <rdma/fi_cm.h>
 #include <rdma/fi_domain.h>
 #include <rdma/fi_endpoint.h>
+#include <rdma/fi_errno.h>
 #include <rdma/fi_rma.h>
 
 #include "base/pool.h"
@@ -130,6 +131,18 @@ struct ash_ofi {
     int *guests; /* connections of peers that watch this process */
     size_t guest_count, guest_room;
 };
+
+/* library.c: libfabric itself, and the functions of it that its headers do not hold. */
+struct ash_libfabric {
+    __typeof__(fi_getinfo) *getinfo;
+    __typeof__(fi_freeinfo) *freeinfo;
+    __typeof__(fi_dupinfo) *dupinfo; /* of NULL: an empty one */
+    __typeof__(fi_fabric) *fabric;
+    __typeof__(fi_strerror) *strerror;
+};
+extern struct ash_libfabric ash_libfabric; /* to be used behind ash_ofi_load */
+/* Load the library, once; signals keep their handlers. */
+int ash_ofi_load(struct ash_err *err);
 
 /* provider.c: all that depends on the provider, and nothing else does. */
 /* The network interfaces to use: rails_out gets infos that the caller frees. */

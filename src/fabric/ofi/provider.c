@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <ifaddrs.h>
 #include <net/if.h>
-#include <rdma/fi_errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -81,7 +80,7 @@ void ash_ofi_host_ip(const struct fi_info *info, uint8_t ip_out[16])
 
 static struct fi_info *make_hints(const char *provider)
 {
-    struct fi_info *hints = fi_allocinfo();
+    struct fi_info *hints = ash_libfabric.dupinfo(NULL);
 
     if (hints == NULL) return NULL;
     hints->caps = FI_MSG | FI_RMA;
@@ -130,7 +129,7 @@ static bool taken(const struct fi_info *info, struct fi_info *const *rails, size
 
 static int take(const struct fi_info *info, struct fi_info **rails, size_t *count)
 {
-    rails[*count] = fi_dupinfo(info);
+    rails[*count] = ash_libfabric.dupinfo(info);
     if (rails[*count] == NULL) return -ENOMEM;
     ++*count;
     return 0;
@@ -170,14 +169,15 @@ static int take_named(const struct fi_info *best, const char *name, struct fi_in
             found = info;
     if (found == NULL && (inet_pton(AF_INET, name, ip) == 1 || inet_pton(AF_INET6, name, ip) == 1)) {
         hints = make_hints(best->fabric_attr->prov_name);
-        if (hints != NULL) rc = fi_getinfo(API_VERSION, name, NULL, FI_SOURCE | FI_NUMERICHOST, hints, &numeric);
+        if (hints != NULL)
+            rc = ash_libfabric.getinfo(API_VERSION, name, NULL, FI_SOURCE | FI_NUMERICHOST, hints, &numeric);
         found = rc == 0 ? numeric : NULL;
-        fi_freeinfo(hints);
+        ash_libfabric.freeinfo(hints);
     }
     rc = found == NULL ? ash_err_set(err, -ENODEV, "fabric.interface: provider %s has no interface or address %s",
                                      best->fabric_attr->prov_name, name)
                        : take(found, rails, count);
-    if (numeric != NULL) fi_freeinfo(numeric);
+    if (numeric != NULL) ash_libfabric.freeinfo(numeric);
     return rc;
 }
 
@@ -207,16 +207,16 @@ int ash_ofi_find(const struct ash_fabric_opts *opts, struct fi_info **rails_out,
     const struct fi_info *best;
     uint8_t ip[16];
     size_t count = 0;
-    int rc = hints == NULL ? -FI_ENOMEM : fi_getinfo(API_VERSION, NULL, NULL, 0, hints, &all);
+    int rc = hints == NULL ? -FI_ENOMEM : ash_libfabric.getinfo(API_VERSION, NULL, NULL, 0, hints, &all);
 
-    fi_freeinfo(hints);
+    ash_libfabric.freeinfo(hints);
     best = rc == 0 ? choose(all, opts->provider != NULL) : NULL;
     if (best == NULL) {
-        if (all != NULL) fi_freeinfo(all);
+        if (all != NULL) ash_libfabric.freeinfo(all);
         return ash_err_set(err, -ENODEV,
                            "libfabric has no provider %s for reliable datagrams here (see fi_info -t FI_EP_RDM): "
                            "%s",
-                           opts->provider != NULL ? opts->provider : "between machines", fi_strerror(-rc));
+                           opts->provider != NULL ? opts->provider : "between machines", ash_libfabric.strerror(-rc));
     }
     if (opts->interface != NULL && opts->interface[0] != '\0')
         rc = take_list(best, opts->interface, limit, rails_out, &count, err);
@@ -224,13 +224,13 @@ int ash_ofi_find(const struct ash_fabric_opts *opts, struct fi_info **rails_out,
         rc = take_named(best, opts->address, rails_out, &count, err);
     else
         rc = take_all(best, limit, rails_out, &count);
-    fi_freeinfo(all);
+    ash_libfabric.freeinfo(all);
     if (rc == 0) {
         *count_out = count;
         return 0;
     }
     while (count > 0)
-        fi_freeinfo(rails_out[--count]);
+        ash_libfabric.freeinfo(rails_out[--count]);
     return rc == -ENOMEM ? ash_err_set(err, rc, "out of memory for the network's interfaces") : rc;
 }
 

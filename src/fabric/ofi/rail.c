@@ -1,6 +1,5 @@
 /* One way into the network: domain, address table, completion queue and endpoint of an interface. */
 #include <errno.h>
-#include <rdma/fi_errno.h>
 #include <string.h>
 
 #include "fabric/ofi/ofi_priv.h"
@@ -22,7 +21,7 @@ static int open_queue(struct ash_ofi_rail *rail)
 static int open_all(struct ash_ofi_rail *rail)
 {
     struct fi_av_attr attr = {.type = FI_AV_UNSPEC};
-    int rc = fi_fabric(rail->info->fabric_attr, &rail->fabric, NULL);
+    int rc = ash_libfabric.fabric(rail->info->fabric_attr, &rail->fabric, NULL);
 
     if (rc == 0) rc = fi_domain(rail->fabric, rail->info, &rail->domain, NULL);
     if (rc == 0) rc = fi_av_open(rail->domain, &attr, &rail->av, NULL);
@@ -46,7 +45,7 @@ int ash_rail_open(struct ash_ofi_rail *rail, struct fi_info *info, struct ash_er
     rc = open_all(rail);
     if (rc == 0) return 0;
     return ash_err_set(err, -EIO, "libfabric provider %s cannot be used on %s: %s", info->fabric_attr->prov_name,
-                       info->domain_attr->name, fi_strerror(-rc));
+                       info->domain_attr->name, ash_libfabric.strerror(-rc));
 }
 
 void ash_rail_close(struct ash_ofi_rail *rail)
@@ -58,7 +57,7 @@ void ash_rail_close(struct ash_ofi_rail *rail)
 
     for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++)
         if (parts[i] != NULL) fi_close(parts[i]);
-    if (rail->info != NULL) fi_freeinfo(rail->info);
+    if (rail->info != NULL) ash_libfabric.freeinfo(rail->info);
     memset(rail, 0, sizeof(*rail));
 }
 
