@@ -15,6 +15,15 @@ for key in '"tokens_s"' '"memory_bytes"' '"nvlink"' '"network"' '"checkpoint"' '
 done
 [ "$(grep -c 'backward of micro-batch' "$SCRATCH/pipe.svg")" -gt 100 ] || fail "the pipeline is not drawn"
 if command -v xmllint > /dev/null; then xmllint --noout "$SCRATCH/pipe.svg" || fail "the drawing is not XML"; fi
+for schedule in zb-h1 dualpipe; do
+    try "$ASHLAR" plan train --model deepseek-v3 --cluster 256xp5en.48xlarge --seq 4096 --global-batch 15360 --layout pp=16,ep=16,precision=fp8,schedule=$schedule --svg "$SCRATCH/pipe.svg"
+    expect 0 "schedule $schedule"
+    grep -q "pp16-$schedule" "$SCRATCH/out" || fail "the layout does not name $schedule"
+    grep -q 'gradients of weights of micro-batch' "$SCRATCH/pipe.svg" || fail "$schedule is not drawn"
+done
+try "$ASHLAR" plan train --model deepseek-v3 --cluster 256xp5en.48xlarge --seq 4096 --global-batch 15360 --schedules all
+expect 0 "all schedules"
+grep -q 'pp[0-9]*-\(zb-h1\|dualpipe\)' "$SCRATCH/out" || fail "no other schedule was found: $(cat "$SCRATCH/out")"
 try "$ASHLAR" plan train --model "$SOURCE/tests/golden/qwen3_moe-mixed" --cluster p4d.24xlarge --seq 512 --global-batch 64 --top 2
 expect 0 "a model folder"
 cat > "$SCRATCH/mine.yaml" << 'YAML'
@@ -56,6 +65,12 @@ try "$ASHLAR" plan train --model llama-3.1-405b --cluster 2xp5.48xlarge --no-off
 expect_error 1 "too little memory" 'does not fit' 'would do'
 try "$ASHLAR" plan train --model llama-3-8b --cluster p5.48xlarge --layout tp=16
 expect_error 1 "a layout for more GPUs" 'does not divide 8 GPUs'
+try "$ASHLAR" plan train --model llama-3-8b --cluster p5.48xlarge --layout pp=3,schedule=dualpipe
+expect_error 1 "a layout for fewer GPUs" 'does not divide 8 GPUs'
+try "$ASHLAR" plan train --model llama-3-8b --cluster p5.48xlarge --layout schedule=dualpipe
+expect_error 1 "a schedule without a pipeline" 'pp of 2'
+try "$ASHLAR" plan train --model llama-3-8b --cluster p5.48xlarge --layout tp=8 --schedules all
+expect_error 2 "schedules for one layout" 'schedule=zb-h1'
 try "$ASHLAR" plan train --model llama-3-8b --cluster p5.48xlarge --layout ep=2
 expect_error 1 "experts of a dense model" 'no experts'
 try "$ASHLAR" plan train --model llama-3-8b --cluster p4d.24xlarge --precision fp8

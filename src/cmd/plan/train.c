@@ -17,7 +17,7 @@ struct flags {
     const char *model, *cluster, *layout, *svg;
     double tokens, checkpoint_minutes, storage_gb_s, usd_hour;
     int64_t global_batch, seq, top;
-    int precision, recompute, zero, stack, tuning;
+    int precision, recompute, zero, stack, tuning, schedules;
     bool json, no_offload, overlap_dispatch, plain_dispatch;
     struct ash_plan_flags plan;
 };
@@ -26,6 +26,9 @@ static const char *const precisions[] = {"any", "bf16", "fp8", "fp4", NULL};
 static const char *const recomputes[] = {"none", "selective", "full", "fit", NULL};
 static const char *const zeros[] = {"any", "0", "1", "2", "3", NULL};
 static const char *const stacks[] = {"fused", "captured", "eager", "compiled", "early", NULL};
+static const char *const schedules[] = {"usual", "zb-h1", "dualpipe", "all", NULL};
+static const unsigned schedule_bits[] = {0, 1u << ASH_SCHEDULE_ZB_H1, 1u << ASH_SCHEDULE_DUALPIPE,
+                                         1u << ASH_SCHEDULE_ZB_H1 | 1u << ASH_SCHEDULE_DUALPIPE};
 static const char *const tunings[] = {"all", "lora", NULL};
 
 #define FIELD(name) offsetof(struct flags, name)
@@ -33,12 +36,15 @@ static const char *const tunings[] = {"all", "lora", NULL};
 static const struct ash_opt train_opts[] = {
     {"model", ASH_OPT_STRING, FIELD(model), NULL, "model folder or well-known name (ashlar plan models)", 0, 0, NULL},
     {"cluster", ASH_OPT_STRING, FIELD(cluster), NULL, "64xp5.48xlarge, 512xH100 (ashlar catalog ls)", 0, 0, NULL},
-    {"tokens", ASH_OPT_DOUBLE, FIELD(tokens), NULL, "tokens to train on (15T, 15e12); without it no days and dollars", 1,
-     1e18, NULL},
+    {"tokens", ASH_OPT_DOUBLE, FIELD(tokens), NULL, "tokens to train on (15T, 15e12); without it no days and dollars",
+     1, 1e18, NULL},
     {"global-batch", ASH_OPT_INT, FIELD(global_batch), "1024", "sequences per step", 1, 1e9, NULL},
     {"seq", ASH_OPT_INT, FIELD(seq), "8192", "tokens per sequence", 1, 1e8, NULL},
     {"layout", ASH_OPT_STRING, FIELD(layout), NULL, "evaluate this one: tp=8,pp=4,vpp=5,cp=1,ep=1,zero=1,mbs=1,...", 0,
      0, NULL},
+    {"schedules", ASH_OPT_CHOICE, FIELD(schedules), "usual",
+     "of pipelines; usual is 1F1B and interleaved, the others are tried beside it if your framework has them", 0, 0,
+     schedules},
     {"precision", ASH_OPT_CHOICE, FIELD(precision), "any", "of matrix products; any is bf16 and fp8", 0, 0, precisions},
     {"recompute", ASH_OPT_CHOICE, FIELD(recompute), "fit", "activations to recompute; fit is the least that fits", 0, 0,
      recomputes},
@@ -86,6 +92,9 @@ static int misused(const struct flags *flags, const struct ash_opts *opts)
                               "say which model (--model llama-3.1-70b) and which machines (--cluster 64xp5.48xlarge)");
     if (flags->layout != NULL && ash_opts_is_set(opts, "top"))
         return ash_cmd_misuse("plan train", "--top counts layouts of a search, and --layout gives the only one");
+    if (flags->layout != NULL && flags->schedules > 0)
+        return ash_cmd_misuse("plan train",
+                              "--schedules is for a search: in a layout write schedule=zb-h1 or dualpipe");
     return 0;
 }
 
@@ -176,7 +185,8 @@ static int find_plans(const struct ash_consts *consts, const struct flags *flags
     *search = (struct ash_search){.precision = flags->precision - 1,
                                   .recompute = flags->recompute,
                                   .zero = flags->zero - 1,
-                                  .no_offload = flags->no_offload};
+                                  .no_offload = flags->no_offload,
+                                  .schedules = schedule_bits[flags->schedules]};
     if (search->precision >= 0 && train->job.cluster.machine.gpu->flops[search->precision] <= 0)
         return ash_err_set(err, -EINVAL, "%s has no %s arithmetic; bf16 works", train->job.cluster.machine.gpu->name,
                            precisions[flags->precision]);

@@ -27,6 +27,7 @@ struct scene {
 /* What one part of a layer does in a forward pass; backward follows from it. */
 struct part {
     double forward_gemm_s, backward_gemm_s;
+    double weight_gemm_s; /* of backward: gradients of weights */
     double attention_s;
     double elements;      /* moved through memory by element-wise ops, forward */
     double cast_elements; /* quantised before products in fp8 or less */
@@ -72,8 +73,12 @@ static void add_product(const struct scene *scene, struct part *part, enum ash_p
 {
     part->forward_gemm_s += ash_kernel_gemm(scene->consts, scene->gpu, precision, groups, m, n, k);
     part->backward_gemm_s += ash_kernel_gemm(scene->consts, scene->gpu, precision, groups, m, k, n);
-    if (scene->job->tuning == ASH_TUNING_ALL)
-        part->backward_gemm_s += ash_kernel_gemm(scene->consts, scene->gpu, precision, groups, k, n, m);
+    if (scene->job->tuning == ASH_TUNING_ALL) {
+        double weight_s = ash_kernel_gemm(scene->consts, scene->gpu, precision, groups, k, n, m);
+
+        part->weight_gemm_s += weight_s;
+        part->backward_gemm_s += weight_s;
+    }
 }
 
 static void add_linear(const struct scene *scene, struct part *part, double n, double k)
@@ -284,7 +289,9 @@ void ash_layer_dispatch(const struct ash_consts *consts, const struct ash_plan_j
 /* There and back in the forward pass, and again in the backward pass. */
 static void add_expert_traffic(const struct scene *scene, double share, struct ash_layer *layer)
 {
-    bool overlap = scene->job->overlap_dispatch || scene->stack->overlap_dispatch;
+    /* under DualPipe the pair of passes hides it, not the layer */
+    bool overlap = (scene->job->overlap_dispatch || scene->stack->overlap_dispatch) &&
+                   scene->layout->schedule != ASH_SCHEDULE_DUALPIPE;
     double exposed = (overlap ? scene->consts->dispatch_exposed : 1) * share;
     struct ash_dispatch_time time;
     struct ash_comm comm;
@@ -316,6 +323,7 @@ static void add_part(const struct scene *scene, const struct part *part, double 
 
     layer->forward.compute += share * (part->forward_gemm_s + part->attention_s);
     layer->backward.compute += share * (part->backward_gemm_s + 2.5 / c->attn_backward * part->attention_s);
+    layer->weight_s += share * part->weight_gemm_s;
     layer->forward.memory += share * ash_kernel_memory(c, scene->gpu, bytes + cast);
     layer->backward.memory += share * ash_kernel_memory(c, scene->gpu, 2 * bytes + cast);
     if (!scene->stack->graphs && !scene->job->graphs) {
@@ -393,6 +401,7 @@ void ash_head_predict(const struct ash_consts *consts, const struct ash_plan_job
     add_product(&scene, &part, ASH_PRECISION_BF16, 1, scene.tokens, vocab, job->shape.hidden);
     head.forward.compute = part.forward_gemm_s;
     head.backward.compute = part.backward_gemm_s;
+    head.weight_s = part.weight_gemm_s;
     /* logits in bf16, to fp32, maximum and sum, then the gradient in place: about 10 bytes each way */
     head.forward.memory = ash_kernel_memory(consts, scene.gpu, scene.tokens * vocab * 10);
     head.backward.memory = head.forward.memory;

@@ -18,6 +18,7 @@ struct ash_layer {
     struct ash_parts forward, backward; /* backward includes what recompute repeats */
     double dispatch_s;                  /* expert traffic of one layer, both ways, both passes, before overlap */
     double tensor_s;                    /* tensor-parallel traffic of one layer, both passes, before overlap */
+    double weight_s;                    /* of backward.compute: gradients of weights */
 };
 
 double ash_parts_sum(const struct ash_parts *parts);

@@ -2,6 +2,7 @@
 #include "plan/train/layout.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,6 +14,7 @@
 
 static const char *const recompute_names[] = {"none", "selective", "full", "fit", NULL};
 static const char *const precision_names[] = {"bf16", "fp8", "fp4", NULL};
+static const char *const schedule_names[] = {"1f1b", "zb-h1", "dualpipe", NULL};
 
 const char *ash_plan_recompute_name(enum ash_plan_recompute recompute)
 {
@@ -22,6 +24,11 @@ const char *ash_plan_recompute_name(enum ash_plan_recompute recompute)
 const char *ash_precision_name(enum ash_precision precision)
 {
     return precision_names[precision];
+}
+
+const char *ash_schedule_name(enum ash_schedule schedule)
+{
+    return schedule_names[schedule];
 }
 
 /* ---- text -------------------------------------------------------------------------------------------------------- */
@@ -63,7 +70,7 @@ static int set_degree(struct ash_layout *layout, const char *name, const char *v
     }
     return ash_err_set(err, -EINVAL,
                        "layout: there is no '%.40s'; known are dp, tp, pp, vpp, cp, ep, etp, zero, shard, mbs, "
-                       "recompute, precision and offload",
+                       "recompute, precision, schedule and offload",
                        name);
 }
 
@@ -82,6 +89,13 @@ static int set_word(struct ash_layout *layout, const char *name, const char *val
         found = index_of(precision_names, value);
         if (found < 0) return ash_err_set(err, -EINVAL, "layout: precision is bf16, fp8 or fp4, not '%.40s'", value);
         layout->precision = (enum ash_precision)found;
+        return 0;
+    }
+    if (strcmp(name, "schedule") == 0) {
+        found = index_of(schedule_names, value);
+        if (found < 0)
+            return ash_err_set(err, -EINVAL, "layout: schedule is 1f1b, zb-h1 or dualpipe, not '%.40s'", value);
+        layout->schedule = (enum ash_schedule)found;
         return 0;
     }
     return set_degree(layout, name, value, err);
@@ -117,12 +131,13 @@ int ash_layout_parse(const char *text, struct ash_layout *layout, struct ash_err
 
 const char *ash_layout_text(const struct ash_layout *l, char *buf, size_t buf_bytes)
 {
-    char pipeline[32] = "", experts[48] = "", shard[32] = "";
+    char pipeline[48] = "", experts[48] = "", shard[32] = "";
 
     if (l->pp > 1 && l->chunks > 1)
         snprintf(pipeline, sizeof(pipeline), " pp%dx%d", l->pp, l->chunks);
     else if (l->pp > 1)
-        snprintf(pipeline, sizeof(pipeline), " pp%d", l->pp);
+        snprintf(pipeline, sizeof(pipeline), " pp%d%s%s", l->pp, l->schedule != ASH_SCHEDULE_1F1B ? "-" : "",
+                 l->schedule != ASH_SCHEDULE_1F1B ? ash_schedule_name(l->schedule) : "");
     if (l->ep > 1 && l->etp > 1)
         snprintf(experts, sizeof(experts), " ep%d etp%d", l->ep, l->etp);
     else if (l->ep > 1)
@@ -132,6 +147,11 @@ const char *ash_layout_text(const struct ash_layout *l, char *buf, size_t buf_by
              l->cp > 1 ? l->cp : 0, experts, l->dp, l->zero, shard, l->micro_batch, ash_precision_name(l->precision),
              l->offload ? " offload" : "");
     return buf;
+}
+
+int ash_layout_micro_batches(const struct ash_plan_job *job, const struct ash_layout *layout)
+{
+    return (int)fmin(fmax(1, ceil(job->global_batch / ((double)layout->dp * layout->micro_batch))), INT_MAX);
 }
 
 /* ---- can it be? -------------------------------------------------------------------------------------------------- */
@@ -209,6 +229,7 @@ static int check_experts(const struct ash_plan_job *job, struct ash_layout *l, s
 static int check_batch(const struct ash_plan_job *job, const struct ash_layout *l, struct ash_err *err)
 {
     double passes = job->global_batch / ((double)l->dp * l->micro_batch);
+    const char *refused;
 
     if (!divides((double)l->dp * l->micro_batch, job->global_batch))
         return ash_err_set(err, -EINVAL,
@@ -218,7 +239,8 @@ static int check_batch(const struct ash_plan_job *job, const struct ash_layout *
         return ash_err_set(err, -EINVAL,
                            "an interleaved pipeline of %d stages needs micro-batches in multiples of it, not %.0f",
                            l->pp, passes);
-    return 0;
+    refused = ash_pipeline_refuses(l->schedule, l->pp, l->chunks, ash_layout_micro_batches(job, l));
+    return refused != NULL ? ash_err_set(err, -EINVAL, "%s (pp %d, %.0f micro-batches)", refused, l->pp, passes) : 0;
 }
 
 int ash_layout_check(const struct ash_plan_job *job, struct ash_layout *layout, struct ash_err *err)

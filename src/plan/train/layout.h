@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include "infra/catalog.h"
 #include "plan/shape.h"
+#include "plan/train/pipeline.h"
 #include "plan/train/stack.h"
 
 enum ash_plan_recompute {
@@ -18,8 +19,9 @@ enum ash_plan_recompute {
 /* tp * pp * cp * dp = GPUs; experts are spread over ep of the tp * cp * dp ranks of a stage. */
 struct ash_layout {
     int dp, tp, pp, cp, ep;
-    int etp;         /* tensor-parallel degree inside an expert; 1 unless said */
-    int chunks;      /* pipeline chunks per rank: 1 is 1F1B, more is interleaved */
+    int etp;    /* tensor-parallel degree inside an expert; 1 unless said */
+    int chunks; /* pipeline chunks per rank: 1 is 1F1B, more is interleaved */
+    enum ash_schedule schedule;
     int zero;        /* 0 replicas, 1 optimizer, 2 + gradients, 3 + weights are spread over shard ranks */
     int shard;       /* ranks that share one copy of the state; 0: all dp * cp */
     int micro_batch; /* sequences per rank and pass */
@@ -51,7 +53,7 @@ struct ash_plan_job {
     struct ash_net_shares net;     /* zeroed: a network that is the same everywhere */
 };
 
-/* "dp=8,tp=8,pp=4,vpp=5,cp=1,ep=1,zero=1,mbs=1,recompute=full,precision=fp8,offload" over what is already in *layout;
+/* "dp=8,tp=8,pp=4,vpp=5,cp=1,ep=1,zero=1,mbs=1,recompute=full,precision=fp8,schedule=zb-h1,offload" over *layout;
  * a degree that is not named stays, dp that is 0 follows from the rest. Unknown words and numbers out of range are
  * -EINVAL. */
 int ash_layout_parse(const char *text, struct ash_layout *layout, struct ash_err *err);
@@ -62,5 +64,8 @@ int ash_layout_check(const struct ash_plan_job *job, struct ash_layout *layout, 
 const char *ash_layout_text(const struct ash_layout *layout, char *buf, size_t buf_bytes);
 const char *ash_plan_recompute_name(enum ash_plan_recompute recompute);
 const char *ash_precision_name(enum ash_precision precision);
+const char *ash_schedule_name(enum ash_schedule schedule);
+/* Micro-batches of one pipeline and step. */
+int ash_layout_micro_batches(const struct ash_plan_job *job, const struct ash_layout *layout);
 
 #endif

@@ -1,112 +1,111 @@
-/* A pipeline schedule played event by event. Each rank works through a fixed list (warm-up forwards, then one forward
- * and one backward in turn, then the remaining backwards; with chunks in Megatron's interleaved order), and a piece of
- * work starts when the rank is free and what it needs has arrived. */
-#include "plan/train/pipeline.h"
+/* A pipeline schedule played event by event. Each rank works through a fixed list (schedule.c), and a piece of work
+ * starts when the rank is free and what it needs has arrived. */
+#include "plan/train/pipeline_priv.h"
 
 #include <errno.h>
-#include <stdbool.h>
+#include <math.h>
 #include <stdlib.h>
 
 #define PLAYED_PIECES 20000 /* of work; longer pipelines repeat themselves and are continued from a shorter one */
 #define PLAYED_ROUNDS 4 /* of as many micro-batches as there are stages: the ramps are over and the rhythm is found */
 
-struct play {
-    const struct ash_pipeline *p;
-    double *done[2]; /* [backward][virtual stage * micro_batches + micro batch]: when it ended, -1: not yet */
-    double *free_s;  /* [stage] */
-    int *next;       /* [stage]: index of its next piece of work */
+static double larger(double a, double b)
+{
+    return a > b ? a : b;
+}
+
+/* A piece of work with what it waits for, so that playing it is one comparison and one sum. */
+struct task {
+    double seconds, wait_s;
+    const double *needs; /* the end of another piece, wait_s before this may start; NULL: nothing */
+    double *ends;        /* where its own end is noted; NULL: nobody asks */
+    bool joined;         /* with the next */
 };
 
-static int virtual_stages(const struct ash_pipeline *p)
+struct play {
+    const struct ash_pipeline *p;
+    int each;                 /* micro-batches of a line */
+    size_t room;              /* of a rank, in pieces */
+    double *done;             /* [cell][forward, backward][micro-batch]: when it ended, -1: not yet */
+    double *free_s;           /* [stage] */
+    int *next;                /* [stage]: index of its next piece of work */
+    int *count;               /* [stage]: of its pieces */
+    struct ash_piece *pieces; /* [stage][room] */
+    struct task *tasks;       /* of the same */
+};
+
+static double *end_of(const struct play *play, int cell, bool backward, int micro)
 {
-    return p->stages * p->chunks;
+    return &play->done[((size_t)cell * 2 + backward) * (size_t)play->each + (size_t)micro];
 }
 
-/* Forwards that a rank does before its first backward. */
-static int warm_up(const struct ash_pipeline *p, int stage)
-{
-    int total = p->chunks * p->micro_batches, count;
-
-    count = p->chunks == 1 ? p->stages - stage - 1 : (p->stages - stage - 1) * 2 + (p->chunks - 1) * p->stages;
-    return count < total ? count : total;
-}
-
-/* The index-th forward (or backward) of any rank: chunk by chunk in groups of `stages` micro-batches. */
-static void nth(const struct ash_pipeline *p, int index, bool backward, int *chunk_out, int *micro_out)
-{
-    int group = index / (p->stages * p->chunks), first = group * p->stages;
-    int width = p->micro_batches - first < p->stages ? p->micro_batches - first : p->stages;
-    int within = index - first * p->chunks;
-
-    *chunk_out = within / width;
-    *micro_out = first + within % width;
-    if (backward) *chunk_out = p->chunks - 1 - *chunk_out;
-}
-
-/* What is the index-th piece of work of a stage? */
-static void work_at(const struct ash_pipeline *p, int stage, int index, bool *backward_out, int *chunk_out,
-                    int *micro_out)
-{
-    int total = p->chunks * p->micro_batches, warm = warm_up(p, stage), steady = 2 * (total - warm);
-    int order;
-
-    if (index < warm) {
-        *backward_out = false;
-        order = index;
-    } else if (index < warm + steady) {
-        *backward_out = (index - warm) % 2 == 1;
-        order = *backward_out ? (index - warm) / 2 : warm + (index - warm) / 2;
-    } else {
-        *backward_out = true;
-        order = (total - warm) + index - warm - steady;
-    }
-    nth(p, order, *backward_out, chunk_out, micro_out);
-}
-
-/* When the input of a piece of work is there, or -1. */
-static double ready(const struct play *play, int stage, bool backward, int chunk, int micro)
+/* Cells are the stages of all lines, in the order in which a micro-batch passes them. */
+static struct task task_of(const struct play *play, int stage, const struct ash_piece *piece)
 {
     const struct ash_pipeline *p = play->p;
-    int v = chunk * p->stages + stage, last = virtual_stages(p) - 1;
-    double before;
+    bool dual = p->schedule == ASH_SCHEDULE_DUALPIPE;
+    int depth = !dual ? piece->line * p->stages + stage : piece->line == 0 ? stage : p->stages - 1 - stage;
+    int cell = dual ? piece->line * p->stages + depth : depth;
+    bool last = depth == p->stages * p->chunks - 1;
+    struct task task = {.joined = piece->joined};
 
-    if (!backward) {
-        if (v == 0) return 0;
-        before = play->done[0][(v - 1) * p->micro_batches + micro];
-        return before < 0 ? -1 : before + p->p2p_s;
+    switch (piece->kind) {
+    case ASH_PIPELINE_FORWARD:
+        task.seconds = p->forward_s[depth];
+        task.needs = depth > 0 ? end_of(play, cell - 1, false, piece->micro) : NULL;
+        break;
+    case ASH_PIPELINE_WEIGHT:
+        task.seconds = p->weight_s[depth];
+        return task; /* its rank has done the rest before */
+    case ASH_PIPELINE_INPUT:
+        task.seconds = -p->weight_s[depth]; /* fall through */
+    case ASH_PIPELINE_BACKWARD:
+        task.seconds += p->backward_s[depth];
+        task.needs = last ? end_of(play, cell, false, piece->micro) : end_of(play, cell + 1, true, piece->micro);
+        break;
     }
-    if (play->done[0][v * p->micro_batches + micro] < 0) return -1;
-    if (v == last) return play->done[0][v * p->micro_batches + micro];
-    before = play->done[1][(v + 1) * p->micro_batches + micro];
-    return before < 0 ? -1 : before + p->p2p_s;
+    task.wait_s = piece->kind == ASH_PIPELINE_FORWARD || !last ? p->p2p_s : 0;
+    task.ends = end_of(play, cell, piece->kind != ASH_PIPELINE_FORWARD, piece->micro);
+    return task;
+}
+
+/* Do a rank's next piece, or the pair that it begins, where its inputs are there. */
+static bool step(struct play *play, int stage, struct ash_pipeline_event *events_out)
+{
+    size_t first = (size_t)stage * play->room + (size_t)play->next[stage];
+    const struct task *tasks = &play->tasks[first];
+    int count = tasks[0].joined ? 2 : 1;
+    double at = play->free_s[stage], longest = 0, sum = 0, end;
+
+    for (int i = 0; i < count; i++) {
+        double arrived = tasks[i].needs != NULL ? *tasks[i].needs : 0;
+
+        if (arrived < 0) return false;
+        if (tasks[i].needs != NULL) at = larger(at, arrived + tasks[i].wait_s);
+        sum += tasks[i].seconds;
+        longest = larger(longest, tasks[i].seconds);
+    }
+    end = at + (count > 1 ? larger(longest, sum - play->p->saved_s) : sum);
+    for (int i = 0; i < count; i++) {
+        const struct ash_piece *piece = &play->pieces[first + (size_t)i];
+
+        if (tasks[i].ends != NULL) *tasks[i].ends = end;
+        if (events_out != NULL)
+            events_out[first + (size_t)i] =
+                (struct ash_pipeline_event){stage, piece->line, piece->micro, piece->kind, count > 1, at, end};
+    }
+    play->next[stage] += count;
+    play->free_s[stage] = end;
+    return true;
 }
 
 /* Do as much as can be done on one rank now; true when anything was. */
 static bool advance(struct play *play, int stage, struct ash_pipeline_event *events_out)
 {
-    const struct ash_pipeline *p = play->p;
-    int total = 2 * p->chunks * p->micro_batches;
     bool moved = false;
 
-    while (play->next[stage] < total) {
-        bool backward;
-        int chunk, micro, v;
-        double at, end;
-
-        work_at(p, stage, play->next[stage], &backward, &chunk, &micro);
-        at = ready(play, stage, backward, chunk, micro);
-        if (at < 0) break;
-        v = chunk * p->stages + stage;
-        if (at < play->free_s[stage]) at = play->free_s[stage];
-        end = at + (backward ? p->backward_s[v] : p->forward_s[v]);
-        play->done[backward ? 1 : 0][v * p->micro_batches + micro] = end;
-        play->free_s[stage] = end;
-        if (events_out != NULL)
-            events_out[stage * total + play->next[stage]] =
-                (struct ash_pipeline_event){stage, chunk, micro, backward, at, end};
-        play->next[stage]++;
+    while (play->next[stage] < play->count[stage] && step(play, stage, events_out))
         moved = true;
-    }
     return moved;
 }
 
@@ -115,36 +114,67 @@ static double last_end(const struct play *play)
     double end = 0;
 
     for (int stage = 0; stage < play->p->stages; stage++)
-        if (play->free_s[stage] > end) end = play->free_s[stage];
+        end = larger(end, play->free_s[stage]);
     return end;
+}
+
+static void close_play(struct play *play)
+{
+    free(play->done);
+    free(play->free_s);
+    free(play->next);
+    free(play->pieces);
+    free(play->tasks);
+}
+
+/* List and link the pieces of all ranks. */
+static void set_tasks(struct play *play)
+{
+    for (int stage = 0; stage < play->p->stages; stage++) {
+        size_t first = (size_t)stage * play->room;
+
+        play->count[stage] = ash_pipeline_order(play->p, stage, &play->pieces[first]);
+        for (int i = 0; i < play->count[stage]; i++)
+            play->tasks[first + (size_t)i] = task_of(play, stage, &play->pieces[first + (size_t)i]);
+    }
+}
+
+static int open_play(const struct ash_pipeline *pipeline, struct play *play)
+{
+    size_t stages = (size_t)pipeline->stages, ends;
+    bool dual = pipeline->schedule == ASH_SCHEDULE_DUALPIPE;
+
+    *play = (struct play){.p = pipeline, .each = pipeline->micro_batches / (dual ? 2 : 1)};
+    play->room = ash_pipeline_events(pipeline);
+    ends = 2 * stages * (size_t)pipeline->chunks * (size_t)pipeline->micro_batches;
+    play->done = malloc(ends * sizeof(*play->done));
+    play->free_s = calloc(stages, sizeof(*play->free_s));
+    play->next = calloc(2 * stages, sizeof(*play->next));
+    play->pieces = malloc(stages * play->room * sizeof(*play->pieces));
+    play->tasks = malloc(stages * play->room * sizeof(*play->tasks));
+    if (play->done == NULL || play->free_s == NULL || play->next == NULL || play->pieces == NULL || play->tasks == NULL)
+        return -ENOMEM;
+    play->count = play->next + stages;
+    for (size_t i = 0; i < ends; i++)
+        play->done[i] = -1;
+    set_tasks(play);
+    return 0;
 }
 
 /* Every piece of work, in the order in which it can be done. */
 static double play_all(const struct ash_pipeline *pipeline, struct ash_pipeline_event *events_out)
 {
-    struct play play = {.p = pipeline};
-    size_t cells;
+    struct play play;
     bool moved = true;
-    double end = -ENOMEM;
+    double end = open_play(pipeline, &play);
 
-    cells = (size_t)virtual_stages(pipeline) * (size_t)pipeline->micro_batches;
-    play.done[0] = malloc(2 * cells * sizeof(double));
-    play.free_s = calloc((size_t)pipeline->stages, sizeof(double));
-    play.next = calloc((size_t)pipeline->stages, sizeof(int));
-    if (play.done[0] != NULL && play.free_s != NULL && play.next != NULL) {
-        play.done[1] = play.done[0] + cells;
-        for (size_t i = 0; i < 2 * cells; i++)
-            play.done[0][i] = -1;
-        while (moved) {
-            moved = false;
-            for (int stage = 0; stage < pipeline->stages; stage++)
-                if (advance(&play, stage, events_out)) moved = true;
-        }
-        end = last_end(&play);
+    while (moved && end >= 0) {
+        moved = false;
+        for (int stage = 0; stage < pipeline->stages; stage++)
+            if (advance(&play, stage, events_out)) moved = true;
     }
-    free(play.done[0]);
-    free(play.free_s);
-    free(play.next);
+    if (end >= 0) end = last_end(&play);
+    close_play(&play);
     return end;
 }
 
@@ -170,10 +200,58 @@ double ash_pipeline_run(const struct ash_pipeline *pipeline, struct ash_pipeline
 {
     double pieces;
 
-    if (pipeline->stages < 1 || pipeline->chunks < 1 || pipeline->micro_batches < 1) return -EINVAL;
-    pieces = 2.0 * pipeline->stages * pipeline->chunks * pipeline->micro_batches;
+    if (ash_pipeline_refuses(pipeline->schedule, pipeline->stages, pipeline->chunks, pipeline->micro_batches) != NULL)
+        return -EINVAL;
+    pieces = (double)pipeline->stages * (double)ash_pipeline_events(pipeline);
     if (events_out != NULL || pieces <= PLAYED_PIECES ||
         pipeline->micro_batches / pipeline->stages <= PLAYED_ROUNDS + 1)
         return play_all(pipeline, events_out);
     return play_and_continue(pipeline);
+}
+
+/* ---- by formula -------------------------------------------------------------------------------------------------- */
+
+int ash_pipeline_pairs(const struct ash_pipeline *pipeline)
+{
+    if (pipeline->schedule != ASH_SCHEDULE_DUALPIPE) return 0;
+    return pipeline->micro_batches - 3 * pipeline->stages / 2 + 1;
+}
+
+/* Seconds of all stages: forward, backward and of that gradients of weights, and those of the busiest rank. */
+struct work {
+    double forward, backward, weight, busiest;
+};
+
+static struct work work_of(const struct ash_pipeline *p)
+{
+    struct work work = {0};
+
+    for (int stage = 0; stage < p->stages; stage++) {
+        double one = 0;
+
+        for (int v = stage; v < p->stages * p->chunks; v += p->stages) {
+            work.forward += p->forward_s[v];
+            work.backward += p->backward_s[v];
+            if (p->weight_s != NULL) work.weight += p->weight_s[v];
+            one += p->forward_s[v] + p->backward_s[v];
+        }
+        if (p->schedule == ASH_SCHEDULE_DUALPIPE) { /* half of each of two stages */
+            int other = p->stages - 1 - stage;
+            one = (one + p->forward_s[other] + p->backward_s[other]) / 2;
+        }
+        work.busiest = fmax(work.busiest, one);
+    }
+    return work;
+}
+
+double ash_pipeline_estimate(const struct ash_pipeline *p)
+{
+    struct work work = work_of(p);
+    double each = 1.0 / p->stages / p->chunks, forward = work.forward * each, backward = work.backward * each;
+    double weight = work.weight * each, busy = work.busiest * p->micro_batches, hops = 2 * p->p2p_s;
+
+    if (p->schedule == ASH_SCHEDULE_ZB_H1) backward = fmax(-forward, backward - 2 * weight);
+    if (p->schedule != ASH_SCHEDULE_DUALPIPE) return busy + (p->stages - 1) * (forward + backward + hops);
+    return busy - ash_pipeline_pairs(p) * p->saved_s + (p->stages - 1) * hops +
+           (p->stages / 2.0 - 1) * fmax(0, forward + 2 * backward - p->saved_s - 3 * weight);
 }

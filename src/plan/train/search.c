@@ -24,19 +24,13 @@ struct hunt {
     const struct ash_consts *consts;
     const struct ash_plan_job *job;
     const struct ash_search *search;
+    struct ash_layer_memo *memo;
     struct ash_plan best[CANDIDATES_MAX]; /* descending */
     size_t best_count;
     struct ash_search_result result;
     bool offload;
     bool only_count; /* memory is asked, time is not */
 };
-
-static int by_speed(const void *a, const void *b)
-{
-    double x = ((const struct ash_plan *)a)->step.tokens_s, y = ((const struct ash_plan *)b)->step.tokens_s;
-
-    return (x < y) - (x > y);
-}
 
 /* Insert into the descending list, pushing the slowest out. */
 static void keep(struct hunt *hunt, const struct ash_plan *plan)
@@ -93,7 +87,7 @@ static void try_layout(struct hunt *hunt, struct ash_layout layout, struct ash_p
     if (!fits(hunt, &plan.layout)) return;
     hunt->result.fitting++;
     if (hunt->only_count) return;
-    ash_step_predict(hunt->consts, hunt->job, &plan.layout, false, &plan.step);
+    ash_step_predict_memo(hunt->consts, hunt->job, &plan.layout, false, hunt->memo, &plan.step);
     if (plan.step.tokens_s > best->step.tokens_s) *best = plan;
 }
 
@@ -113,6 +107,11 @@ static void try_chunks(struct hunt *hunt, struct ash_layout layout, struct ash_p
     layout.chunks = 1;
     try_layout(hunt, layout, best);
     if (layout.pp == 1) return;
+    for (int schedule = ASH_SCHEDULE_1F1B + 1; schedule < ASH_SCHEDULE_COUNT; schedule++) {
+        layout.schedule = (enum ash_schedule)schedule;
+        if ((hunt->search->schedules >> schedule & 1) != 0) try_layout(hunt, layout, best);
+    }
+    layout.schedule = ASH_SCHEDULE_1F1B;
     for (size_t i = 0; i < sizeof(chunks) / sizeof(chunks[0]); i++) {
         double stages = (double)layout.pp * chunks[i];
 
@@ -309,6 +308,34 @@ static int refuse(const struct hunt *hunt, struct ash_err *err)
     return hunt->result.tried > 0 ? does_not_fit(hunt, err) : nothing_divides(hunt, err);
 }
 
+/* The speed of a plan if its pipeline had no bubble: playing it cannot give more. */
+static double most_tokens_s(const struct ash_plan_step *step)
+{
+    const struct ash_step_time *time = &step->time;
+    double busy = time->total - time->data - time->jitter;
+
+    return step->tokens_s * time->total / (time->total - time->bubble * (1 + time->jitter / busy));
+}
+
+/* Play the pipelines of the candidates, except of those that cannot get among the first max. */
+static void simulate(struct hunt *hunt, size_t max)
+{
+    size_t played = 0;
+
+    for (size_t i = 0; i < hunt->best_count; i++) {
+        struct ash_plan plan = hunt->best[i];
+        size_t at = played;
+
+        if (played >= max && most_tokens_s(&plan.step) <= hunt->best[max - 1].step.tokens_s) continue;
+        ash_step_predict_memo(hunt->consts, hunt->job, &plan.layout, true, hunt->memo, &plan.step);
+        for (; at > 0 && hunt->best[at - 1].step.tokens_s < plan.step.tokens_s; at--)
+            hunt->best[at] = hunt->best[at - 1];
+        hunt->best[at] = plan;
+        played++;
+    }
+    hunt->best_count = played;
+}
+
 int ash_search(const struct ash_consts *consts, const struct ash_plan_job *job, const struct ash_search *search,
                struct ash_plan *plans, size_t max, struct ash_search_result *result_out, struct ash_err *err)
 {
@@ -319,11 +346,11 @@ int ash_search(const struct ash_consts *consts, const struct ash_plan_job *job, 
     hunt->consts = consts;
     hunt->job = job;
     hunt->search = search;
+    hunt->memo = ash_layer_memo_open();
     hunt->result.least_bytes = INFINITY;
     enumerate_all(hunt);
-    for (size_t i = 0; i < hunt->best_count; i++)
-        ash_step_predict(consts, job, &hunt->best[i].layout, true, &hunt->best[i].step);
-    qsort(hunt->best, hunt->best_count, sizeof(hunt->best[0]), by_speed);
+    simulate(hunt, max);
+    ash_layer_memo_close(hunt->memo);
     if (hunt->best_count == 0) rc = refuse(hunt, err);
     hunt->result.count = hunt->best_count < max ? hunt->best_count : max;
     memcpy(plans, hunt->best, hunt->result.count * sizeof(*plans));

@@ -2,7 +2,6 @@
  * and the wait for the slowest machine. */
 #include "plan/train/step_priv.h"
 
-#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 
@@ -26,6 +25,12 @@ struct world {
 static double larger(double a, double b)
 {
     return a > b ? a : b;
+}
+
+/* Ranks that hold copies of the same weights; under DualPipe a rank and its mirror image hold the same two stages. */
+static double copies_of(const struct ash_layout *l)
+{
+    return (double)l->dp * l->cp * (l->schedule == ASH_SCHEDULE_DUALPIPE ? 2 : 1);
 }
 
 /* ---- data-parallel traffic --------------------------------------------------------------------------------------- */
@@ -58,12 +63,14 @@ static void charge(struct ash_step_time *time, const struct ash_comm *comm, doub
         time->nvlink += seconds;
 }
 
-/* Once per step: gradients to their owners, weights back (ZeRO 0 to 2). What runs beside the last backward and the
- * first forward pass is hidden, at the price of slowing them. */
-static void add_data_parallel(const struct world *w, double forward_s, double backward_s, struct ash_plan_step *step)
+/* Gradients to their owners, weights back (ZeRO 0 to 2). Weights go once per step, beside the first forward pass.
+ * Gradients go once beside the last backward pass; ZeRO 2 keeps no more than its own part of their sum, so they go
+ * beside every one. What is hidden slows the compute that hides it. */
+static void add_data_parallel(const struct world *w, double forward_s, double backward_s, int micro_batches,
+                              struct ash_plan_step *step)
 {
-    double dense = w->params.layers + w->params.edge;
-    struct ash_comm comm = sweep(w, (double)w->layout->dp * w->layout->cp, dense, w->params.experts, 2);
+    double dense = w->params.layers + w->params.edge, times = w->layout->zero == 2 ? micro_batches : 1;
+    struct ash_comm comm = sweep(w, copies_of(w->layout), dense, w->params.experts, 2);
     double hidden_f = 0, hidden_b = 0, tail = comm.total_s / w->job->shape.layers;
 
     if (w->job->tuning == ASH_TUNING_LORA || comm.total_s <= 0) return;
@@ -71,8 +78,9 @@ static void add_data_parallel(const struct world *w, double forward_s, double ba
         hidden_b = fmin(larger(0, comm.total_s - tail), backward_s);
         hidden_f = fmin(larger(0, comm.total_s - tail), forward_s);
     }
-    step->traffic.dp += 2 * comm.network_bytes;
-    charge(&step->time, &comm, 2 * comm.total_s - (hidden_f + hidden_b) * (1 - w->consts->interference));
+    step->traffic.dp += (1 + times) * comm.network_bytes;
+    charge(&step->time, &comm,
+           (1 + times) * comm.total_s - (hidden_f + times * hidden_b) * (1 - w->consts->interference));
 }
 
 /* Weights that are gathered layer by layer (ZeRO 3): seconds that one pass of one micro-batch waits for them. */
@@ -80,7 +88,7 @@ static void add_sharded(const struct world *w, const struct ash_parts *pass, dou
                         struct ash_plan_step *step)
 {
     const struct ash_layout *l = w->layout;
-    double ranks = l->shard > 0 ? l->shard : (double)l->dp * l->cp;
+    double ranks = l->shard > 0 ? l->shard : copies_of(l);
     double layers = w->job->shape.layers / l->pp, held = ceil(layers);
     struct ash_comm one = sweep(w, ranks, w->params.layers / held, w->params.experts / held, 2);
     struct ash_comm edge = sweep(w, ranks, w->params.edge, 0, 2);
@@ -96,7 +104,7 @@ static void add_sharded(const struct world *w, const struct ash_parts *pass, dou
 static void add_replicas(const struct world *w, struct ash_plan_step *step)
 {
     const struct ash_layout *l = w->layout;
-    double shard = l->shard > 0 ? l->shard : (double)l->dp * l->cp, replicas = (double)l->dp * l->cp / shard;
+    double shard = l->shard > 0 ? l->shard : copies_of(l), replicas = copies_of(l) / shard;
     struct ash_group_place place = ash_group_place(&w->job->cluster, replicas, l->tp * shard);
     double own = (w->params.layers + w->params.edge + w->params.experts) / shard;
     struct ash_comm comm;
@@ -120,6 +128,17 @@ static double layers_of(double layers, int virtual_stages, int v)
     return even + (v < rest ? 1 : 0);
 }
 
+/* What a forward pass of the mean stage saves beside a backward pass (DualPipe): expert traffic of one runs beside the
+ * other's compute, at the price of slowing it. */
+static double pair_saving(const struct world *w)
+{
+    const struct ash_parts *f = &w->layer.forward, *b = &w->layer.backward;
+    double work = f->compute + f->memory + b->compute + b->memory, hidden = fmin(w->layer.dispatch_s, work);
+
+    if (w->layout->schedule != ASH_SCHEDULE_DUALPIPE) return 0;
+    return w->job->shape.layers / w->layout->pp * hidden * (1 - w->consts->interference);
+}
+
 /* One micro-batch's activations to the next stage. */
 static struct ash_comm send(const struct world *w)
 {
@@ -130,57 +149,47 @@ static struct ash_comm send(const struct world *w)
     return ash_comm_send(w->consts, &w->job->cluster, (double)l->tp * l->cp * l->dp, w->job->net.pp, bytes);
 }
 
-/* One direction through virtual stage v of count. */
-static double stage_seconds(const struct world *w, int count, int v, bool backward)
-{
-    double layer = ash_parts_sum(backward ? &w->layer.backward : &w->layer.forward);
-    double head = ash_parts_sum(backward ? &w->head.backward : &w->head.forward);
+/* Seconds of one micro-batch on one virtual stage, and in each layer and the output. */
+struct pass {
+    double layer, head;
+};
 
-    return layers_of(w->job->shape.layers, count, v) * layer + (v == count - 1 ? head : 0);
+static struct pass pass_of(const struct world *w, bool backward)
+{
+    return (struct pass){ash_parts_sum(backward ? &w->layer.backward : &w->layer.forward),
+                         ash_parts_sum(backward ? &w->head.backward : &w->head.forward)};
 }
 
-/* Total time of the pipeline without simulation: the busiest rank's work and the mean rank's ramp. */
-static double closed_form(const struct world *w, int micro_batches, double p2p_s)
+/* The pipeline of a step with the times of its stages, which the caller frees as forward_s; NULL: memory is short. */
+static struct ash_pipeline pipeline_of(const struct world *w, int micro_batches, double p2p_s)
 {
     const struct ash_layout *l = w->layout;
     int count = l->pp * l->chunks;
-    double busiest = 0, mean = 0;
+    struct pass forward = pass_of(w, false), backward = pass_of(w, true);
+    double *times = malloc((size_t)count * 3 * sizeof(*times));
 
-    for (int stage = 0; stage < l->pp; stage++) {
-        double one = 0;
-        for (int v = stage; v < count; v += l->pp)
-            one += stage_seconds(w, count, v, false) + stage_seconds(w, count, v, true);
-        busiest = larger(busiest, one);
-        mean += one / l->pp;
+    for (int v = 0; v < count && times != NULL; v++) {
+        double layers = layers_of(w->job->shape.layers, count, v), head = v == count - 1 ? 1 : 0;
+
+        times[v] = layers * forward.layer + head * forward.head;
+        times[count + v] = layers * backward.layer + head * backward.head;
+        times[2 * count + v] = layers * w->layer.weight_s + head * w->head.weight_s;
     }
-    return busiest * micro_batches + (l->pp - 1) * (mean / l->chunks + 2 * p2p_s);
-}
-
-/* The same played event by event, or 0 where memory is short. */
-static double played(const struct world *w, int micro_batches, double p2p_s, struct ash_pipeline_event *events_out)
-{
-    const struct ash_layout *l = w->layout;
-    int count = l->pp * l->chunks;
-    double *times, total;
-    struct ash_pipeline pipeline = {.stages = l->pp, .chunks = l->chunks, .micro_batches = micro_batches};
-
-    times = calloc((size_t)count * 2, sizeof(*times));
-    if (times == NULL) return 0;
-    for (int v = 0; v < count; v++) {
-        times[v] = stage_seconds(w, count, v, false);
-        times[count + v] = stage_seconds(w, count, v, true);
-    }
-    pipeline.forward_s = times;
-    pipeline.backward_s = times + count;
-    pipeline.p2p_s = p2p_s;
-    total = ash_pipeline_run(&pipeline, events_out);
-    free(times);
-    return larger(0, total);
+    return (struct ash_pipeline){.schedule = l->schedule,
+                                 .stages = l->pp,
+                                 .chunks = l->chunks,
+                                 .micro_batches = micro_batches,
+                                 .forward_s = times,
+                                 .backward_s = times != NULL ? times + count : NULL,
+                                 .weight_s = times != NULL ? times + 2 * count : NULL,
+                                 .saved_s = pair_saving(w),
+                                 .p2p_s = p2p_s};
 }
 
 static double run_pipeline(const struct world *w, int micro_batches, bool simulate, struct ash_plan_step *step)
 {
-    int count = w->layout->pp * w->layout->chunks;
+    struct ash_pipeline pipeline;
+    int shown = w->layout->pp * w->layout->chunks > 1 ? 1 : 0;
     double total = 0;
 
     if (w->layout->pp > 1) {
@@ -189,10 +198,14 @@ static double run_pipeline(const struct world *w, int micro_batches, bool simula
         step->p2p = one.total_s;
         step->traffic.pp = 2 * one.network_bytes * w->layout->chunks * micro_batches; /* forward and backward */
     }
-    step->stage_forward = stage_seconds(w, count, count > 1 ? 1 : 0, false);
-    step->stage_backward = stage_seconds(w, count, count > 1 ? 1 : 0, true);
-    if (simulate && w->layout->pp > 1) total = played(w, micro_batches, step->p2p, NULL);
-    return total > 0 ? total : closed_form(w, micro_batches, step->p2p);
+    pipeline = pipeline_of(w, micro_batches, step->p2p);
+    if (pipeline.forward_s == NULL) return 0;
+    step->stage_forward = pipeline.forward_s[shown];
+    step->stage_backward = pipeline.backward_s[shown];
+    if (simulate && w->layout->pp > 1) total = ash_pipeline_run(&pipeline, NULL);
+    if (total <= 0) total = ash_pipeline_estimate(&pipeline);
+    free((void *)pipeline.forward_s);
+    return total;
 }
 
 /* ---- the step ---------------------------------------------------------------------------------------------------- */
@@ -238,6 +251,18 @@ static void mix_layers(const struct ash_consts *consts, const struct ash_plan_jo
     ash_parts_add(&layer->backward, &cheap.backward, 1 - share);
 }
 
+/* Take what pairs of passes hide off the traffic that they hide. */
+static void hide_pairs(const struct world *w, int micro_batches, struct ash_step_time *time)
+{
+    struct ash_pipeline pipeline = {
+        .schedule = w->layout->schedule, .stages = w->layout->pp, .micro_batches = micro_batches};
+    double hidden = larger(0, ash_pipeline_pairs(&pipeline)) * pair_saving(w), traffic = time->network + time->nvlink;
+    double left = traffic > 0 ? larger(0, 1 - hidden / traffic) : 1;
+
+    time->network *= left;
+    time->nvlink *= left;
+}
+
 /* The work of the busiest stage, by part. */
 static void add_work(const struct world *w, int micro_batches, struct ash_plan_step *step)
 {
@@ -256,6 +281,7 @@ static void add_work(const struct world *w, int micro_batches, struct ash_plan_s
     time->host += sum.host;
     time->nvlink += sum.nvlink;
     time->network += sum.network;
+    hide_pairs(w, micro_batches, time);
     step->traffic.tp = sum.tp_bytes;
     step->traffic.cp = sum.cp_bytes;
     step->traffic.ep = sum.ep_bytes;
@@ -271,10 +297,11 @@ static double optimizer_seconds(const struct world *w)
     return ash_kernel_memory(w->consts, w->gpu, own * ADAM_BYTES);
 }
 
-/* Gradients of every micro-batch are added to a buffer of their own. */
+/* Gradients of every micro-batch are added to a buffer of their own; under DualPipe it passes one of two stages. */
 static double accumulate_seconds(const struct world *w, int micro_batches)
 {
-    double own = w->params.layers + w->params.edge + w->params.experts;
+    double stages = w->layout->schedule == ASH_SCHEDULE_DUALPIPE ? 2 : 1;
+    double own = (w->params.layers + w->params.edge + w->params.experts) / stages;
 
     if (w->job->tuning == ASH_TUNING_LORA || w->layout->zero >= 3) return 0;
     return ash_kernel_memory(w->consts, w->gpu, own * (w->stack->fused ? 6 : 12)) * micro_batches;
@@ -284,10 +311,10 @@ static void add_parallel(const struct world *w, int micro_batches, struct ash_pl
 {
     double layers = w->job->shape.layers / w->layout->pp, gathers;
 
-    if ((double)w->layout->dp * w->layout->cp <= 1) return;
+    if (copies_of(w->layout) <= 1) return;
     if (w->layout->zero < 2 || (w->layout->zero == 2 && w->stack->fused)) {
         add_data_parallel(w, layers * ash_parts_sum(&w->layer.forward), layers * ash_parts_sum(&w->layer.backward),
-                          step);
+                          micro_batches, step);
         return;
     }
     add_sharded(w, &w->layer.forward, 1, micro_batches, step);
@@ -312,13 +339,9 @@ static void finish(const struct world *w, struct ash_plan_step *step)
     step->mfu = step->tokens_s * step->model_flops / peak;
 }
 
-static int micro_batches_of(const struct ash_plan_job *job, const struct ash_layout *layout)
-{
-    return (int)fmin(larger(1, ceil(job->global_batch / ((double)layout->dp * layout->micro_batch))), INT_MAX);
-}
-
 static struct world world_of(const struct ash_consts *consts, const struct ash_plan_job *job,
-                             const struct ash_layout *layout, enum ash_plan_recompute recompute)
+                             const struct ash_layout *layout, enum ash_plan_recompute recompute,
+                             struct ash_layer_memo *memo)
 {
     struct world w = {.consts = consts,
                       .job = job,
@@ -327,32 +350,41 @@ static struct world world_of(const struct ash_consts *consts, const struct ash_p
                       .gpu = job->cluster.machine.gpu};
 
     ash_step_params(job, layout, &w.params);
-    ash_layer_predict(consts, job, layout, recompute, &w.layer);
+    ash_layer_memo_predict(memo, consts, job, layout, recompute, &w.layer, &w.head);
     if (job->recompute_some && layout->recompute == ASH_PLAN_RECOMPUTE_FIT && recompute == ASH_PLAN_RECOMPUTE_FULL)
         mix_layers(consts, job, layout, &w.layer);
-    ash_head_predict(consts, job, layout, &w.head);
     return w;
 }
 
 double ash_step_timeline(const struct ash_consts *consts, const struct ash_plan_job *job,
                          const struct ash_layout *layout, int micro_batches, struct ash_pipeline_event *events_out)
 {
-    struct world w = world_of(consts, job, layout, least_that_fits(consts, job, layout));
+    struct world w = world_of(consts, job, layout, least_that_fits(consts, job, layout), NULL);
+    struct ash_pipeline pipeline = pipeline_of(&w, micro_batches, layout->pp > 1 ? send(&w).total_s : 0);
+    double total = pipeline.forward_s != NULL ? ash_pipeline_run(&pipeline, events_out) : 0;
 
-    return played(&w, micro_batches, layout->pp > 1 ? send(&w).total_s : 0, events_out);
+    free((void *)pipeline.forward_s);
+    return larger(0, total);
 }
 
 void ash_step_predict(const struct ash_consts *consts, const struct ash_plan_job *job, const struct ash_layout *layout,
                       bool simulate, struct ash_plan_step *step_out)
 {
+    ash_step_predict_memo(consts, job, layout, simulate, NULL, step_out);
+}
+
+void ash_step_predict_memo(const struct ash_consts *consts, const struct ash_plan_job *job,
+                           const struct ash_layout *layout, bool simulate, struct ash_layer_memo *memo,
+                           struct ash_plan_step *step_out)
+{
     enum ash_plan_recompute recompute = least_that_fits(consts, job, layout);
-    struct world w = world_of(consts, job, layout, recompute);
+    struct world w = world_of(consts, job, layout, recompute, memo);
     struct ash_plan_step step = {.recompute = recompute};
     double pipeline, busy;
 
     ash_step_memory(consts, job, layout, step.recompute, &step.memory);
     step.fits = step.memory.total <= step.memory.capacity;
-    step.micro_batches = micro_batches_of(job, layout);
+    step.micro_batches = ash_layout_micro_batches(job, layout);
     pipeline = run_pipeline(&w, step.micro_batches, simulate, &step);
     add_work(&w, step.micro_batches, &step);
     busy = step.time.compute + step.time.memory + step.time.host + step.time.nvlink + step.time.network;

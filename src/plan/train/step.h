@@ -3,6 +3,7 @@
 #define ASH_PLAN_STEP_H
 
 #include "plan/consts.h"
+#include "plan/train/layer_memo.h"
 #include "plan/train/layout.h"
 #include "plan/train/pipeline.h"
 
@@ -51,8 +52,12 @@ struct ash_plan_step {
  * formula serves (searches). Never fails: a layout that does not fit says so in fits. */
 void ash_step_predict(const struct ash_consts *consts, const struct ash_plan_job *job, const struct ash_layout *layout,
                       bool simulate, struct ash_plan_step *step_out);
+/* The same with layers that memo (may be NULL) remembers from other layouts of this job. */
+void ash_step_predict_memo(const struct ash_consts *consts, const struct ash_plan_job *job,
+                           const struct ash_layout *layout, bool simulate, struct ash_layer_memo *memo,
+                           struct ash_plan_step *step_out);
 /* Play the pipeline of one step with so many micro-batches: its seconds, 0 where memory is short. events_out has room
- * for 2 * pp * chunks * micro_batches. */
+ * as for ash_pipeline_run. */
 double ash_step_timeline(const struct ash_consts *consts, const struct ash_plan_job *job,
                          const struct ash_layout *layout, int micro_batches, struct ash_pipeline_event *events_out);
 /* Only the memory, for recompute as given (not ASH_PLAN_RECOMPUTE_FIT). */

@@ -11,15 +11,16 @@
 void ash_step_params(const struct ash_plan_job *job, const struct ash_layout *l, struct ash_step_params *out)
 {
     const struct ash_shape *s = &job->shape;
-    double edge = (ash_shape_embed_params(s) + (l->pp == 1 ? ash_shape_head_params(s) : 0)) / l->tp;
+    bool dual = l->schedule == ASH_SCHEDULE_DUALPIPE; /* a rank has the stage of its mirror image, too */
+    double edge = (ash_shape_embed_params(s) + (l->pp == 1 || dual ? ash_shape_head_params(s) : 0)) / l->tp;
     double dense = s->attn_layers * ash_shape_attn_params(s) + s->dense_layers * ash_shape_dense_params(s) +
                    s->ssm_layers * ash_shape_ssm_params(s) + s->sparse_layers * ash_shape_shared_params(s);
-    double stage_share = ceil(s->layers / l->pp) / s->layers; /* of the fullest stage */
+    double stage_share = ceil(s->layers / l->pp) / s->layers * (dual ? 2 : 1); /* of the fullest rank */
 
     out->layers = dense / l->tp * stage_share;
     out->edge = edge;
     out->experts = s->sparse_layers * s->experts * ash_shape_expert_params(s) / ((double)l->ep * l->etp) * stage_share;
-    out->shard = l->zero > 0 ? (l->shard > 0 ? l->shard : (double)l->dp * l->cp) : 1;
+    out->shard = l->zero > 0 ? (l->shard > 0 ? l->shard : (double)l->dp * l->cp * (dual ? 2 : 1)) : 1;
     out->expert_shard = l->zero > 0 ? fmax(1, out->shard * l->tp / ((double)l->ep * l->etp)) : 1;
     out->one_layer = dense / s->layers / l->tp +
                      s->sparse_layers / s->layers * s->experts * ash_shape_expert_params(s) / ((double)l->ep * l->etp);
@@ -58,6 +59,7 @@ static double in_flight(const struct ash_plan_job *job, const struct ash_layout 
     double micro_batches = fmax(1, job->global_batch / ((double)l->dp * l->micro_batch));
     double flight = l->chunks > 1 ? l->pp * (1 + (l->pp - 1.0) / ((double)l->pp * l->chunks)) : l->pp;
 
+    if (l->schedule == ASH_SCHEDULE_DUALPIPE) flight = l->pp + 1; /* DeepSeek-V3, table 2 */
     return fmin(flight, micro_batches);
 }
 

@@ -42,7 +42,33 @@ static void bar(struct ash_str *svg, const struct ash_step_time *time, double ch
     }
 }
 
-static void lanes(struct ash_str *svg, const struct ash_layout *l, const struct ash_pipeline_event *events, int each,
+/* How a kind of work is drawn. */
+static const struct {
+    const char *name, *colour;
+} looks[] = {
+    [ASH_PIPELINE_FORWARD] = {"forward", "#4895ef"},
+    [ASH_PIPELINE_BACKWARD] = {"backward", "#2d6a4f"},
+    [ASH_PIPELINE_INPUT] = {"backward to inputs", "#40916c"},
+    [ASH_PIPELINE_WEIGHT] = {"gradients of weights", "#95d5b2"},
+};
+
+/* Passes that run side by side share the lane's height: forward above, backward below. */
+static void draw_event(struct ash_str *svg, const struct ash_layout *l, const struct ash_pipeline_event *e, double y,
+                       double scale)
+{
+    bool dual = l->schedule == ASH_SCHEDULE_DUALPIPE;
+    double height = e->paired ? (LANE - 3) / 2 : LANE - 3, shade = 0.6 * e->chunk / (dual ? 2.0 : l->chunks);
+
+    if (e->paired && e->kind != ASH_PIPELINE_FORWARD) y += height;
+    ash_str_addf(svg,
+                 "<rect x='%.2f' y='%.1f' width='%.2f' height='%.1f' fill='%s' fill-opacity='%.2f' "
+                 "stroke='#fff' stroke-width='0.4'><title>%s of micro-batch %d, %s %d: %.4g s</title></rect>\n",
+                 LEFT + e->start_s * scale, y, (e->end_s - e->start_s) * scale, height, looks[e->kind].colour,
+                 1 - shade, looks[e->kind].name, e->micro_batch, dual ? "end" : "chunk", e->chunk,
+                 e->end_s - e->start_s);
+}
+
+static void lanes(struct ash_str *svg, const struct ash_layout *l, const struct ash_pipeline_event *events, size_t each,
                   double total)
 {
     double scale = (WIDTH - LEFT - 20) / total;
@@ -51,17 +77,14 @@ static void lanes(struct ash_str *svg, const struct ash_layout *l, const struct 
     for (int stage = 0; stage < shown; stage++) {
         double y = 122 + stage * LANE;
 
-        ash_str_addf(svg, "<text x='10' y='%.0f'>stage %d</text>\n", y + 12, stage);
-        for (int i = 0; i < each; i++) {
-            const struct ash_pipeline_event *e = &events[stage * each + i];
+        if (l->pp > 1)
+            ash_str_addf(svg, "<text x='10' y='%.0f'>stage %d</text>\n", y + 12, stage);
+        else
+            ash_str_addf(svg, "<text x='10' y='%.0f'>each GPU</text>\n", y + 12);
+        for (size_t i = 0; i < each; i++) {
+            const struct ash_pipeline_event *e = &events[(size_t)stage * each + i];
 
-            ash_str_addf(
-                svg,
-                "<rect x='%.2f' y='%.1f' width='%.2f' height='%.0f' fill='%s' fill-opacity='%.2f' "
-                "stroke='#fff' stroke-width='0.4'><title>%s of micro-batch %d, chunk %d: %.4g s</title></rect>\n",
-                LEFT + e->start_s * scale, y, (e->end_s - e->start_s) * scale, LANE - 3,
-                e->backward ? "#2d6a4f" : "#4895ef", 1 - 0.6 * e->chunk / (double)l->chunks,
-                e->backward ? "backward" : "forward", e->micro_batch, e->chunk, e->end_s - e->start_s);
+            if (e->end_s > e->start_s) draw_event(svg, l, e, y, scale);
         }
     }
 }
@@ -73,18 +96,21 @@ static int draw_pipeline(const struct ash_consts *consts, const struct ash_plan_
     const struct ash_layout *l = &plan->layout;
     const char *what = l->pp > 1 ? "stages of the pipeline" : "passes of a GPU";
     int micro = plan->step.micro_batches < 2 * l->pp + 8 ? plan->step.micro_batches : 2 * l->pp + 8;
-    int each;
+    struct ash_pipeline shape = {.schedule = l->schedule, .stages = l->pp, .chunks = l->chunks};
     struct ash_pipeline_event *events;
+    size_t each;
     double total;
 
     if (l->chunks > 1) micro = micro / l->pp * l->pp;
-    each = 2 * l->chunks * micro;
-    events = calloc((size_t)each * (size_t)l->pp, sizeof(*events));
+    shape.micro_batches = micro;
+    each = ash_pipeline_events(&shape);
+    events = calloc(each * (size_t)l->pp, sizeof(*events));
     if (events == NULL) return -ENOMEM;
     total = ash_step_timeline(consts, job, l, micro, events);
     ash_str_addf(svg,
-                 "<text x='%.0f' y='115'>%s: %d of %d micro-batches, forward blue, backward green, %.4g s</text>\n",
-                 LEFT, what, micro, plan->step.micro_batches, total);
+                 "<text x='%.0f' y='115'>%s: %d of %d micro-batches, forward blue, backward green%s, %.4g s</text>\n",
+                 LEFT, what, micro, plan->step.micro_batches,
+                 l->schedule != ASH_SCHEDULE_1F1B ? " (light: gradients of weights that waited)" : "", total);
     if (total > 0) lanes(svg, l, events, each, total);
     free(events);
     return 0;

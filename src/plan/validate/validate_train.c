@@ -69,6 +69,21 @@ static int degree(const struct ash_csv *csv, size_t i, const char *column, doubl
     return (int)fmin(fmax(1, ash_csv_number(csv, i, column, fallback)), ASH_CLUSTER_GPUS_MAX);
 }
 
+/* The pipeline schedule that a row names, where it names one. */
+static enum ash_schedule schedule_of(const struct ash_csv *csv, size_t i)
+{
+    static const char *const columns[] = {"schedule", "framework", "extra"};
+
+    for (size_t c = 0; c < sizeof(columns) / sizeof(columns[0]); c++) {
+        const char *text = ash_csv_field(csv, i, columns[c]);
+
+        if (says(text, "DualPipe")) return ASH_SCHEDULE_DUALPIPE;
+        if (says(text, "zero bubble") || says(text, "zero-bubble") || says(text, "ZB-H1") || says(text, "ZB1P"))
+            return ASH_SCHEDULE_ZB_H1;
+    }
+    return ASH_SCHEDULE_1F1B;
+}
+
 static void read_layout(const struct ash_csv *csv, size_t i, const struct ash_plan_job *job, struct ash_layout *layout)
 {
     layout->tp = degree(csv, i, "tp", 1);
@@ -82,6 +97,7 @@ static void read_layout(const struct ash_csv *csv, size_t i, const struct ash_pl
     layout->etp = degree(csv, i, "etp", layout->ep > 1 ? 1 : layout->tp);
     layout->recompute = recompute_of(ash_csv_field(csv, i, "recompute"));
     layout->precision = ash_row_precision(csv, i, "precision");
+    if (layout->pp > 1 && layout->chunks == 1) layout->schedule = schedule_of(csv, i);
     layout->micro_batch = ash_csv_number(csv, i, "mbs", 0) >= 1 ? degree(csv, i, "mbs", 1) : 0;
     read_sharding(ash_csv_field(csv, i, "sharding"), layout);
 }

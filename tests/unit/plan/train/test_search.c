@@ -36,6 +36,38 @@ static void plans_fit_and_descend(void **state)
     }
 }
 
+/* Schedules that few frameworks have are tried only where they are asked for, and then some plan uses them. */
+static void schedules_are_tried_where_allowed(void **state)
+{
+    struct ash_plan_job job = job_of("deepseek-v3", "256xp5en.48xlarge", 15360, 4096);
+    struct ash_search wanted = {.precision = -1, .recompute = ASH_PLAN_RECOMPUTE_FIT, .zero = -1};
+    struct ash_search_result result;
+    struct ash_plan usual, best;
+
+    (void)state;
+    assert_int_equal(ash_search(&consts, &job, &wanted, &usual, 1, &result, NULL), 0);
+    assert_int_equal(usual.layout.schedule, ASH_SCHEDULE_1F1B);
+    wanted.schedules = 1u << ASH_SCHEDULE_ZB_H1 | 1u << ASH_SCHEDULE_DUALPIPE;
+    assert_int_equal(ash_search(&consts, &job, &wanted, &best, 1, &result, NULL), 0);
+    assert_true(best.layout.schedule != ASH_SCHEDULE_1F1B && best.step.tokens_s > usual.step.tokens_s);
+}
+
+/* Layers that a search remembers are those that a single prediction makes. */
+static void remembered_layers_are_the_same(void **state)
+{
+    struct ash_plan_job job = job_of("qwen3-30b-a3b", "8xp5.48xlarge", 256, 4096);
+    struct ash_plan plans[PLANS];
+    size_t count = search(&job, -1, plans);
+
+    (void)state;
+    for (size_t i = 0; i < count; i++) {
+        struct ash_plan_step step;
+
+        ash_step_predict(&consts, &job, &plans[i].layout, true, &step);
+        assert_memory_equal(&step.time, &plans[i].step.time, sizeof(step.time));
+    }
+}
+
 /* Megatron-Bridge's presets: DeepSeek-V3 on 256 B200 is tp1 pp16 ep8, Llama-3.1-405B on 1,024 H100 tp8 pp8x8 cp2. */
 static void presets_are_among_the_best(void **state)
 {
@@ -185,6 +217,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(plans_fit_and_descend),
+        cmocka_unit_test(schedules_are_tried_where_allowed),
+        cmocka_unit_test(remembered_layers_are_the_same),
         cmocka_unit_test(presets_are_among_the_best),
         cmocka_unit_test(a_trillion_on_4096_is_fast),
         cmocka_unit_test(too_little_says_how_much),

@@ -48,6 +48,10 @@ static void impossible_layouts_say_what_would_do(void **state)
     refuses(&dense, "zero=4", "from 0 to 3");
     refuses(&dense, "gp=4", "there is no 'gp'");
     refuses(&dense, "tp", "needs a value");
+    refuses(&dense, "schedule=gpipe", "1f1b, zb-h1 or dualpipe");
+    refuses(&dense, "schedule=zb-h1", "need pp of 2");
+    refuses(&dense, "tp=8,pp=4,vpp=5,schedule=zb-h1", "leave vpp at 1");
+    refuses(&dense, "tp=8,pp=4,mbs=16,schedule=dualpipe", "at least 2 * pp");
     refuses(&dense, "recompute=some", "none, selective, full or fit");
     refuses(&sparse, "ep=48", "does not divide 128 experts");
     refuses(&sparse, "precision=fp8", "has no fp8");
@@ -72,6 +76,40 @@ static void layouts_read_back(void **state)
     (void)state;
     assert_int_equal(layout.dp, 64);
     assert_string_equal(ash_layout_text(&layout, text, sizeof(text)), "tp2 pp8x4 ep64 dp64 zero1 mbs1 fp8");
+}
+
+/* Zero bubble idles less for the same memory; DualPipe hides expert traffic and keeps two stages per rank. */
+static void schedules_trade_idle_time_for_memory(void **state)
+{
+    struct ash_plan_job job = job_of("deepseek-v3", "256xp5en.48xlarge", 15360, 4096);
+    const char *layouts[] = {"pp=16,ep=16,precision=fp8,recompute=full",
+                             "pp=16,ep=16,precision=fp8,recompute=full,schedule=zb-h1",
+                             "pp=16,ep=16,precision=fp8,recompute=full,schedule=dualpipe"};
+    struct ash_plan_step usual = step_of(&job, layouts[0]), zb = step_of(&job, layouts[1]);
+    struct ash_plan_step dual = step_of(&job, layouts[2]);
+    struct ash_layout layout = layout_of(&job, layouts[2]);
+    char text[128];
+
+    (void)state;
+    assert_true(zb.time.bubble < 0.85 * usual.time.bubble && dual.time.bubble < usual.time.bubble);
+    assert_float_equal(zb.memory.total, usual.memory.total, 1);
+    assert_true(dual.time.network + dual.time.nvlink < usual.time.network + usual.time.nvlink);
+    assert_true(dual.memory.weights > 1.9 * usual.memory.weights);
+    assert_float_equal(dual.memory.optimizer, usual.memory.optimizer, 0.02 * usual.memory.optimizer);
+    assert_non_null(strstr(ash_layout_text(&layout, text, sizeof(text)), " pp16-dualpipe "));
+}
+
+/* ZeRO 2 keeps only its part of the gradients' sum, so they travel after every micro-batch; ZeRO 1 once per step. */
+static void sharded_gradients_travel_every_time(void **state)
+{
+    struct ash_plan_job job = job_of("llama-3-8b", "8xp5.48xlarge", 512, 8192);
+    struct ash_plan_step one = step_of(&job, "tp=2,zero=1,mbs=1"), two = step_of(&job, "tp=2,zero=2,mbs=1");
+    double half = one.traffic.dp / 2; /* gradients there; weights back */
+
+    (void)state;
+    assert_int_equal(two.micro_batches, 16);
+    assert_float_equal(two.traffic.dp, half * (1 + 16), 1e-6 * half);
+    assert_true(two.time.total > one.time.total && two.memory.gradients < one.memory.gradients);
 }
 
 /* ---- collectives ------------------------------------------------------------------------------------------------- */
@@ -219,6 +257,8 @@ int main(void)
         cmocka_unit_test(impossible_layouts_say_what_would_do),
         cmocka_unit_test(edges_may_be_pieces),
         cmocka_unit_test(layouts_read_back),
+        cmocka_unit_test(schedules_trade_idle_time_for_memory),
+        cmocka_unit_test(sharded_gradients_travel_every_time),
         cmocka_unit_test(collectives_follow_the_slower_level),
         cmocka_unit_test(dispatch_counts_what_crosses),
         cmocka_unit_test(state_is_16_bytes_a_weight_and_shards),

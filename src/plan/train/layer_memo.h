@@ -1,0 +1,18 @@
+/* layer_memo - layers of one job that were predicted before. A search asks for the same ones again and again: other
+ * numbers of stages, copies and chunks leave a layer as it is. */
+#ifndef ASH_PLAN_LAYER_MEMO_H
+#define ASH_PLAN_LAYER_MEMO_H
+
+#include "plan/train/layer.h"
+
+struct ash_layer_memo;
+
+/* For one job and one set of constants; NULL where memory is short, which is as good as none. */
+struct ash_layer_memo *ash_layer_memo_open(void);
+void ash_layer_memo_close(struct ash_layer_memo *memo);
+/* ash_layer_predict and ash_head_predict, from memory where memo (may be NULL) has them. */
+void ash_layer_memo_predict(struct ash_layer_memo *memo, const struct ash_consts *consts,
+                            const struct ash_plan_job *job, const struct ash_layout *layout,
+                            enum ash_plan_recompute recompute, struct ash_layer *layer_out, struct ash_layer *head_out);
+
+#endif
