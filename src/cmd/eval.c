@@ -15,8 +15,6 @@
 
 static const char *const tasks[] = {"none", "arithmetic", NULL};
 enum { TASK_NONE, TASK_ARITHMETIC };
-static const char *const precisions[] = {"fp32", "bf16", NULL};
-enum { PRECISION_FP32, PRECISION_BF16 };
 
 #define FIELD(name) offsetof(struct ash_eval, name)
 
@@ -34,14 +32,6 @@ static const struct ash_opt eval_opts[] = {
     {"batch", ASH_OPT_INT, FIELD(batch), "64",
      "with --task: problems answered at once. Changes the speed, never the result", 1, 4096, NULL},
     {"json", ASH_OPT_BOOL, FIELD(json), NULL, "print one JSON object", 0, 0, NULL},
-    {"threads", ASH_OPT_INT, FIELD(threads), "0", "threads; 0: one per core. Changes the speed, never the result", 0,
-     256, NULL},
-    {"backend", ASH_OPT_STRING, FIELD(backend), NULL,
-     "which kernels to use; default: the best that `ashlar version` lists", 0, 0, NULL},
-    {"cpu", ASH_OPT_STRING, FIELD(backend), NULL,
-     "another name of --backend: ASHLAR_CPU=NAME in the environment holds for every command", 0, 0, NULL},
-    {"precision", ASH_OPT_CHOICE, FIELD(precision), "fp32",
-     "bf16: round what is multiplied to bfloat16, as in bf16 training", 0, 0, precisions},
 };
 
 static const struct ash_opt_table eval_table = {
@@ -69,16 +59,11 @@ void ash_eval_progress(size_t done, size_t total, const char *what)
 
 static int measure(struct ash_eval *eval)
 {
-    struct ash_engine_opts engine_opts;
     struct ash_err err = {0};
     int rc;
 
-    ash_engine_opts_init(&engine_opts);
-    engine_opts.backend = eval->backend;
-    engine_opts.threads = (int)eval->threads;
-    engine_opts.bf16 = eval->precision == PRECISION_BF16;
     ash_interrupt_install();
-    rc = ash_engine_open(eval->model, &engine_opts, &eval->engine, &err);
+    rc = ash_cmd_engine_open(&eval->computing, eval->model, &eval->engine, &err);
     if (rc == 0) rc = eval->task == TASK_ARITHMETIC ? ash_eval_arithmetic(eval, &err) : ash_eval_data(eval, &err);
     ash_engine_close(eval->engine);
     if (rc == -ECANCELED) return EXIT_INTERRUPTED;
@@ -112,7 +97,8 @@ static int run(int argc, char **argv)
     struct ash_opt_table arithmetic_table = {"", "with --task arithmetic", flags,
                                              problem_flags(flags, ASH_COUNT(flags))};
     struct ash_eval eval = {0};
-    struct ash_opt_binding bindings[] = {{&eval_table, &eval}, {&arithmetic_table, &eval.arithmetic}};
+    struct ash_opt_binding bindings[] = {
+        {&eval_table, &eval}, {&ash_engine_table, &eval.computing}, {&arithmetic_table, &eval.arithmetic}};
     struct ash_opts *opts = NULL;
     struct ash_err err = {0};
     const char *none[1] = {NULL};

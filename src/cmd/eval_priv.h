@@ -5,13 +5,14 @@
 
 #include <stdbool.h>
 #include <stdint.h>
-#include "serve/engine.h"
+#include "cmd/engine_flags.h"
 #include "train/data/arithmetic.h"
 
 struct ash_eval {
-    const char *model, *data, *backend;
-    int64_t count, show, batch, seq_tokens, windows, threads;
-    int task, precision;
+    const char *model, *data;
+    int64_t count, show, batch, seq_tokens, windows;
+    int task;
+    struct ash_engine_flags computing;
     bool json;
     struct ash_arithmetic_opts arithmetic;
     struct ash_engine *engine;

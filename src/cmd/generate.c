@@ -16,9 +16,6 @@
 #define CONTEXT_DEFAULT 4096 /* memory of a cache grows with it; a model may be able to do far more */
 #define EXIT_INTERRUPTED 130
 
-static const char *const precisions[] = {"fp32", "bf16", NULL};
-enum { PRECISION_FP32, PRECISION_BF16 };
-
 #define FIELD(name) offsetof(struct ash_generate, name)
 
 static const struct ash_opt generate_opts[] = {
@@ -54,14 +51,6 @@ static const struct ash_opt generate_opts[] = {
     {"json", ASH_OPT_BOOL, FIELD(json), NULL, "print one JSON object per answer: text, ids, finish_reason, timings", 0,
      0, NULL},
     {"stats", ASH_OPT_BOOL, FIELD(stats), NULL, "print tokens per second to standard error", 0, 0, NULL},
-    {"threads", ASH_OPT_INT, FIELD(threads), "0", "threads; 0: one per core. Changes the speed, never the answer", 0,
-     256, NULL},
-    {"backend", ASH_OPT_STRING, FIELD(backend), NULL,
-     "which kernels to use; default: the best that `ashlar version` lists", 0, 0, NULL},
-    {"cpu", ASH_OPT_STRING, FIELD(backend), NULL,
-     "another name of --backend: ASHLAR_CPU=NAME in the environment holds for every command", 0, 0, NULL},
-    {"precision", ASH_OPT_CHOICE, FIELD(precision), "fp32",
-     "bf16: round what is multiplied to bfloat16, as in bf16 training", 0, 0, precisions},
 };
 
 static const struct ash_opt_table generate_table = {
@@ -306,15 +295,11 @@ static void choose_settings(struct ash_generate *generate)
 
 static int run_engine(struct ash_generate *generate)
 {
-    struct ash_engine_opts engine_opts;
     struct ash_err err = {0};
     int code;
 
-    ash_engine_opts_init(&engine_opts);
-    engine_opts.backend = generate->backend;
-    engine_opts.threads = (int)generate->threads;
-    engine_opts.bf16 = generate->precision == PRECISION_BF16;
-    if (ash_engine_open(generate->model, &engine_opts, &generate->engine, &err) < 0) return ash_cmd_fail(&err);
+    if (ash_cmd_engine_open(&generate->computing, generate->model, &generate->engine, &err) < 0)
+        return ash_cmd_fail(&err);
     choose_settings(generate);
     if (generate->prompt != NULL || generate->prompt_file != NULL) {
         ash_interrupt_install();
@@ -346,13 +331,13 @@ static int check_flags(struct ash_generate *generate, const char *positional)
 static int run(int argc, char **argv)
 {
     struct ash_generate generate = {0};
-    struct ash_opt_binding binding = {&generate_table, &generate};
+    struct ash_opt_binding bindings[] = {{&generate_table, &generate}, {&ash_engine_table, &generate.computing}};
     struct ash_err err = {0};
     const char *positionals[1] = {NULL};
     size_t positional_count = 0;
     int code;
 
-    if (ash_opts_open(&binding, 1, &generate.opts, &err) < 0) return ash_cmd_fail(&err);
+    if (ash_opts_open(bindings, ASH_COUNT(bindings), &generate.opts, &err) < 0) return ash_cmd_fail(&err);
     code = ash_cmd_parse(&usage, generate.opts, argc, argv, positionals, 1, &positional_count);
     if (code == ASH_CMD_GO) code = check_flags(&generate, positionals[0]);
     if (code == ASH_CMD_GO) code = run_engine(&generate);

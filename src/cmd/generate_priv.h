@@ -7,14 +7,14 @@
 #include "ashlar/ashlar.h"
 #include "base/opts.h"
 #include "base/str.h"
-#include "serve/engine.h"
+#include "cmd/engine_flags.h"
 
 struct ash_generate {
     /* flags */
-    const char *model, *prompt, *prompt_file, *system, *backend;
-    int64_t max_tokens, context, top_k, seed, threads;
+    const char *model, *prompt, *prompt_file, *system;
+    int64_t max_tokens, context, top_k, seed;
     double temperature, top_p, min_p, repetition_penalty;
-    int precision;
+    struct ash_engine_flags computing;
     struct ash_opt_list stop;
     bool chat, raw, echo, json, stats;
     /* state */

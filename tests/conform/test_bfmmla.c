@@ -2,15 +2,9 @@
  * without it, and a million drawn ones where a backend has it. */
 #include "compute/ref/bfmmla.h"
 
-#include "conform/ops_harness.h"
+#include "conform/steps.h"
 
-struct answer {
-    uint32_t sum;
-    uint16_t a[BFMMLA_GROUP], b[BFMMLA_GROUP];
-    uint32_t result;
-};
-
-static const struct answer answers[] = {
+static const struct step_answer answers[] = {
     {0x3f800000, {0x3f80, 0x3f80, 0x3f80, 0x3f80}, {0x3f80, 0x3f80, 0x3f80, 0x3f80}, 0x40a00000}, /* 1 + 4 */
     {0x3f800000,
      {0x3381, 0x0000, 0x0000, 0x0000},
@@ -82,7 +76,7 @@ static void test_answers(void **state)
 {
     (void)state;
     for (size_t i = 0; i < ASH_COUNT(answers); i++) {
-        const struct answer *answer = &answers[i];
+        const struct step_answer *answer = &answers[i];
         float a[BFMMLA_GROUP], b[BFMMLA_GROUP];
 
         for (size_t k = 0; k < BFMMLA_GROUP; k++) {
@@ -93,44 +87,9 @@ static void test_answers(void **state)
     }
 }
 
-/* Any bits, bits near 1, or one of the values at which rules change. */
-static uint32_t draw_word(struct tape *tape, size_t kind)
-{
-    static const uint32_t special[] = {0x00000000, 0x00010000, 0x007f0000, 0x007fffff, 0x00800000, 0x00810000,
-                                       0x1f800000, 0x20000000, 0x3f800000, 0x3f800001, 0x3f810000, 0x5f800000,
-                                       0x5fff0000, 0x7f7f0000, 0x7f7fffff, 0x7f800000, 0x7f810000, 0x7fc00000};
-    uint32_t word = (uint32_t)draw_below(tape, 1ull << 32);
-
-    if (kind == 0) return word;
-    if (kind == 1) return (word & 0x807fffffu) | (uint32_t)((110 + draw_below(tape, 34)) << 23);
-    return special[word % ASH_COUNT(special)] | (word & 0x80000000u);
-}
-
 static void scenario_steps(struct ash_exec *exec, struct tape *tape)
 {
-    enum { SIDE = 32 };
-    uint16_t *a = tape_alloc(tape, SIDE * BFMMLA_GROUP * sizeof(*a)),
-             *b = tape_alloc(tape, SIDE * BFMMLA_GROUP * sizeof(*b));
-    uint32_t *sums = tape_alloc(tape, SIDE * SIDE * sizeof(*sums));
-    struct ash_gemm_args args = {.M = SIDE,
-                                 .N = SIDE,
-                                 .K = BFMMLA_GROUP,
-                                 .a = {a, ASH_BF16, BFMMLA_GROUP, 1},
-                                 .b = {b, ASH_BF16, 1, BFMMLA_GROUP},
-                                 .c = (float *)sums,
-                                 .c_stride = SIDE,
-                                 .accumulate = true,
-                                 .round_bf16 = true};
-    size_t kind = draw_below(tape, 3);
-
-    for (size_t i = 0; i < SIDE * BFMMLA_GROUP; i++) {
-        a[i] = (uint16_t)(draw_word(tape, kind) >> 16);
-        b[i] = (uint16_t)(draw_word(tape, kind) >> 16);
-    }
-    for (size_t i = 0; i < SIDE * SIDE; i++)
-        sums[i] = draw_word(tape, draw_below(tape, 8) == 0 ? 2 : kind);
-    exec->ops->matrix->gemm(exec, &args);
-    tape_words(tape, sums, SIDE * SIDE);
+    step_scenario(exec, tape, BFMMLA_GROUP, BFMMLA_GROUP);
 }
 
 static void test_instruction(void **state)

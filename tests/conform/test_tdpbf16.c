@@ -2,17 +2,9 @@
  * without it, and many drawn ones where a backend has it. */
 #include "compute/ref/tdpbf16.h"
 
-#include "conform/ops_harness.h"
+#include "conform/steps.h"
 
-#define PAIRS 4 /* of k, that an answer gives; the others are zeros */
-
-struct answer {
-    uint32_t sum;
-    uint16_t a[PAIRS], b[PAIRS];
-    uint32_t result;
-};
-
-static const struct answer answers[] = {
+static const struct step_answer answers[] = {
     {0x3f800000, {0x3f80, 0x3f80, 0x3f80, 0x3f80}, {0x3f80, 0x3f80, 0x3f80, 0x3f80}, 0x40a00000}, /* 1 + 4 */
     {0x3f800000,
      {0x3381, 0x0000, 0x0000, 0x0000},
@@ -77,19 +69,11 @@ static const struct answer answers[] = {
 };
 
 /* One step on a table: the reference, or the instruction. */
-static uint32_t run_step(const char *backend, const struct answer *answer)
+static uint32_t run_step(const char *backend, const struct step_answer *answer)
 {
     uint16_t a[TDPBF16_GROUP] = {0}, b[TDPBF16_GROUP] = {0};
     uint32_t sum = answer->sum;
-    struct ash_gemm_args args = {.M = 1,
-                                 .N = 1,
-                                 .K = TDPBF16_GROUP,
-                                 .a = {a, ASH_BF16, TDPBF16_GROUP, 1},
-                                 .b = {b, ASH_BF16, 1, TDPBF16_GROUP},
-                                 .c = (float *)&sum,
-                                 .c_stride = 1,
-                                 .accumulate = true,
-                                 .round_bf16 = true};
+    struct ash_gemm_args args = step_args(1, TDPBF16_GROUP, a, b, &sum);
     struct ash_exec exec;
 
     memcpy(a, answer->a, sizeof(answer->a));
@@ -117,45 +101,10 @@ static void test_answers(void **state)
     }
 }
 
-/* Any bits, bits near 1, or one of the values at which rules change. */
-static uint32_t draw_word(struct tape *tape, size_t kind)
-{
-    static const uint32_t special[] = {0x00000000, 0x00010000, 0x007f0000, 0x007fffff, 0x00800000, 0x00810000,
-                                       0x1f800000, 0x20000000, 0x3f800000, 0x3f800001, 0x3f810000, 0x5f800000,
-                                       0x5fff0000, 0x7f7f0000, 0x7f7fffff, 0x7f800000, 0x7f810000, 0x7fc00000};
-    uint32_t word = (uint32_t)draw_below(tape, 1ull << 32);
-
-    if (kind == 0) return word;
-    if (kind == 1) return (word & 0x807fffffu) | (uint32_t)((110 + draw_below(tape, 34)) << 23);
-    return special[word % ASH_COUNT(special)] | (word & 0x80000000u);
-}
-
+/* Few k that are not 0 keep infinities rare. */
 static void scenario_steps(struct ash_exec *exec, struct tape *tape)
 {
-    enum { SIDE = 32 };
-    uint16_t *a = tape_alloc(tape, SIDE * TDPBF16_GROUP * sizeof(*a)),
-             *b = tape_alloc(tape, SIDE * TDPBF16_GROUP * sizeof(*b));
-    uint32_t *sums = tape_alloc(tape, SIDE * SIDE * sizeof(*sums));
-    struct ash_gemm_args args = {.M = SIDE,
-                                 .N = SIDE,
-                                 .K = TDPBF16_GROUP,
-                                 .a = {a, ASH_BF16, TDPBF16_GROUP, 1},
-                                 .b = {b, ASH_BF16, 1, TDPBF16_GROUP},
-                                 .c = (float *)sums,
-                                 .c_stride = SIDE,
-                                 .accumulate = true,
-                                 .round_bf16 = true};
-    size_t kind = draw_below(tape, 3),
-           live = (size_t)1 << draw_below(tape, 6); /* k that are not 0: few keep infinities rare */
-
-    for (size_t i = 0; i < SIDE * TDPBF16_GROUP; i++) {
-        a[i] = i % TDPBF16_GROUP < live ? (uint16_t)(draw_word(tape, kind) >> 16) : 0;
-        b[i] = i % TDPBF16_GROUP < live ? (uint16_t)(draw_word(tape, kind) >> 16) : 0;
-    }
-    for (size_t i = 0; i < SIDE * SIDE; i++)
-        sums[i] = draw_word(tape, draw_below(tape, 8) == 0 ? 2 : kind);
-    exec->ops->matrix->gemm(exec, &args);
-    tape_words(tape, sums, SIDE * SIDE);
+    step_scenario(exec, tape, TDPBF16_GROUP, (size_t)1 << draw_below(tape, 6));
 }
 
 static void test_instruction(void **state)

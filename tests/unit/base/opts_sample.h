@@ -132,4 +132,23 @@ static inline int sample_open(struct sample *sample, struct ash_err *err)
     return ash_opts_open(bindings, 2, &sample->opts, err);
 }
 
+/* A sample of its own for every test. */
+static inline int setup(void **state)
+{
+    struct sample *sample = calloc(1, sizeof(*sample));
+
+    if (sample == NULL || sample_open(sample, NULL) < 0) return -1;
+    *state = sample;
+    return 0;
+}
+
+static inline int teardown(void **state)
+{
+    struct sample *sample = *state;
+
+    ash_opts_close(sample->opts);
+    free(sample);
+    return 0;
+}
+
 #endif

@@ -12,24 +12,6 @@
 #include "base/assert.h"
 #include "unit/base/opts_sample.h"
 
-static int setup(void **state)
-{
-    struct sample *sample = calloc(1, sizeof(*sample));
-
-    if (sample == NULL || sample_open(sample, NULL) < 0) return -1;
-    *state = sample;
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    struct sample *sample = *state;
-
-    ash_opts_close(sample->opts);
-    free(sample);
-    return 0;
-}
-
 static void check_refused(struct sample *sample, const char *key, const char *value, int code, const char *expected)
 {
     struct ash_err err = {0};

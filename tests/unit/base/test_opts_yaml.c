@@ -13,24 +13,6 @@
 #include "base/str.h"
 #include "unit/base/opts_sample.h"
 
-static int setup(void **state)
-{
-    struct sample *sample = calloc(1, sizeof(*sample));
-
-    if (sample == NULL || sample_open(sample, NULL) < 0) return -1;
-    *state = sample;
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    struct sample *sample = *state;
-
-    ash_opts_close(sample->opts);
-    free(sample);
-    return 0;
-}
-
 static void accept(struct sample *sample, const char *text)
 {
     struct ash_err err = {0};

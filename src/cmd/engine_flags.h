@@ -1,0 +1,21 @@
+/* engine_flags - how a command computes: the flags that every command which runs a model has. */
+#ifndef ASH_CMD_ENGINE_FLAGS_H
+#define ASH_CMD_ENGINE_FLAGS_H
+
+#include "base/opts.h"
+#include "serve/engine.h"
+
+struct ash_engine_flags {
+    const char *backend;
+    int64_t threads;
+    int precision;
+};
+
+/* Bind it beside the command's own table: `{&ash_engine_table, &flags}`. */
+extern const struct ash_opt_table ash_engine_table;
+
+/* Open the model in dir as the flags say. */
+int ash_cmd_engine_open(const struct ash_engine_flags *flags, const char *dir, struct ash_engine **engine_out,
+                        struct ash_err *err);
+
+#endif
