@@ -10,9 +10,19 @@
 
 enum ash_precision { ASH_PRECISION_BF16, ASH_PRECISION_FP8, ASH_PRECISION_FP4, ASH_PRECISION_COUNT };
 
+/* Which kernels a GPU runs; OTHER: another make, or nobody says. */
+enum ash_generation {
+    ASH_GENERATION_OTHER,
+    ASH_GENERATION_AMPERE, /* and Volta */
+    ASH_GENERATION_HOPPER, /* and Ada */
+    ASH_GENERATION_BLACKWELL,
+    ASH_GENERATION_ULTRA, /* Blackwell Ultra */
+};
+
 /* One GPU. Rates are per second and dense, bandwidths count one direction. 0 where nobody says. */
 struct ash_gpu {
     const char *name, *arch;
+    enum ash_generation generation; /* by arch */
     double sms;
     double flops[ASH_PRECISION_COUNT];      /* datasheet peak, FLOP/s */
     double gemm_flops[ASH_PRECISION_COUNT]; /* best measured matrix product, FLOP/s; 0: not measured */

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #define TERA 1e12
 #define GIGA 1e9
@@ -92,6 +93,15 @@ static double largest_also(const json_t *thing, const char *field)
     return most;
 }
 
+static enum ash_generation generation_of(const char *arch)
+{
+    if (strncasecmp(arch, "Ampere", 6) == 0 || strcasecmp(arch, "Volta") == 0) return ASH_GENERATION_AMPERE;
+    if (strcasecmp(arch, "Blackwell Ultra") == 0) return ASH_GENERATION_ULTRA;
+    if (strncasecmp(arch, "Blackwell", 9) == 0) return ASH_GENERATION_BLACKWELL;
+    if (strcasecmp(arch, "Hopper") == 0 || strcasecmp(arch, "Ada") == 0) return ASH_GENERATION_HOPPER;
+    return ASH_GENERATION_OTHER;
+}
+
 static int read_gpu(const json_t *thing, struct ash_gpu *gpu_out, struct ash_err *err)
 {
     double v[GPU_FIELDS];
@@ -108,6 +118,7 @@ static int read_gpu(const json_t *thing, struct ash_gpu *gpu_out, struct ash_err
                            "memory_marketed_gb)",
                            gpu.name);
     if (gpu.arch == NULL) gpu.arch = "";
+    gpu.generation = generation_of(gpu.arch);
     gpu.sms = v[SMS];
     for (int i = 0; i < ASH_PRECISION_COUNT; i++) {
         gpu.flops[i] = v[BF16 + i] * TERA;

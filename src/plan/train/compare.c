@@ -9,7 +9,8 @@
 
 #define DAY_S 86400.0
 #define RATE_SHARE 0.8   /* of the peak in bf16: no machine does better, so the first cluster is not too large */
-#define DOUBLINGS_MAX 12 /* of a cluster that is too small or too slow */
+#define DOUBLINGS_MAX 12 /* of a cluster that is too small or too slow, at once */
+#define SIZES_MAX 16     /* of a cluster that are tried */
 
 static void set_machines(const struct ash_machine *machine, double machines, struct ash_cluster *cluster)
 {
@@ -73,22 +74,53 @@ static double least_machines(const struct ash_compare_job *asked, const struct a
     return exp2(fmax(0, floor(log2(rate / (RATE_SHARE * one)))));
 }
 
+/* Doublings to the next cluster that is worth a search: if speed doubled every time, and once more, the ones between
+ * would still take too long. */
+static int doublings(const struct ash_compare_row *row, double days, int most)
+{
+    return (int)fmax(1, fmin(floor(log2(days_of(row) / days)) - 1, most));
+}
+
+/* Grow the cluster of *row until it keeps the days, or until more do not help; true when anything was found. What went
+ * too far is tried again half as far. */
+static bool grow(const struct ash_consts *consts, const struct ash_compare_job *asked,
+                 const struct ash_machine *machine, struct ash_compare_row *row)
+{
+    double machines = least_machines(asked, machine);
+    int leap = 1, most = DOUBLINGS_MAX;
+    bool found = false;
+
+    for (int i = 0; i < SIZES_MAX && machines * machine->gpus <= ASH_CLUSTER_GPUS_MAX; i++) {
+        struct ash_compare_row next = *row;
+        bool possible, better, done;
+
+        set_machines(machine, machines, &next.job.cluster);
+        possible = search(consts, asked, &next, NULL) == 0;
+        better = possible && (!found || next.plan.step.tokens_s > row->plan.step.tokens_s);
+        done = better && days_of(&next) <= asked->days;
+        if (leap > 1 && (done || !better)) {
+            leap = most = leap / 2;
+            machines = row->job.cluster.machines * exp2(leap);
+            continue;
+        }
+        if (possible && !better) break; /* more do not help */
+        if (better) *row = next;
+        found = found || better;
+        if (done) break;
+        leap = better ? doublings(row, asked->days, most) : 1;
+        while (leap > 1 && machines * exp2(leap) * machine->gpus > ASH_CLUSTER_GPUS_MAX)
+            leap--;
+        machines *= exp2(leap);
+    }
+    return found;
+}
+
 static int within_days(const struct ash_consts *consts, const struct ash_compare_job *asked,
                        const struct ash_machine *machine, struct ash_compare_row *row, struct ash_err *err)
 {
-    double machines = least_machines(asked, machine);
-    bool found = false;
+    bool found = grow(consts, asked, machine, row);
 
-    for (int i = 0; i < DOUBLINGS_MAX && machines * machine->gpus <= ASH_CLUSTER_GPUS_MAX; i++, machines *= 2) {
-        struct ash_compare_row larger = *row;
-
-        set_machines(machine, machines, &larger.job.cluster);
-        if (search(consts, asked, &larger, NULL) < 0) continue;
-        if (found && larger.plan.step.tokens_s <= row->plan.step.tokens_s) break; /* more do not help */
-        *row = larger;
-        found = true;
-        if (days_of(row) <= asked->days) return 0;
-    }
+    if (found && days_of(row) <= asked->days) return 0;
     if (found)
         return ash_err_set(err, -ENOSPC,
                            "%d of them take %.1f days, more do not help: the batch does not divide further",
@@ -112,15 +144,19 @@ void ash_compare(const struct ash_consts *consts, const struct ash_compare_job *
                  const struct ash_machine *machine, struct ash_compare_row *row_out)
 {
     struct ash_compare_row row = {.job = asked->job};
+    struct ash_compare_job shared = *asked; /* its searches share layers */
     struct ash_err err = {0};
     int rc = -EINVAL;
+
+    shared.search.memo = ash_layer_memo_open();
 
     if (machine->gpu->flops[ASH_PRECISION_BF16] <= 0)
         ash_err_set(&err, rc, "%s has no bf16 arithmetic", machine->gpu->name);
     else if (asked->gpus > 0)
-        rc = with_gpus(consts, asked, machine, &row, &err);
+        rc = with_gpus(consts, &shared, machine, &row, &err);
     else
-        rc = within_days(consts, asked, machine, &row, &err);
+        rc = within_days(consts, &shared, machine, &row, &err);
+    ash_layer_memo_close(shared.search.memo);
     row.found = rc == 0;
     if (row.found) add_price(machine, &row);
     snprintf(row.reason, sizeof(row.reason), "%s", err.text);

@@ -3,19 +3,8 @@
 #include "plan/train/kernel.h"
 
 #include <math.h>
-#include <strings.h>
 
 #define SMS_UNKNOWN 128
-
-enum generation { AMPERE, HOPPER, BLACKWELL, ULTRA, OTHER };
-
-static enum generation generation(const struct ash_gpu *gpu)
-{
-    if (strncasecmp(gpu->arch, "Ampere", 6) == 0 || strcasecmp(gpu->arch, "Volta") == 0) return AMPERE;
-    if (strcasecmp(gpu->arch, "Blackwell Ultra") == 0) return ULTRA;
-    if (strncasecmp(gpu->arch, "Blackwell", 9) == 0) return BLACKWELL;
-    return strcasecmp(gpu->arch, "Hopper") == 0 || strcasecmp(gpu->arch, "Ada") == 0 ? HOPPER : OTHER;
-}
 
 double ash_precision_bytes(enum ash_precision precision)
 {
@@ -26,11 +15,14 @@ double ash_precision_bytes(enum ash_precision precision)
 
 double ash_kernel_gemm_rate(const struct ash_consts *consts, const struct ash_gpu *gpu, enum ash_precision precision)
 {
-    const double shares[] = {consts->gemm_ampere, consts->gemm_hopper, consts->gemm_blackwell, consts->gemm_ultra,
-                             consts->gemm_hopper};
-    double share = shares[generation(gpu)];
+    const double shares[] = {[ASH_GENERATION_OTHER] = consts->gemm_hopper,
+                             [ASH_GENERATION_AMPERE] = consts->gemm_ampere,
+                             [ASH_GENERATION_HOPPER] = consts->gemm_hopper,
+                             [ASH_GENERATION_BLACKWELL] = consts->gemm_blackwell,
+                             [ASH_GENERATION_ULTRA] = consts->gemm_ultra};
+    double share = shares[gpu->generation];
 
-    if (generation(gpu) == OTHER && gpu->gemm_flops[precision] > 0)
+    if (gpu->generation == ASH_GENERATION_OTHER && gpu->gemm_flops[precision] > 0)
         return gpu->gemm_flops[precision] * consts->gemm_measured;
     if (precision == ASH_PRECISION_FP8 && gpu->flops[precision] > 0)
         return gpu->flops[precision] * share * consts->gemm_fp8;
@@ -41,10 +33,19 @@ double ash_kernel_gemm_rate(const struct ash_consts *consts, const struct ash_gp
     return gpu->flops[ASH_PRECISION_BF16] * share;
 }
 
+/* What an unfilled last wave costs; searches ask for it a hundred thousand times. */
+static double wave_loss(double waves, double exponent)
+{
+    double loss = ceil(waves) / waves;
+
+    return exponent == 0.5 ? sqrt(loss) : pow(loss, exponent);
+}
+
 double ash_kernel_gemm(const struct ash_consts *consts, const struct ash_gpu *gpu, enum ash_precision precision,
                        double groups, double m, double n, double k)
 {
-    double tile_m = 128, tile_n = generation(gpu) == AMPERE ? 128 : 256, sms = gpu->sms > 0 ? gpu->sms : SMS_UNKNOWN;
+    double tile_m = 128, tile_n = gpu->generation == ASH_GENERATION_AMPERE ? 128 : 256,
+           sms = gpu->sms > 0 ? gpu->sms : SMS_UNKNOWN;
     double tiles, waves, filled, depth, bytes, arithmetic;
 
     if (groups <= 0 || m <= 0 || n <= 0 || k <= 0) return 0;
@@ -54,7 +55,7 @@ double ash_kernel_gemm(const struct ash_consts *consts, const struct ash_gpu *gp
     filled = groups * m * n / (tiles * tile_m * tile_n); /* of the tiles' area */
     depth = consts->gemm_depth * (2 / ash_precision_bytes(precision));
     arithmetic = 2 * groups * m * n * k / ash_kernel_gemm_rate(consts, gpu, precision) / filled * (1 + depth / k) *
-                 pow(ceil(waves) / waves, consts->gemm_wave);
+                 wave_loss(waves, consts->gemm_wave);
     bytes = groups * (ash_precision_bytes(precision) * (m * k + k * n) + 2 * m * n);
     return fmax(arithmetic, ash_kernel_memory(consts, gpu, bytes));
 }
@@ -64,9 +65,10 @@ double ash_kernel_attention(const struct ash_consts *consts, const struct ash_gp
 {
     double share = new_attention ? consts->attn_ampere : consts->attn_ampere_old;
 
-    if (generation(gpu) == HOPPER || generation(gpu) == OTHER)
+    if (gpu->generation == ASH_GENERATION_HOPPER || gpu->generation == ASH_GENERATION_OTHER)
         share = new_attention ? consts->attn_hopper : consts->attn_hopper_old;
-    if (generation(gpu) == BLACKWELL || generation(gpu) == ULTRA) share = consts->attn_blackwell;
+    if (gpu->generation == ASH_GENERATION_BLACKWELL || gpu->generation == ASH_GENERATION_ULTRA)
+        share = consts->attn_blackwell;
     if (head_dim < 128) share *= 0.75 + 0.25 * head_dim / 128; /* narrow heads leave the softmax exposed */
     share *= seq_tokens / (seq_tokens + 256);                  /* blocks on the diagonal are half empty */
     return flops / (gpu->flops[ASH_PRECISION_BF16] * share);

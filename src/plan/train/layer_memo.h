@@ -1,5 +1,6 @@
-/* layer_memo - layers of one job that were predicted before. A search asks for the same ones again and again: other
- * numbers of stages, copies and chunks leave a layer as it is. */
+/* layer_memo - layers of one job on one kind of machine that were predicted before. Searches ask for the same ones
+ * again and again: other numbers of stages, copies and chunks, other batches and more machines leave a layer as it is.
+ */
 #ifndef ASH_PLAN_LAYER_MEMO_H
 #define ASH_PLAN_LAYER_MEMO_H
 
@@ -7,7 +8,8 @@
 
 struct ash_layer_memo;
 
-/* For one job and one set of constants; NULL where memory is short, which is as good as none. */
+/* For one model, sequence length, stack and set of constants on one kind of machine; NULL where memory is short, which
+ * is as good as none. */
 struct ash_layer_memo *ash_layer_memo_open(void);
 void ash_layer_memo_close(struct ash_layer_memo *memo);
 /* ash_layer_predict and ash_head_predict, from memory where memo (may be NULL) has them. */

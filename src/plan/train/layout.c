@@ -156,9 +156,12 @@ int ash_layout_micro_batches(const struct ash_plan_job *job, const struct ash_la
 
 /* ---- can it be? -------------------------------------------------------------------------------------------------- */
 
-static bool divides(double part, double whole)
+/* By division: fmod takes its time, and whole numbers this small leave no doubt. */
+bool ash_divides(double parts, double whole)
 {
-    return part >= 1 && fmod(whole, part) == 0;
+    double each = whole / parts;
+
+    return parts >= 1 && each == floor(each);
 }
 
 /* The largest divisor of whole that is at most limit. */
@@ -167,7 +170,7 @@ static int nearest_divisor(double whole, int limit)
     int best = 1;
 
     for (int i = 2; i <= limit && i <= whole; i++)
-        if (divides(i, whole)) best = i;
+        if (ash_divides(i, whole)) best = i;
     return best;
 }
 
@@ -175,7 +178,7 @@ static int check_ranks(const struct ash_plan_job *job, struct ash_layout *l, str
 {
     double model = (double)l->tp * l->pp * l->cp, gpus = job->cluster.gpus;
 
-    if (!divides(model, gpus))
+    if (!ash_divides(model, gpus))
         return ash_err_set(err, -EINVAL, "tp %d * pp %d * cp %d = %.0f does not divide %.0f GPUs", l->tp, l->pp, l->cp,
                            model, gpus);
     if (l->dp == 0) l->dp = (int)(gpus / model);
@@ -183,7 +186,7 @@ static int check_ranks(const struct ash_plan_job *job, struct ash_layout *l, str
         return ash_err_set(err, -EINVAL,
                            "dp %d * tp %d * pp %d * cp %d = %.0f, but there are %.0f GPUs: dp would be %.0f", l->dp,
                            l->tp, l->pp, l->cp, l->dp * model, gpus, gpus / model);
-    if (l->shard > 0 && !divides(l->shard, (double)l->dp * l->cp))
+    if (l->shard > 0 && !ash_divides(l->shard, (double)l->dp * l->cp))
         return ash_err_set(err, -EINVAL, "shard %d does not divide the %d ranks that hold copies", l->shard,
                            l->dp * l->cp);
     return 0;
@@ -194,7 +197,7 @@ static int check_model(const struct ash_plan_job *job, const struct ash_layout *
     const struct ash_shape *s = &job->shape;
     double stages = (double)l->pp * l->chunks;
 
-    if (!divides(l->tp, s->heads) || (!divides(l->tp, s->kv_heads) && !divides(s->kv_heads, l->tp)))
+    if (!ash_divides(l->tp, s->heads) || (!ash_divides(l->tp, s->kv_heads) && !ash_divides(s->kv_heads, l->tp)))
         return ash_err_set(err, -EINVAL, "tp %d does not divide %.0f heads (%.0f for keys); %d would", l->tp, s->heads,
                            s->kv_heads, nearest_divisor(s->heads, l->tp));
     if (stages > s->layers && stages != s->layers + EDGES)
@@ -202,7 +205,7 @@ static int check_model(const struct ash_plan_job *job, const struct ash_layout *
                            s->name, s->layers, l->pp, l->chunks);
     if (l->pp == 1 && l->chunks > 1)
         return ash_err_set(err, -EINVAL, "chunks (vpp=%d) interleave a pipeline: they need pp of 2 or more", l->chunks);
-    if (!divides(l->cp, job->seq_tokens))
+    if (!ash_divides(l->cp, job->seq_tokens))
         return ash_err_set(err, -EINVAL, "cp %d does not divide sequences of %.0f tokens", l->cp, job->seq_tokens);
     if (job->cluster.machine.gpu->flops[l->precision] <= 0)
         return ash_err_set(err, -EINVAL, "%s has no %s arithmetic; bf16 works", job->cluster.machine.gpu->name,
@@ -217,10 +220,10 @@ static int check_experts(const struct ash_plan_job *job, struct ash_layout *l, s
     if (l->etp == 0) l->etp = l->ep > 1 ? 1 : l->tp;
     if (l->ep > 1 && job->shape.sparse_layers == 0)
         return ash_err_set(err, -EINVAL, "%s has no experts: ep must be 1", job->shape.name);
-    if (l->ep > 1 && !divides(l->ep, job->shape.experts))
+    if (l->ep > 1 && !ash_divides(l->ep, job->shape.experts))
         return ash_err_set(err, -EINVAL, "ep %d does not divide %.0f experts; %d would", l->ep, job->shape.experts,
                            nearest_divisor(job->shape.experts, l->ep));
-    if (!divides((double)l->ep * l->etp, ranks))
+    if (!ash_divides((double)l->ep * l->etp, ranks))
         return ash_err_set(err, -EINVAL, "ep %d * etp %d does not divide the %.0f ranks of a stage (tp * cp * dp)",
                            l->ep, l->etp, ranks);
     return 0;
@@ -231,11 +234,11 @@ static int check_batch(const struct ash_plan_job *job, const struct ash_layout *
     double passes = job->global_batch / ((double)l->dp * l->micro_batch);
     const char *refused;
 
-    if (!divides((double)l->dp * l->micro_batch, job->global_batch))
+    if (!ash_divides((double)l->dp * l->micro_batch, job->global_batch))
         return ash_err_set(err, -EINVAL,
                            "a global batch of %.0f sequences is not whole micro-batches of %d on %d ranks",
                            job->global_batch, l->micro_batch, l->dp);
-    if (l->chunks > 1 && !divides(l->pp, passes))
+    if (l->chunks > 1 && !ash_divides(l->pp, passes))
         return ash_err_set(err, -EINVAL,
                            "an interleaved pipeline of %d stages needs micro-batches in multiples of it, not %.0f",
                            l->pp, passes);

@@ -65,6 +65,8 @@ const char *ash_layout_text(const struct ash_layout *layout, char *buf, size_t b
 const char *ash_plan_recompute_name(enum ash_plan_recompute recompute);
 const char *ash_precision_name(enum ash_precision precision);
 const char *ash_schedule_name(enum ash_schedule schedule);
+/* Do so many parts divide a whole number, with nothing left over? */
+bool ash_divides(double parts, double whole);
 /* Micro-batches of one pipeline and step. */
 int ash_layout_micro_batches(const struct ash_plan_job *job, const struct ash_layout *layout);
 

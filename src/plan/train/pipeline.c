@@ -255,3 +255,22 @@ double ash_pipeline_estimate(const struct ash_pipeline *p)
     return busy - ash_pipeline_pairs(p) * p->saved_s + (p->stages - 1) * hops +
            (p->stages / 2.0 - 1) * fmax(0, forward + 2 * backward - p->saved_s - 3 * weight);
 }
+
+double ash_pipeline_least(const struct ash_pipeline *p)
+{
+    bool split = p->schedule == ASH_SCHEDULE_ZB_H1;
+    double ramp = 0, least = 0;
+
+    if (p->schedule == ASH_SCHEDULE_DUALPIPE)
+        return work_of(p).busiest * p->micro_batches - p->micro_batches * p->saved_s; /* at best all are pairs */
+    for (int stage = 0; stage < p->stages; stage++) {
+        double one = 0;
+
+        for (int v = stage; v < p->stages * p->chunks; v += p->stages)
+            one += p->forward_s[v] + p->backward_s[v];
+        least = larger(least, ramp + one * p->micro_batches);
+        /* where gradients of weights can wait, a rank may end after the backward passes of those before it */
+        ramp += p->forward_s[stage] + p->p2p_s + (split ? 0 : p->backward_s[stage] + p->p2p_s);
+    }
+    return least;
+}

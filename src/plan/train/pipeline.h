@@ -50,6 +50,8 @@ double ash_pipeline_run(const struct ash_pipeline *pipeline, struct ash_pipeline
 /* The same by formula, for searches: the busiest rank's work and the published bubble of the mean rank. Under DualPipe
  * forwards beside backwards of the busiest stage are taken to be the rule. */
 double ash_pipeline_estimate(const struct ash_pipeline *pipeline);
+/* Seconds that playing it cannot stay below: a rank's own work, and what must have passed the ranks before it. */
+double ash_pipeline_least(const struct ash_pipeline *pipeline);
 /* Forward passes of a rank at either end that run beside a backward pass (DualPipe; 0 under the others). */
 int ash_pipeline_pairs(const struct ash_pipeline *pipeline);
 

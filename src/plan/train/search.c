@@ -9,6 +9,8 @@
 #include <string.h>
 
 #define CANDIDATES_MAX 48 /* that are simulated in the end */
+#define CANDIDATES_MIN 12 /* where only the best one is wanted */
+#define CANDIDATES_EACH 9 /* more for every further one */
 #define STAGES_MAX 64
 #define MICRO_BATCH_MAX 16
 #define UNEVEN_MAX 1.15 /* layers of the fullest stage over the mean */
@@ -26,7 +28,7 @@ struct hunt {
     const struct ash_search *search;
     struct ash_layer_memo *memo;
     struct ash_plan best[CANDIDATES_MAX]; /* descending */
-    size_t best_count;
+    size_t best_count, best_max;
     struct ash_search_result result;
     bool offload;
     bool only_count; /* memory is asked, time is not */
@@ -37,7 +39,7 @@ static void keep(struct hunt *hunt, const struct ash_plan *plan)
 {
     size_t at = hunt->best_count;
 
-    if (at == CANDIDATES_MAX) {
+    if (at == hunt->best_max) {
         if (hunt->best[at - 1].step.tokens_s >= plan->step.tokens_s) return;
         at--;
     } else {
@@ -78,6 +80,16 @@ static bool fits(struct hunt *hunt, const struct ash_layout *layout)
     return least.total <= least.capacity && ash_plan_fits_host(hunt->job, &least);
 }
 
+/* Could a layout be faster than the best of its kind so far, and than the slowest candidate that is kept? */
+static bool may_be_kept(const struct hunt *hunt, const struct ash_layout *layout, const struct ash_plan *best)
+{
+    double least_s = ash_step_least(hunt->consts, hunt->job, layout, hunt->memo);
+    double most = hunt->job->global_batch * hunt->job->seq_tokens / least_s;
+    bool full = hunt->best_count == hunt->best_max;
+
+    return most > best->step.tokens_s && (!full || most > hunt->best[hunt->best_max - 1].step.tokens_s);
+}
+
 static void try_layout(struct hunt *hunt, struct ash_layout layout, struct ash_plan *best)
 {
     struct ash_plan plan = {.layout = layout};
@@ -86,7 +98,7 @@ static void try_layout(struct hunt *hunt, struct ash_layout layout, struct ash_p
     hunt->result.tried++;
     if (!fits(hunt, &plan.layout)) return;
     hunt->result.fitting++;
-    if (hunt->only_count) return;
+    if (hunt->only_count || !may_be_kept(hunt, &plan.layout, best)) return;
     ash_step_predict_memo(hunt->consts, hunt->job, &plan.layout, false, hunt->memo, &plan.step);
     if (plan.step.tokens_s > best->step.tokens_s) *best = plan;
 }
@@ -96,7 +108,7 @@ static bool is_even(double layers, double stages)
 {
     double fullest = ceil(layers / stages);
 
-    return fmod(layers + 2, stages) == 0 || fullest / (layers / stages) <= UNEVEN_MAX;
+    return ash_divides(stages, layers + 2) || fullest / (layers / stages) <= UNEVEN_MAX;
 }
 
 static void try_chunks(struct hunt *hunt, struct ash_layout layout, struct ash_plan *best)
@@ -115,7 +127,7 @@ static void try_chunks(struct hunt *hunt, struct ash_layout layout, struct ash_p
     for (size_t i = 0; i < sizeof(chunks) / sizeof(chunks[0]); i++) {
         double stages = (double)layout.pp * chunks[i];
 
-        if (stages > layers || (fmod(layers, stages) != 0 && fmod(layers + 2, stages) != 0)) continue;
+        if (stages > layers || (!ash_divides(stages, layers) && !ash_divides(stages, layers + 2))) continue;
         layout.chunks = chunks[i];
         try_layout(hunt, layout, best);
     }
@@ -128,7 +140,7 @@ static void try_batches(struct hunt *hunt, struct ash_layout layout)
 
     for (int size = 1; size <= MICRO_BATCH_MAX && size <= each; size *= 2) {
         layout.micro_batch = size;
-        if (fmod(each, size) == 0) try_chunks(hunt, layout, &best);
+        if (ash_divides(size, each)) try_chunks(hunt, layout, &best);
     }
     if (best.step.tokens_s > 0) keep(hunt, &best);
 }
@@ -199,7 +211,7 @@ static void try_degrees(struct hunt *hunt, int tp, int pp, int cp)
 
     layout.recompute = (enum ash_plan_recompute)hunt->search->recompute;
     layout.dp = gpus / (tp * pp * cp);
-    if (layout.dp > hunt->job->global_batch || fmod(hunt->job->global_batch, layout.dp) != 0) return;
+    if (layout.dp > hunt->job->global_batch || !ash_divides(layout.dp, hunt->job->global_batch)) return;
     try_experts(hunt, layout);
 }
 
@@ -209,7 +221,7 @@ static void enumerate(struct hunt *hunt)
     int gpus = hunt->job->cluster.gpus, domain = hunt->job->cluster.domain_gpus;
 
     for (int tp = 1; tp <= domain && tp <= s->heads; tp *= 2) {
-        if (gpus % tp != 0 || fmod(s->heads, tp) != 0) continue;
+        if (gpus % tp != 0 || !ash_divides(tp, s->heads)) continue;
         for (int pp = 1; pp <= STAGES_MAX && pp <= s->layers; pp++) {
             if (gpus / tp % pp != 0 || !is_even(s->layers, pp)) continue;
             for (int cp = 1; cp <= CONTEXT_MAX && (cp == 1 || hunt->job->seq_tokens / cp >= CONTEXT_TOKENS); cp *= 2)
@@ -308,13 +320,14 @@ static int refuse(const struct hunt *hunt, struct ash_err *err)
     return hunt->result.tried > 0 ? does_not_fit(hunt, err) : nothing_divides(hunt, err);
 }
 
-/* The speed of a plan if its pipeline had no bubble: playing it cannot give more. */
+/* The speed of a plan if its pipeline idled no longer than it must: playing it cannot give more. */
 static double most_tokens_s(const struct ash_plan_step *step)
 {
     const struct ash_step_time *time = &step->time;
     double busy = time->total - time->data - time->jitter;
 
-    return step->tokens_s * time->total / (time->total - time->bubble * (1 + time->jitter / busy));
+    return step->tokens_s * time->total /
+           (time->total - (time->bubble - step->bubble_least) * (1 + time->jitter / busy));
 }
 
 /* Play the pipelines of the candidates, except of those that cannot get among the first max. */
@@ -346,11 +359,13 @@ int ash_search(const struct ash_consts *consts, const struct ash_plan_job *job, 
     hunt->consts = consts;
     hunt->job = job;
     hunt->search = search;
-    hunt->memo = ash_layer_memo_open();
+    hunt->memo = search->memo != NULL ? search->memo : ash_layer_memo_open();
     hunt->result.least_bytes = INFINITY;
+    hunt->best_max = CANDIDATES_MIN + (max - 1) * CANDIDATES_EACH;
+    if (max == 0 || hunt->best_max > CANDIDATES_MAX) hunt->best_max = CANDIDATES_MAX;
     enumerate_all(hunt);
     simulate(hunt, max);
-    ash_layer_memo_close(hunt->memo);
+    if (search->memo == NULL) ash_layer_memo_close(hunt->memo);
     if (hunt->best_count == 0) rc = refuse(hunt, err);
     hunt->result.count = hunt->best_count < max ? hunt->best_count : max;
     memcpy(plans, hunt->best, hunt->result.count * sizeof(*plans));

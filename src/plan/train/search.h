@@ -10,11 +10,12 @@ struct ash_plan {
 };
 
 struct ash_search {
-    int precision;      /* of enum ash_precision; -1: all that the GPU has, up to fp8 */
-    int recompute;      /* of enum ash_plan_recompute; ASH_PLAN_RECOMPUTE_FIT: the least that fits */
-    int zero;           /* -1: all */
-    bool no_offload;    /* optimizer state must stay on the GPU */
-    unsigned schedules; /* bits of enum ash_schedule that are tried beside 1F1B: few frameworks have them */
+    int precision;               /* of enum ash_precision; -1: all that the GPU has, up to fp8 */
+    int recompute;               /* of enum ash_plan_recompute; ASH_PLAN_RECOMPUTE_FIT: the least that fits */
+    int zero;                    /* -1: all */
+    bool no_offload;             /* optimizer state must stay on the GPU */
+    unsigned schedules;          /* bits of enum ash_schedule that are tried beside 1F1B: few frameworks have them */
+    struct ash_layer_memo *memo; /* kept between searches of one job on one kind of machine; NULL: nothing is */
 };
 
 struct ash_search_result {

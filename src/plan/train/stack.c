@@ -22,56 +22,52 @@ static const struct {
     double release;
 } captured_since[] = {{"Megatron-Bridge ", 26.04}, {"NeMo ", 26.04}};
 
+/* In the order in which their names are looked for. */
+enum { EARLY, CAPTURED, FUSED, COMPILED, EAGER };
+
 static const struct ash_stack stacks[] = {
-    {.name = "early",
-     .meaning = "before flash attention: scores go through memory, gradients are reduced after the backward pass",
-     .like = early_names,
-     .fused = true},
-    {.name = "captured",
-     .meaning =
-         "as fused, and launches recorded as graphs, dispatch fused with permutation (Megatron-Bridge from 26.04)",
-     .like = captured_names,
-     .flash = true,
-     .new_attention = true,
-     .overlap_dp = true,
-     .overlap_tp = true,
-     .sequence_parallel = true,
-     .overlap_dispatch = true,
-     .fused_routing = true,
-     .graphs = true,
-     .fused = true},
-    {.name = "fused",
-     .meaning = "Megatron and its like: fused kernels, cuDNN attention, every collective overlapped",
-     .like = fused_names,
-     .flash = true,
-     .new_attention = true,
-     .overlap_dp = true,
-     .overlap_tp = true,
-     .sequence_parallel = true,
-     .fused = true},
-    {.name = "compiled",
-     .meaning = "XLA: fused element-wise ops, cuDNN attention, collectives scheduled by the compiler",
-     .like = compiled_names,
-     .flash = true,
-     .new_attention = true,
-     .overlap_dp = true,
-     .sequence_parallel = true,
-     .fused = true},
-    {.name = "eager",
-     .meaning = "PyTorch FSDP: flash attention 2, one kernel per op, collectives beside compute",
-     .like = eager_names,
-     .flash = true,
-     .overlap_dp = true},
+    [EARLY] = {.name = "early",
+               .meaning =
+                   "before flash attention: scores go through memory, gradients are reduced after the backward pass",
+               .like = early_names,
+               .fused = true},
+    [CAPTURED] =
+        {.name = "captured",
+         .meaning =
+             "as fused, and launches recorded as graphs, dispatch fused with permutation (Megatron-Bridge from 26.04)",
+         .like = captured_names,
+         .flash = true,
+         .new_attention = true,
+         .overlap_dp = true,
+         .overlap_tp = true,
+         .sequence_parallel = true,
+         .overlap_dispatch = true,
+         .fused_routing = true,
+         .graphs = true,
+         .fused = true},
+    [FUSED] = {.name = "fused",
+               .meaning = "Megatron and its like: fused kernels, cuDNN attention, every collective overlapped",
+               .like = fused_names,
+               .flash = true,
+               .new_attention = true,
+               .overlap_dp = true,
+               .overlap_tp = true,
+               .sequence_parallel = true,
+               .fused = true},
+    [COMPILED] = {.name = "compiled",
+                  .meaning = "XLA: fused element-wise ops, cuDNN attention, collectives scheduled by the compiler",
+                  .like = compiled_names,
+                  .flash = true,
+                  .new_attention = true,
+                  .overlap_dp = true,
+                  .sequence_parallel = true,
+                  .fused = true},
+    [EAGER] = {.name = "eager",
+               .meaning = "PyTorch FSDP: flash attention 2, one kernel per op, collectives beside compute",
+               .like = eager_names,
+               .flash = true,
+               .overlap_dp = true},
 };
-
-static const struct ash_stack *find_named(const char *name)
-{
-    size_t i = 0;
-
-    while (i + 1 < sizeof(stacks) / sizeof(stacks[0]) && strcmp(stacks[i].name, name) != 0)
-        i++;
-    return &stacks[i];
-}
 
 static bool records_launches(const char *text)
 {
@@ -85,10 +81,10 @@ static bool records_launches(const char *text)
 
 const struct ash_stack *ash_stack_find(const char *text)
 {
-    if (text == NULL) return find_named("fused");
-    if (records_launches(text)) return find_named("captured");
+    if (text == NULL) return &stacks[FUSED];
+    if (records_launches(text)) return &stacks[CAPTURED];
     for (size_t i = 0; i < sizeof(stacks) / sizeof(stacks[0]); i++)
         for (size_t n = 0; stacks[i].like[n] != NULL; n++)
             if (strcasestr(text, stacks[i].like[n]) != NULL) return &stacks[i];
-    return find_named("fused");
+    return &stacks[FUSED];
 }

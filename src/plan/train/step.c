@@ -122,7 +122,7 @@ static void add_replicas(const struct world *w, struct ash_plan_step *step)
 static double layers_of(double layers, int virtual_stages, int v)
 {
     double even = floor(layers / virtual_stages), rest = layers - even * virtual_stages;
-    bool edges = rest > 0 && fmod(layers + 2, virtual_stages) == 0;
+    bool edges = rest > 0 && ash_divides(virtual_stages, layers + 2);
 
     if (edges) return (layers + 2) / virtual_stages - (v == 0) - (v == virtual_stages - 1);
     return even + (v < rest ? 1 : 0);
@@ -186,12 +186,15 @@ static struct ash_pipeline pipeline_of(const struct world *w, int micro_batches,
                                  .p2p_s = p2p_s};
 }
 
-static double run_pipeline(const struct world *w, int micro_batches, bool simulate, struct ash_plan_step *step)
+/* The pipeline's seconds; *least_out: that it takes at least. */
+static double run_pipeline(const struct world *w, int micro_batches, bool simulate, struct ash_plan_step *step,
+                           double *least_out)
 {
     struct ash_pipeline pipeline;
     int shown = w->layout->pp * w->layout->chunks > 1 ? 1 : 0;
     double total = 0;
 
+    *least_out = 0;
     if (w->layout->pp > 1) {
         struct ash_comm one = send(w);
 
@@ -204,6 +207,7 @@ static double run_pipeline(const struct world *w, int micro_batches, bool simula
     step->stage_backward = pipeline.backward_s[shown];
     if (simulate && w->layout->pp > 1) total = ash_pipeline_run(&pipeline, NULL);
     if (total <= 0) total = ash_pipeline_estimate(&pipeline);
+    *least_out = ash_pipeline_least(&pipeline);
     free((void *)pipeline.forward_s);
     return total;
 }
@@ -356,6 +360,19 @@ static struct world world_of(const struct ash_consts *consts, const struct ash_p
     return w;
 }
 
+double ash_step_least(const struct ash_consts *consts, const struct ash_plan_job *job, const struct ash_layout *layout,
+                      struct ash_layer_memo *memo)
+{
+    bool fit = layout->recompute == ASH_PLAN_RECOMPUTE_FIT;
+    struct ash_layer layer, head;
+    double work;
+
+    ash_layer_memo_predict(memo, consts, job, layout, fit ? ASH_PLAN_RECOMPUTE_NONE : layout->recompute, &layer, &head);
+    work = ash_parts_sum(&layer.forward) + ash_parts_sum(&layer.backward);
+    if (layout->schedule == ASH_SCHEDULE_DUALPIPE) work -= layer.dispatch_s; /* at best all of it is hidden */
+    return job->shape.layers / layout->pp * larger(0, work) * ash_layout_micro_batches(job, layout);
+}
+
 double ash_step_timeline(const struct ash_consts *consts, const struct ash_plan_job *job,
                          const struct ash_layout *layout, int micro_batches, struct ash_pipeline_event *events_out)
 {
@@ -380,15 +397,16 @@ void ash_step_predict_memo(const struct ash_consts *consts, const struct ash_pla
     enum ash_plan_recompute recompute = least_that_fits(consts, job, layout);
     struct world w = world_of(consts, job, layout, recompute, memo);
     struct ash_plan_step step = {.recompute = recompute};
-    double pipeline, busy;
+    double pipeline, least, busy;
 
     ash_step_memory(consts, job, layout, step.recompute, &step.memory);
     step.fits = step.memory.total <= step.memory.capacity;
     step.micro_batches = ash_layout_micro_batches(job, layout);
-    pipeline = run_pipeline(&w, step.micro_batches, simulate, &step);
+    pipeline = run_pipeline(&w, step.micro_batches, simulate, &step, &least);
     add_work(&w, step.micro_batches, &step);
     busy = step.time.compute + step.time.memory + step.time.host + step.time.nvlink + step.time.network;
     step.time.bubble = larger(0, pipeline - busy);
+    step.bubble_least = larger(0, least - busy);
     step.time.memory += accumulate_seconds(&w, step.micro_batches);
     add_parallel(&w, step.micro_batches, &step);
     step.time.optimizer = optimizer_seconds(&w);

@@ -46,6 +46,7 @@ struct ash_plan_step {
     /* one layer of one micro-batch, for timelines and audits, in seconds */
     double layer_forward, layer_backward, layer_dispatch, layer_tp;
     double stage_forward, stage_backward, p2p; /* one chunk of the busiest pipeline stage */
+    double bubble_least;                       /* that playing the pipeline leaves at least */
 };
 
 /* Predict. layout must have passed ash_layout_check. simulate runs the pipeline event by event; without it a closed
@@ -56,6 +57,10 @@ void ash_step_predict(const struct ash_consts *consts, const struct ash_plan_job
 void ash_step_predict_memo(const struct ash_consts *consts, const struct ash_plan_job *job,
                            const struct ash_layout *layout, bool simulate, struct ash_layer_memo *memo,
                            struct ash_plan_step *step_out);
+/* Seconds that no prediction of this layout stays below: the work of the mean stage, nothing recomputed that need not
+ * be. Much cheaper than predicting. */
+double ash_step_least(const struct ash_consts *consts, const struct ash_plan_job *job, const struct ash_layout *layout,
+                      struct ash_layer_memo *memo);
 /* Play the pipeline of one step with so many micro-batches: its seconds, 0 where memory is short. events_out has room
  * as for ash_pipeline_run. */
 double ash_step_timeline(const struct ash_consts *consts, const struct ash_plan_job *job,

@@ -185,6 +185,35 @@ static void long_pipelines_are_continued(void **state)
     assert_true(play(8, 1, 2000000000, 0, NULL) > 1.99e9 * (F + B));
 }
 
+/* What a search prunes by is never more than what is played, whatever the stages take. */
+static void least_is_never_more(void **state)
+{
+    unsigned seed = 7;
+
+    (void)state;
+    for (int round = 0; round < 300; round++) {
+        double times[3][64];
+        int schedule = round % 3, chunks = schedule == ASH_SCHEDULE_1F1B ? 1 + round % 4 : 1;
+        struct ash_pipeline p = {.schedule = (enum ash_schedule)schedule,
+                                 .stages = 2 * (1 + round % 6),
+                                 .chunks = chunks,
+                                 .forward_s = times[0],
+                                 .backward_s = times[1],
+                                 .weight_s = times[2]};
+
+        p.micro_batches = p.stages * (2 + round % 5);
+        p.p2p_s = (round % 7) * 0.05;
+        p.saved_s = (round % 3) * 0.2;
+        for (int v = 0; v < p.stages * chunks; v++) {
+            seed = seed * 1103515245 + 12345;
+            times[0][v] = 0.5 + (seed >> 16) % 100 / 100.0;
+            times[1][v] = 2 * times[0][v];
+            times[2][v] = times[0][v] * 0.8;
+        }
+        assert_true(ash_pipeline_least(&p) <= ash_pipeline_run(&p, NULL) * (1 + 1e-9));
+    }
+}
+
 static void nonsense_is_refused(void **state)
 {
     (void)state;
@@ -206,6 +235,7 @@ int main(void)
         cmocka_unit_test(every_rank_does_one_thing_at_a_time),
         cmocka_unit_test(long_pipelines_are_continued),
         cmocka_unit_test(split_passes_are_whole_in_the_end),
+        cmocka_unit_test(least_is_never_more),
         cmocka_unit_test(nonsense_is_refused),
     };
 

@@ -52,6 +52,28 @@ static void schedules_are_tried_where_allowed(void **state)
     assert_true(best.layout.schedule != ASH_SCHEDULE_1F1B && best.step.tokens_s > usual.step.tokens_s);
 }
 
+/* What a search prunes by is never more than what it would have found. */
+static void least_is_never_more(void **state)
+{
+    static const char *const layouts[] = {"pp=8,ep=8",          "tp=2,pp=4,vpp=4,ep=16", "tp=4,cp=2,ep=32,zero=3",
+                                          "ep=64,zero=3",       "pp=16,schedule=zb-h1",  "pp=16,ep=8,schedule=dualpipe",
+                                          "tp=8,recompute=full"};
+    struct ash_plan_job job = job_of("qwen3-30b-a3b", "32xp5.48xlarge", 4096, 4096);
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(layouts) / sizeof(layouts[0]); i++) {
+        struct ash_layout layout = layout_of(&job, layouts[i]);
+        struct ash_plan_step guessed, played;
+        double least = ash_step_least(&consts, &job, &layout, NULL);
+
+        ash_step_predict(&consts, &job, &layout, false, &guessed);
+        ash_step_predict(&consts, &job, &layout, true, &played);
+        if (least <= 0 || least > guessed.time.total || least > played.time.total)
+            fail_msg("%s: %g is not below %g and %g", layouts[i], least, guessed.time.total, played.time.total);
+        assert_true(guessed.bubble_least <= played.time.bubble * (1 + 1e-9));
+    }
+}
+
 /* Layers that a search remembers are those that a single prediction makes. */
 static void remembered_layers_are_the_same(void **state)
 {
@@ -219,6 +241,7 @@ int main(void)
         cmocka_unit_test(plans_fit_and_descend),
         cmocka_unit_test(schedules_are_tried_where_allowed),
         cmocka_unit_test(remembered_layers_are_the_same),
+        cmocka_unit_test(least_is_never_more),
         cmocka_unit_test(presets_are_among_the_best),
         cmocka_unit_test(a_trillion_on_4096_is_fast),
         cmocka_unit_test(too_little_says_how_much),
