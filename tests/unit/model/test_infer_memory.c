@@ -14,6 +14,7 @@
 #include "base/file.h"
 #include "base/str.h"
 #include "model/model.h"
+#include "unit/sanitized.h"
 
 #define HIDDEN 1024
 #define FFN 2816
@@ -141,17 +142,6 @@ static int generate(const char *dir, bool bf16, size_t *cache_bytes_out)
     return 0;
 }
 
-static bool sanitized(void)
-{
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-    return true;
-#elif defined(__has_feature)
-    return __has_feature(address_sanitizer) || __has_feature(thread_sanitizer);
-#else
-    return false;
-#endif
-}
-
 static void check(const char *dir, size_t weight_bytes, bool bf16)
 {
     int status = 0;
@@ -177,7 +167,7 @@ static void test_peak(void **state)
     size_t weight_bytes;
 
     (void)state;
-    if (sanitized()) skip();
+    if (SANITIZED) skip();
     assert_non_null(mkdtemp(dir));
     weight_bytes = write_model(dir);
     check(dir, weight_bytes, true);
