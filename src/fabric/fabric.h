@@ -82,6 +82,7 @@ int ash_region_alloc(struct ash_fabric *fabric, size_t size_bytes, struct ash_re
 /* Memory that exists already (any mapping; borrowed until close). */
 int ash_region_register(struct ash_fabric *fabric, void *data, size_t size_bytes, struct ash_region **region_out,
                         struct ash_err *err);
+/* What was posted and has not gone out yet (to a peer that does not answer, say) ends with -ECANCELED. */
 void ash_region_close(struct ash_region *region);
 void *ash_region_data(const struct ash_region *region);
 size_t ash_region_size(const struct ash_region *region);

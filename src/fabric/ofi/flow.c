@@ -288,6 +288,16 @@ void ash_flow_pump(struct ash_ofi *ofi)
     }
 }
 
+void ash_flow_forget(struct ash_ofi *ofi, const struct ash_region *region)
+{
+    for (size_t i = 0; i < ofi->link_count; i++)
+        for (struct ash_ofi_op *op = ofi->links[i]->first; op != NULL; op = op->next) {
+            if (op->region != region || !op->queued) continue;
+            op->failed = -ECANCELED;
+            op->size_bytes = op->given; /* it ends when its turn comes */
+        }
+}
+
 void ash_flow_fail(struct ash_ofi_link *link)
 {
     struct ash_ofi *ofi = link->ofi;

@@ -225,8 +225,8 @@ static void ofi_region_close(struct ash_transport *transport, struct ash_region 
 {
     struct fid_mr **mrs = region->registration;
 
-    (void)transport;
     if (mrs == NULL) return;
+    ash_flow_forget(ofi_of(transport), region);
     for (size_t r = 0; r < ASH_FABRIC_RAILS_MAX; r++)
         if (mrs[r] != NULL) fi_close(&mrs[r]->fid);
     free(mrs);

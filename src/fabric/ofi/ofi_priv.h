@@ -166,6 +166,8 @@ void ash_flow_pump(struct ash_ofi *ofi);
 /* The network is through with a part or a mail; fi_error is 0 or positive. */
 void ash_flow_part(struct ash_ofi *ofi, struct ash_ofi_part *part, int fi_error);
 void ash_flow_mail(struct ash_ofi *ofi, struct ash_ofi_mail *mail, int fi_error);
+/* A region goes: what waits to be sent from it, or read into it, ends with -ECANCELED. */
+void ash_flow_forget(struct ash_ofi *ofi, const struct ash_region *region);
 /* End everything to a peer with -ECONNRESET. */
 void ash_flow_fail(struct ash_ofi_link *link);
 /* The same, and report the peer as lost. */
