@@ -271,7 +271,8 @@ static int measure_call(void *ctx, struct ash_group *group, enum ash_cost_call c
     static const enum op calls[] = {[ASH_COST_ALL_REDUCE] = OP_ALL_REDUCE,
                                     [ASH_COST_REDUCE_SCATTER] = OP_REDUCE_SCATTER,
                                     [ASH_COST_ALL_GATHER] = OP_ALL_GATHER,
-                                    [ASH_COST_BROADCAST] = OP_BROADCAST};
+                                    [ASH_COST_BROADCAST] = OP_BROADCAST,
+                                    [ASH_COST_ALL_TO_ALL] = OP_ALL_TO_ALL};
     struct bench bench = *(const struct bench *)ctx;
     struct flags flags = *bench.flags;
 

@@ -7,8 +7,8 @@
 
 #define RATE_MAX 1e15 /* bytes per second of a line whose bytes cost nothing that could be measured */
 
-/* Measured on two Neoverse V1 cores; across: two ranks on each of two nodes that share such a
- * machine, over TCP. */
+/* Measured on two Neoverse V1 cores; across: two ranks on each of two nodes that share such a machine, over TCP;
+ * all-to-all on two Emerald Rapids cores: only the ways of one call are compared. */
 const struct ash_cost ash_cost_default = {
     .ways = {[ASH_COST_AT_ONCE] = {.latency_s = 0.2e-6, .bytes_per_s = 7.5e9},
              [ASH_COST_SHARES] = {.latency_s = 0.85e-6, .bytes_per_s = 15e9}},
@@ -21,7 +21,9 @@ const struct ash_cost ash_cost_default = {
                [ASH_COST_ALL_GATHER] = {[ASH_COST_FLAT] = {.latency_s = 380e-6, .bytes_per_s = 0.27e9},
                                         [ASH_COST_HIERARCHICAL] = {.latency_s = 270e-6, .bytes_per_s = 0.28e9}},
                [ASH_COST_BROADCAST] = {[ASH_COST_FLAT] = {.latency_s = 300e-6, .bytes_per_s = 0.98e9},
-                                       [ASH_COST_HIERARCHICAL] = {.latency_s = 330e-6, .bytes_per_s = 0.64e9}}}};
+                                       [ASH_COST_HIERARCHICAL] = {.latency_s = 330e-6, .bytes_per_s = 0.64e9}},
+               [ASH_COST_ALL_TO_ALL] = {[ASH_COST_FLAT] = {.latency_s = 230e-6, .bytes_per_s = 0.43e9},
+                                        [ASH_COST_HIERARCHICAL] = {.latency_s = 130e-6, .bytes_per_s = 0.61e9}}}};
 
 /* ---- inside a node ----------------------------------------------------------------------------------------------- */
 
@@ -62,7 +64,7 @@ enum ash_cost_way ash_cost_choose(const struct ash_cost *cost, size_t ranks, siz
 
 const char *ash_cost_call_name(enum ash_cost_call call)
 {
-    static const char *const names[] = {"all_reduce", "reduce_scatter", "all_gather", "broadcast"};
+    static const char *const names[] = {"all_reduce", "reduce_scatter", "all_gather", "broadcast", "all_to_all"};
 
     return names[call];
 }
@@ -114,6 +116,9 @@ double ash_cost_moved_across(enum ash_cost_call call, enum ash_cost_across way, 
         break;
     case ASH_COST_BROADCAST:
         times = flat ? away : nodes - 1;
+        break;
+    case ASH_COST_ALL_TO_ALL: /* nobody has what another needs: only messages become fewer */
+        times = here * away / ranks;
         break;
     default:
         times = reduced_across(way, shape);
@@ -207,6 +212,7 @@ static int read_across(const json_t *json, struct ash_cost *cost, struct ash_err
     if (rc <= 0) return rc;
     for (enum ash_cost_call call = ASH_COST_ALL_REDUCE; rc >= 0 && call < ASH_COST_CALLS; call++) {
         rc = ash_json_object(across, ash_cost_call_name(call), &ways, err);
+        if (rc == 0 && call == ASH_COST_ALL_TO_ALL) break; /* older files have none */
         if (rc == 0) rc = ash_err_set(err, -EINVAL, "'%s' is missing", ash_cost_call_name(call));
         for (enum ash_cost_across way = ASH_COST_FLAT; rc >= 0 && way < ASH_COST_ACROSS; way++)
             if (ash_cost_has(call, way)) rc = read_line(ways, ash_cost_across_name(way), &cost->across[call][way], err);

@@ -1,7 +1,6 @@
 /* cost - what calls take, by the way in which they are made: a latency and a bandwidth each, as `ashlar bench
- * collective
- * --tune` measures them. The cheapest way is taken; the bits are the same. Between the processes of a node only an
- * all-reduce has a choice; between nodes every call but the barrier and all-to-all. */
+ * collective --tune` measures them. The cheapest way is taken; the bits are the same. Between the processes of a node
+ * only an all-reduce has a choice; between nodes every call but the barrier. */
 #ifndef ASH_COLLECTIVE_COST_H
 #define ASH_COLLECTIVE_COST_H
 
@@ -19,6 +18,7 @@ enum ash_cost_call {
     ASH_COST_REDUCE_SCATTER,
     ASH_COST_ALL_GATHER,
     ASH_COST_BROADCAST,
+    ASH_COST_ALL_TO_ALL,
     ASH_COST_CALLS
 };
 /* Every rank exchanges with every other one, or a node does first what it can by itself and every byte crosses once. An
@@ -64,7 +64,7 @@ struct ash_cost_shape {
 };
 
 /* The same between nodes: the bytes that leave the largest node. bytes are those of the operand; all-gather: of one
- * rank's; reduce-scatter: of all that a rank brings. */
+ * rank's; reduce-scatter, all-to-all: of all that a rank brings. */
 double ash_cost_moved_across(enum ash_cost_call call, enum ash_cost_across way, const struct ash_cost_shape *shape,
                              size_t bytes);
 /* What it takes by a way. */
@@ -76,7 +76,8 @@ enum ash_cost_across ash_cost_choose_across(const struct ash_cost *cost, enum as
 /* The line through count (at least two) measurements that lies closest in relative terms; latency is at least 0. */
 struct ash_cost_line ash_cost_fit(const double *moved_bytes, const double *seconds, size_t count);
 
-/* A small JSON file. Load refuses what is not one, naming the key; a file without `across` has the default there. */
+/* A small JSON file. Load refuses what is not one, naming the key; a file without `across`, or
+ * without all_to_all in it, has the default there. */
 int ash_cost_load(const char *path, struct ash_cost *cost_out, struct ash_err *err);
 int ash_cost_save(const char *path, const struct ash_cost *cost, struct ash_err *err);
 

@@ -16,7 +16,8 @@ inside=$(first_line)
 
 if "$ASHLAR" bench collective --procs 2 --nodes 2 --rounds 1 --tune "$file" > "$SCRATCH/across" 2> "$SCRATCH/err"; then
     for way in 'all_reduce *flat' 'all_reduce *hierarchical' 'all_reduce *flat_shares' 'all_reduce *hierarchical_shares' \
-        'reduce_scatter *flat' 'reduce_scatter *hierarchical' 'all_gather *flat' 'all_gather *hierarchical' 'broadcast *flat' 'broadcast *hierarchical'; do
+        'reduce_scatter *flat' 'reduce_scatter *hierarchical' 'all_gather *flat' 'all_gather *hierarchical' 'broadcast *flat' 'broadcast *hierarchical' \
+        'all_to_all *flat' 'all_to_all *hierarchical'; do
         grep -q "between nodes *$way" "$SCRATCH/across" || fail "$way was not measured"
     done
     [ "$(first_line)" = "$inside" ] || fail "what was measured inside a node is gone"

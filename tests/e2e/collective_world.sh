@@ -11,11 +11,11 @@ mpicc.openmpi -std=gnu17 -O2 -Wall -Wextra -Werror -I"$SOURCE/src" -I"$SOURCE/in
     -lm -ldl -lpthread \
     -o "$SCRATCH/mpi_world" || { fail "mpi_world.c does not compile"; finish; }
 
-# run RANKS LARGEST_BYTES. Open MPI's vector code for x86-64 (its component op/avx) makes sums of bytes end at 255 instead of starting
+# run RANKS LARGEST_BYTES [NODES WAY]. Open MPI's vector code for x86-64 (its component op/avx) makes sums of bytes end at 255 instead of starting
 # anew at 0, as its plain code does and the type says.
 run() {
-    try timeout 120 mpirun.openmpi --mca op ^avx --allow-run-as-root --oversubscribe --bind-to none -n "$1" "$SCRATCH/mpi_world" "$2"
-    expect 0 "$1 ranks"
+    try timeout 120 mpirun.openmpi --mca op ^avx --allow-run-as-root --oversubscribe --bind-to none -n "$1" "$SCRATCH/mpi_world" "${@:2}"
+    expect 0 "$1 ranks ${*:3}"
     cat "$SCRATCH/out"
 }
 mib=$((1024 * 1024))
@@ -23,4 +23,11 @@ for ranks in 1 2 3 4; do run $ranks $((mib + 4)); done
 for ranks in 5 6 7 8 9; do run $ranks 70000; done
 run 2 $((64 * mib)) # and one element more
 run 3 $((64 * mib))
+# and over several nodes, even and uneven ones
+if "$ASHLAR" version | grep -q 'libfabric [0-9]'; then
+    run 4 70000 2 hierarchical
+    run 4 70000 2 flat
+    run 5 70000 3 hierarchical
+    run 9 4096 2 hierarchical
+fi
 finish

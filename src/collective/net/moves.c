@@ -1,8 +1,7 @@
-/* Collectives over nodes that move data without adding it up: barrier, all-gather, broadcast, all-to-all. */
+/* Collectives over nodes that move data without adding it up: barrier, all-gather, broadcast. */
 #include "collective/net/net_priv.h"
 
 #include <errno.h>
-#include <stdio.h>
 
 /* ---- barrier ----------------------------------------------------------------------------------------------------- */
 
@@ -294,103 +293,5 @@ int ash_net_broadcast(struct ash_net *net, void *data, size_t size_bytes, size_t
     rc = announce(&cast);
     for (size_t t = 0; t < rounds && rc == 0; t++)
         rc = cast.view->node == cast.node ? cast_send(&cast, t) : cast_take(&cast, t);
-    return rc;
-}
-
-/* ---- all-to-all -------------------------------------------------------------------------------------------------- */
-
-struct pairs {
-    struct ash_net *net;
-    const uint8_t *in;
-    uint8_t *out;
-    const size_t *send_bytes, *recv_bytes;
-};
-
-/* Where the data of rank r begin, among those of all ranks. */
-static size_t before(const size_t *bytes, size_t r)
-{
-    size_t sum = 0;
-
-    while (r > 0)
-        sum += bytes[--r];
-    return sum;
-}
-
-/* Bytes of a pair in a round; the first round has a message of every pair, if an empty one. False: no message. */
-static bool in_round(size_t pair_bytes, size_t round, size_t *size_out)
-{
-    size_t from = round * ASH_DOCK_BODY_BYTES;
-
-    if (round > 0 && from >= pair_bytes) return false;
-    *size_out = pair_bytes - from < ASH_DOCK_BODY_BYTES ? pair_bytes - from : ASH_DOCK_BODY_BYTES;
-    return true;
-}
-
-static int send_pairs(const struct pairs *pairs, size_t round)
-{
-    struct ash_net *net = pairs->net;
-    int rc = 0;
-
-    for (size_t i = 1; i < net->opts.size && rc == 0; i++) {
-        size_t r = (net->opts.rank + i) % net->opts.size, buffer, size;
-        uint8_t *body;
-
-        if (!in_round(pairs->send_bytes[r], round, &size)) continue;
-        rc = ash_net_buffer(net, pairs->send_bytes[r], &buffer, &body);
-        if (rc < 0) break;
-        ash_net_copy(body, pairs->in + before(pairs->send_bytes, r) + round * ASH_DOCK_BODY_BYTES, size);
-        rc = ash_net_send(net, buffer, r, size);
-    }
-    return rc;
-}
-
-static int disagree(const struct pairs *pairs, size_t r, uint64_t bytes)
-{
-    const struct ash_net_opts *opts = &pairs->net->opts;
-    char why[ASH_ERR_TEXT_BYTES];
-
-    snprintf(why, sizeof(why), "all-to-all: rank %u sends %llu bytes to rank %u, which expects %zu", opts->members[r],
-             (unsigned long long)bytes, opts->members[opts->rank], pairs->recv_bytes[r]);
-    return ash_net_fail(pairs->net, -EPROTO, r, why);
-}
-
-static int take_pairs(const struct pairs *pairs, size_t round)
-{
-    struct ash_net *net = pairs->net;
-    int rc = 0;
-
-    for (size_t i = 1; i < net->opts.size && rc == 0; i++) {
-        size_t r = (net->opts.rank + net->opts.size - i) % net->opts.size, size;
-        const struct ash_net_head *head;
-        const uint8_t *body;
-
-        if (!in_round(pairs->recv_bytes[r], round, &size)) continue;
-        rc = ash_net_receive(net, r, &head, &body);
-        if (rc < 0) break;
-        if (head->pair_bytes != pairs->recv_bytes[r]) return disagree(pairs, r, head->pair_bytes);
-        ash_net_copy(pairs->out + before(pairs->recv_bytes, r) + round * ASH_DOCK_BODY_BYTES, body, size);
-        rc = ash_net_release(net, r);
-    }
-    return rc;
-}
-
-int ash_net_all_to_all(struct ash_net *net, const void *in, const size_t *send_bytes, void *out,
-                       const size_t *recv_bytes, struct ash_err *err)
-{
-    struct pairs pairs = {.net = net, .in = in, .out = out, .send_bytes = send_bytes, .recv_bytes = recv_bytes};
-    size_t rank = net->opts.rank, longest = 0;
-    int rc = ash_net_begin(net, (struct ash_board_call){.kind = ASH_CALL_ALL_TO_ALL}, 0, err);
-
-    for (size_t r = 0; r < net->opts.size; r++) {
-        if (send_bytes[r] > longest) longest = send_bytes[r];
-        if (recv_bytes[r] > longest) longest = recv_bytes[r];
-    }
-    if (rc == 0 && send_bytes[rank] != recv_bytes[rank]) rc = disagree(&pairs, rank, send_bytes[rank]);
-    if (rc == 0)
-        ash_net_copy(pairs.out + before(recv_bytes, rank), pairs.in + before(send_bytes, rank), send_bytes[rank]);
-    for (size_t t = 0; t <= (longest + ASH_DOCK_BODY_BYTES - 1) / ASH_DOCK_BODY_BYTES + 1 && rc == 0; t++) {
-        rc = send_pairs(&pairs, t);
-        if (rc == 0 && t >= 1) rc = take_pairs(&pairs, t - 1);
-    }
     return rc;
 }

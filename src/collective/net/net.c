@@ -67,7 +67,7 @@ static size_t furthest_behind(const struct ash_net *net, size_t rank)
     for (size_t r = 0; r < net->opts.size; r++) {
         uint64_t sent = ash_dock_arrived(net->dock, r) - net->arrived[r];
 
-        if (r == net->opts.rank || sent >= least) continue;
+        if (r == net->opts.rank || net->silent[r] || sent >= least) continue;
         least = sent;
         rank = r;
     }
@@ -85,13 +85,14 @@ static int fail_left(struct ash_net *net, size_t rank)
     return ash_net_fail(net, -EPROTO, rank, why);
 }
 
-/* Has any rank? It may have been the one through whom others hear of errors. */
+/* Has any rank, before it made this call? It may have been the one through whom others hear of errors. */
 static int check_left(struct ash_net *net)
 {
     for (size_t r = 0; r < net->opts.size; r++) {
         const uint8_t *data = r != net->opts.rank ? ash_dock_peek(net->dock, r) : NULL;
+        const struct ash_net_head *head = (const void *)data;
 
-        if (data != NULL && ((const struct ash_net_head *)(const void *)data)->call.kind == ASH_CALL_NONE)
+        if (head != NULL && head->call.kind == ASH_CALL_NONE && head->call.number <= net->call.number)
             return fail_left(net, r);
     }
     return 0;
@@ -125,6 +126,18 @@ static int ask(void *ctx, size_t rank, uint64_t waited_ns, int gone)
     return ash_net_fail(net, -ETIMEDOUT, rank, why);
 }
 
+/* Is it sent in the way of the present call? In an all-to-all each node goes its own (pairs.c). */
+static bool same_way(const struct ash_net *net, const struct ash_net_head *head)
+{
+    return net->call.kind == ASH_CALL_ALL_TO_ALL || head->way == (uint64_t)(net->view == &net->flat);
+}
+
+static bool same_call(const struct ash_board_call *a, const struct ash_board_call *b)
+{
+    return a->number == b->number && a->kind == b->kind && a->dtype == b->dtype && a->op == b->op &&
+           a->root == b->root && a->size_bytes == b->size_bytes;
+}
+
 static int mismatch(struct ash_net *net, size_t rank, const struct ash_net_head *head)
 {
     char why[ASH_ERR_TEXT_BYTES], ours[96], theirs[96];
@@ -134,9 +147,8 @@ static int mismatch(struct ash_net *net, size_t rank, const struct ash_net_head 
              net->opts.members[net->opts.rank], (unsigned long long)net->call.number,
              ash_board_call_text(&net->call, ours, sizeof(ours)), net->opts.members[rank],
              (unsigned long long)head->call.number, ash_board_call_text(&head->call, theirs, sizeof(theirs)),
-             head->call.number == net->call.number && head->way != (uint64_t)(net->view == &net->flat)
-                 ? "group.algorithm differs between them"
-                 : "all ranks must make the same calls");
+             same_call(&head->call, &net->call) ? "group.algorithm differs between them"
+                                                : "all ranks must make the same calls");
     return ash_net_fail(net, -EPROTO, rank, why);
 }
 
@@ -152,16 +164,17 @@ static struct ash_cost_shape shape_of(const struct ash_net *net, size_t pieces)
     return shape;
 }
 
-/* Is a call of so many bytes cheaper when every rank exchanges with every other one? */
-static bool flat_is_cheaper(const struct ash_net *net, enum ash_call_kind kind, size_t size_bytes)
+bool ash_net_flat(const struct ash_net *net, enum ash_call_kind kind, size_t size_bytes)
 {
     static const enum ash_cost_call calls[] = {[ASH_CALL_ALL_REDUCE] = ASH_COST_ALL_REDUCE,
                                                [ASH_CALL_REDUCE_SCATTER] = ASH_COST_REDUCE_SCATTER,
                                                [ASH_CALL_ALL_GATHER] = ASH_COST_ALL_GATHER,
-                                               [ASH_CALL_BROADCAST] = ASH_COST_BROADCAST};
+                                               [ASH_CALL_BROADCAST] = ASH_COST_BROADCAST,
+                                               [ASH_CALL_ALL_TO_ALL] = ASH_COST_ALL_TO_ALL};
     struct ash_cost_shape shape = shape_of(net, net->placed.even.most);
     enum ash_cost_across way;
 
+    if (net->opts.way != ASH_NET_AUTO) return net->opts.way == ASH_NET_FLAT;
     if (kind == ASH_CALL_BARRIER || size_bytes == 0) return false;
     way = ash_cost_choose_across(&net->opts.cost, calls[kind], &shape, size_bytes);
     return way == ASH_COST_FLAT || way == ASH_COST_FLAT_SHARES;
@@ -187,8 +200,6 @@ void ash_net_set_cost(struct ash_net *net, const struct ash_cost *cost)
 
 int ash_net_begin(struct ash_net *net, struct ash_board_call call, size_t size_bytes, struct ash_err *err)
 {
-    bool flat = net->opts.way == ASH_NET_FLAT || call.kind == ASH_CALL_ALL_TO_ALL ||
-                (net->opts.way == ASH_NET_AUTO && flat_is_cheaper(net, call.kind, size_bytes));
     int rc;
 
     net->err = err;
@@ -196,7 +207,8 @@ int ash_net_begin(struct ash_net *net, struct ash_board_call call, size_t size_b
     if (rc < 0) return rc;
     call.number = net->call.number + 1;
     net->call = call;
-    net->view = flat ? &net->flat : &net->placed;
+    net->view = ash_net_flat(net, call.kind, size_bytes) ? &net->flat : &net->placed;
+    memset(net->silent, 0, sizeof(net->silent));
     for (size_t r = 0; r < net->opts.size; r++)
         net->arrived[r] = ash_dock_arrived(net->dock, r);
     if (net->placed.alone) return 0;
@@ -228,12 +240,6 @@ int ash_net_send(struct ash_net *net, size_t buffer, size_t rank, size_t body_by
     return ash_dock_send(net->dock, buffer, rank, ASH_DOCK_HEAD_BYTES + body_bytes, &(struct ash_dock_wait){ask, net});
 }
 
-static bool same_call(const struct ash_board_call *a, const struct ash_board_call *b)
-{
-    return a->number == b->number && a->kind == b->kind && a->dtype == b->dtype && a->op == b->op &&
-           a->root == b->root && a->size_bytes == b->size_bytes;
-}
-
 int ash_net_receive(struct ash_net *net, size_t rank, const struct ash_net_head **head_out, const uint8_t **body_out)
 {
     const struct ash_net_head *head;
@@ -242,8 +248,7 @@ int ash_net_receive(struct ash_net *net, size_t rank, const struct ash_net_head 
 
     if (rc < 0) return rc;
     head = (const struct ash_net_head *)(const void *)data;
-    if (!same_call(&head->call, &net->call) || head->way != (uint64_t)(net->view == &net->flat))
-        return mismatch(net, rank, head);
+    if (!same_call(&head->call, &net->call) || !same_way(net, head)) return mismatch(net, rank, head);
     if (head_out != NULL) *head_out = head;
     *body_out = data + ASH_DOCK_HEAD_BYTES;
     return 0;

@@ -1,4 +1,4 @@
-/* net_priv - a group over several nodes, as net.c, sums.c and moves.c see it. */
+/* net_priv - a group over several nodes, as net.c, sums.c, moves.c and pairs.c see it. */
 #ifndef ASH_COLLECTIVE_NET_PRIV_H
 #define ASH_COLLECTIVE_NET_PRIV_H
 
@@ -31,7 +31,7 @@ struct ash_net_view {
 /* In front of every message. */
 struct ash_net_head {
     struct ash_board_call call;
-    uint64_t way, pair_bytes; /* pair_bytes: all-to-all */
+    uint64_t way, pair_bytes; /* way: 1 is flat; pair_bytes: all-to-all */
 };
 _Static_assert(sizeof(struct ash_net_head) <= ASH_DOCK_HEAD_BYTES, "a head fits");
 
@@ -49,6 +49,7 @@ struct ash_net {
     struct ash_shares even;
     uint8_t *own;                           /* pieces of this rank's own, two rounds: 2 * ASH_DOCK_SLOT_BYTES */
     uint64_t arrived[ASH_SHARES_RANKS_MAX]; /* messages of each rank before this call */
+    bool silent[ASH_SHARES_RANKS_MAX];      /* ranks that need not send to this one in this call */
     struct ash_err *err;                    /* of the present call */
     bool connected, leaving;
 };
@@ -70,12 +71,20 @@ static inline size_t ash_net_carrier(const struct ash_net_view *view, size_t nod
     return (cell + round) % ash_net_ranks_on(view, node);
 }
 
+/* Who on node n speaks for it to rank r: the one in the same place. */
+static inline size_t ash_net_sender(const struct ash_net_view *view, size_t n, size_t r)
+{
+    return ash_net_rank_at(view, n, view->place[r] % ash_net_ranks_on(view, n));
+}
+
 /* As memcpy, also of nothing from nowhere. */
 static inline void ash_net_copy(void *to, const void *from, size_t size_bytes)
 {
     if (size_bytes > 0) memcpy(to, from, size_bytes);
 }
 
+/* Does a call of so many bytes go from every rank to every other one, by the settings or because it is cheaper? */
+bool ash_net_flat(const struct ash_net *net, enum ash_call_kind kind, size_t size_bytes);
 /* Is it cheaper to send everyone the whole than its share, for an all-reduce whose nodes bring so many pieces? */
 bool ash_net_whole(const struct ash_net *net, size_t pieces, size_t size_bytes);
 /* Begin a call: choose the way, compare with the ranks of this node. */

@@ -356,12 +356,6 @@ int ash_net_all_reduce(struct ash_net *net, const void *const *parts, const stru
 
 /* ---- reduce-scatter ---------------------------------------------------------------------------------------------- */
 
-/* Who on node n joins its pieces for rank r. */
-static size_t sender_for(const struct ash_net_view *view, size_t n, size_t r)
-{
-    return ash_net_rank_at(view, n, view->place[r] % ash_net_ranks_on(view, n));
-}
-
 static int bring_targets(const struct sum *sum, size_t round)
 {
     size_t length = round_length(sum, round), own = 0, rank = sum->net->opts.rank, size = sum->net->opts.size;
@@ -377,7 +371,7 @@ static int bring_targets(const struct sum *sum, size_t round)
         size_t r = (rank + i) % size, buffer;
         uint8_t *body;
 
-        if (sum->view->node_of[r] == sum->view->node || sender_for(sum->view, sum->view->node, r) != rank) continue;
+        if (sum->view->node_of[r] == sum->view->node || ash_net_sender(sum->view, sum->view->node, r) != rank) continue;
         rc = ash_net_buffer(sum->net, 0, &buffer, &body);
         if (rc == 0) join_pieces(sum, round, r, 0, length, body);
         if (rc == 0) rc = ash_net_send(sum->net, buffer, r, own * length * sum->wire_width);
@@ -391,7 +385,7 @@ static int join_target(const struct sum *sum, size_t round)
     size_t who[ASH_SHARES_RANKS_MAX];
 
     for (size_t n = 0; n < sum->view->nodes; n++)
-        who[n] = sender_for(sum->view, n, sum->net->opts.rank);
+        who[n] = ash_net_sender(sum->view, n, sum->net->opts.rank);
     return join_received(sum, who, own_pieces(sum, round), round_length(sum, round),
                          sum->out + round * sum->block * sum->width);
 }

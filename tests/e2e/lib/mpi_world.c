@@ -1,6 +1,8 @@
-/* mpi_world LARGEST_BYTES: every collective beside MPI's, on the same operands in the same processes (mpirun starts
- * them), for all types that both have and sizes around every limit. The operands' sums are exact, so results are equal
- * to the byte. Prints one line per rank that finds a difference; the exit code says whether any did. */
+/* mpi_world LARGEST_BYTES [NODES WAY]: every collective beside MPI's, on the same operands in the same processes
+ * (mpirun starts them), for all types that both have and sizes around every limit. The operands' sums are exact, so
+ * results are equal to the byte. With NODES the ranks are dealt out to so many, each with its neighbours, and go WAY
+ * between them (flat or hierarchical). Prints one line per rank that finds a difference; the exit code says whether any
+ * did. */
 #include <mpi.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -10,6 +12,7 @@
 #include "base/assert.h"
 #include "base/hash.h"
 #include "collective/group.h"
+#include "collective/net/net.h"
 
 struct type {
     enum ash_coll_dtype ours;
@@ -156,15 +159,21 @@ static void check_all(struct world *world, size_t largest)
 
 int main(int argc, char **argv)
 {
-    size_t largest = argc == 2 ? (size_t)strtoull(argv[1], NULL, 10) : 0;
+    size_t largest = argc > 1 ? (size_t)strtoull(argv[1], NULL, 10) : 0;
     struct world world = {.room = largest * 2 + 65536};
     struct ash_group_opts opts = {.join_timeout = 60, .silent_timeout = 60, .call_timeout = 60};
+    char node[16];
     struct ash_place place;
     struct ash_err err = {0};
 
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &world.rank);
     MPI_Comm_size(MPI_COMM_WORLD, &world.size);
+    if (argc > 3) {
+        snprintf(node, sizeof(node), "node%d", world.rank * atoi(argv[2]) / world.size);
+        opts.node = node;
+        opts.algorithm = strcmp(argv[3], "flat") == 0 ? ASH_NET_FLAT : ASH_NET_HIERARCHICAL;
+    }
     if (ash_place_detect(&place, &err) < 0 || ash_group_open(&place, &opts, &world.group, &err) < 0) {
         fprintf(stderr, "rank %d: %s\n", world.rank, err.text);
         MPI_Abort(MPI_COMM_WORLD, 1);

@@ -44,6 +44,8 @@ static void test_across(void **state)
     assert_true(ash_cost_moved_across(ASH_COST_ALL_GATHER, ASH_COST_HIERARCHICAL, &shape, 100) == 200);
     assert_true(ash_cost_moved_across(ASH_COST_BROADCAST, ASH_COST_FLAT, &shape, 100) == 200);
     assert_true(ash_cost_moved_across(ASH_COST_BROADCAST, ASH_COST_HIERARCHICAL, &shape, 100) == 100);
+    assert_true(ash_cost_moved_across(ASH_COST_ALL_TO_ALL, ASH_COST_FLAT, &shape, 100) == 100);
+    assert_true(ash_cost_moved_across(ASH_COST_ALL_TO_ALL, ASH_COST_HIERARCHICAL, &shape, 100) == 100);
     for (int way = 0; way < ASH_COST_ACROSS; way++) {
         for (int other = 0; other < ASH_COST_ACROSS; other++)
             cost.across[ASH_COST_ALL_REDUCE][other].latency_s = other == way ? 1e-6 : 1;
@@ -85,6 +87,11 @@ static void write_text(const char *path, const char *text)
 #define LINE "{\"latency_us\":3,\"gb_per_s\":2}"
 #define INSIDE "{\"all_reduce\":{\"at_once\":" LINE ",\"shares\":" LINE "}"
 
+#define BOTH "{\"flat\":" LINE ",\"hierarchical\":" LINE
+#define OLDER                                                                                                          \
+    "{\"all_reduce\":" BOTH ",\"flat_shares\":" LINE ",\"hierarchical_shares\":" LINE "},\"reduce_scatter\":" BOTH     \
+    "},\"all_gather\":" BOTH "},\"broadcast\":" BOTH "}}"
+
 static void test_file(void **state)
 {
     static const char *const bad[] = {"",
@@ -123,6 +130,11 @@ static void test_file(void **state)
     assert_int_equal(ash_cost_load(path, &cost, &err), 0);
     assert_true(cost.ways[0].bytes_per_s == 2e9);
     assert_memory_equal(&cost.across, &ash_cost_default.across, sizeof(cost.across));
+    write_text(path, INSIDE ",\"across\":" OLDER "}"); /* written before all-to-all had a choice */
+    assert_int_equal(ash_cost_load(path, &cost, &err), 0);
+    assert_true(cost.across[ASH_COST_BROADCAST][ASH_COST_FLAT].bytes_per_s == 2e9);
+    assert_memory_equal(&cost.across[ASH_COST_ALL_TO_ALL], &ash_cost_default.across[ASH_COST_ALL_TO_ALL],
+                        sizeof(cost.across[0]));
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
         write_text(path, bad[i]);
         assert_int_equal(ash_cost_load(path, &kept, &err), -EINVAL);

@@ -14,6 +14,7 @@
 #include "base/assert.h"
 #include "base/rng.h"
 #include "collective/call.h"
+#include "collective/net/net.h"
 #include "unit/collective/group_ranks.h"
 #include "unit/collective/networks.h"
 #include "unit/sanitized.h"
@@ -49,6 +50,8 @@ static uint64_t draw(uint64_t round, uint64_t what, uint64_t below)
 /* ---- one rank ---------------------------------------------------------------------------------------------------- */
 
 enum kind { BARRIER, ALL_REDUCE, REDUCE_SCATTER, ALL_GATHER, BROADCAST, ALL_TO_ALL, RING, STARTED, KINDS };
+
+static bool all_to_alls_only; /* instead of a draw */
 
 struct buffers {
     int32_t in[COUNT_MAX + 64], out[COUNT_MAX + 64];
@@ -151,7 +154,7 @@ static int play(struct ash_group *group, struct shared *shared, const void *arg)
     int rc = 0;
 
     for (uint64_t call = 0; rc == 0; call++) {
-        enum kind kind = (enum kind)draw(plan->round, 1002 + 3 * call, KINDS);
+        enum kind kind = all_to_alls_only ? ALL_TO_ALL : (enum kind)draw(plan->round, 1002 + 3 * call, KINDS);
         size_t count = count_of(plan->round, call);
         bool strikes = rank == plan->victim && call == plan->call;
 
@@ -193,6 +196,8 @@ static void cut_cable(const struct round *round)
     if (ash_netns_cut(round->netns, (size_t)(plan->nodes[plan->victim] - 'a'), &err) < 0) fail_msg("%s", err.text);
 }
 
+static int algorithm; /* of groups over several nodes, enum ash_net_way */
+
 static void start_round(struct round *round, uint64_t number, enum fault fault)
 {
     static const char *const placements[2][3] = {{"aab", "abb", "abc"}, {"aabb", "abac", "abbc"}}; /* of 3, of 4 */
@@ -213,6 +218,7 @@ static void start_round(struct round *round, uint64_t number, enum fault fault)
                               .run = play,
                               .arg = &round->plan,
                               .nodes = fault == CUT ? round->plan.nodes : NULL,
+                              .algorithm = algorithm,
                               .netns = round->netns};
     round->shared = start(&round->job);
     if (fault == CUT) cut_cable(round);
@@ -354,6 +360,9 @@ static void test_faults_across(void **state)
     (void)state;
     if (!has_network()) skip();
     usual_nodes = "aab";
+    make_faults(ROUNDS_ACROSS, false);
+    algorithm = ASH_NET_HIERARCHICAL; /* of small ones and large, in bundles */
+    all_to_alls_only = true;
     make_faults(ROUNDS_ACROSS, false);
 }
 

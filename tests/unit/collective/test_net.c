@@ -8,6 +8,7 @@
 #include <errno.h>
 
 #include "base/bf16.h"
+#include "base/metrics.h"
 #include "base/rng.h"
 #include "collective/host/window.h"
 #include "collective/net/net.h"
@@ -192,19 +193,33 @@ static int gathers(struct ash_group *group, struct buffers *buffers)
     return 0;
 }
 
-/* Rank a sends to rank b: nothing, little or much. */
-static size_t pair_bytes(size_t a, size_t b)
+/* What rank a sends to rank b, in several patterns: as it comes, the same to all, nothing, from one alone, to one
+ * alone. */
+enum { MIXED, EVEN, NOTHING, FROM_ONE, TO_ONE, PATTERNS };
+
+static size_t pair_bytes(size_t pattern, size_t a, size_t b)
 {
-    return (a + 2 * b) % 4 == 0 ? 0 : (a + b) % 3 == 0 ? 70000 + 17 * a : 100 * a + b;
+    switch (pattern) {
+    case MIXED:
+        return (a + 2 * b) % 4 == 0 ? 0 : (a + b) % 3 == 0 ? 70000 + 17 * a : 100 * a + b;
+    case EVEN:
+        return 4093;
+    case FROM_ONE:
+        return a == 1 ? 66000 + b : 0;
+    case TO_ONE:
+        return b == 2 ? 65000 + a : 0;
+    default:
+        return 0;
+    }
 }
 
-static int pairs(struct ash_group *group, struct buffers *buffers)
+static int exchange(struct ash_group *group, struct buffers *buffers, size_t pattern)
 {
     size_t rank = ash_group_rank(group), size = ash_group_size(group), send[RANKS_MAX], receive[RANKS_MAX], at = 0;
 
     for (size_t r = 0; r < size; r++) {
-        send[r] = pair_bytes(rank, r);
-        receive[r] = pair_bytes(r, rank);
+        send[r] = pair_bytes(pattern, rank, r);
+        receive[r] = pair_bytes(pattern, r, rank);
         paint(buffers->parts[0] + at, 10 * rank + r, send[r]);
         at += send[r];
     }
@@ -214,6 +229,13 @@ static int pairs(struct ash_group *group, struct buffers *buffers)
         CHECK(painted(buffers->out + at, 10 * r + rank, receive[r]));
         at += receive[r];
     }
+    return 0;
+}
+
+static int pairs(struct ash_group *group, struct buffers *buffers)
+{
+    for (size_t pattern = MIXED; pattern < PATTERNS; pattern++)
+        CHECK(exchange(group, buffers, pattern) == 0);
     return 0;
 }
 
@@ -259,17 +281,6 @@ static int everything(struct ash_group *group, struct shared *shared, const void
     return ash_group_barrier(group, NULL) != 0;
 }
 
-/* A cost model by which all-reduces go this way. */
-static struct ash_cost only(enum ash_cost_across way)
-{
-    struct ash_cost cost = ash_cost_default;
-
-    for (enum ash_cost_across w = ASH_COST_FLAT; w < ASH_COST_ACROSS; w++)
-        cost.across[ASH_COST_ALL_REDUCE][w] =
-            (struct ash_cost_line){.latency_s = w == way ? 0 : 1, .bytes_per_s = 1e15};
-    return cost;
-}
-
 /* Everybody is through with what came before: the end of a group may overtake the last bytes of a call. */
 static bool meet(struct shared *shared, size_t rank, size_t size)
 {
@@ -284,6 +295,41 @@ static bool meet(struct shared *shared, size_t rank, size_t size)
         if (!all) usleep(500);
     }
     return all;
+}
+
+/* A cost model by which all calls go this way. */
+static struct ash_cost only(enum ash_cost_across way)
+{
+    struct ash_cost cost = ash_cost_default;
+
+    for (enum ash_cost_call call = ASH_COST_ALL_REDUCE; call < ASH_COST_CALLS; call++)
+        for (enum ash_cost_across w = ASH_COST_FLAT; w < ASH_COST_ACROSS; w++)
+            cost.across[call][w] = (struct ash_cost_line){.latency_s = w == way ? 0 : 1, .bytes_per_s = 1e15};
+    return cost;
+}
+
+/* All-to-alls of which each rank thinks that another way is the cheapest: each node goes one, and all understand. */
+static int ways_of_pairs(struct ash_group *group, struct shared *shared, const void *arg)
+{
+    struct buffers buffers = {.out = malloc(8 * COUNT_MAX), .parts = {malloc(8 * COUNT_MAX)}};
+    size_t rank = ash_group_rank(group), wrong[RANKS_MAX];
+    struct ash_err err = {0};
+
+    (void)arg;
+    for (unsigned turn = 0; turn < 4; turn++) {
+        struct ash_cost cost = only((rank * (turn + 1) / 2 + turn) % 2 == 0 ? ASH_COST_FLAT : ASH_COST_HIERARCHICAL);
+
+        ash_group_set_cost(group, &cost);
+        CHECK(pairs(group, &buffers) == 0);
+    }
+    CHECK(meet(shared, rank, ash_group_size(group)));
+    for (size_t r = 0; r < ash_group_size(group); r++)
+        wrong[r] = rank == 1 && r != 1 ? 8 : 4;
+    CHECK(ash_group_all_to_all(group, buffers.parts[0], wrong, buffers.out, wrong, &err) == -EPROTO);
+    CHECK(strstr(err.text, "rank 1") != NULL && strstr(err.text, "expects") != NULL);
+    free(buffers.parts[0]);
+    free(buffers.out);
+    return 0;
 }
 
 /* Every way gives the same bits; ranks whose models differ do not go different ways. */
@@ -315,6 +361,42 @@ static int every_way(struct ash_group *group, struct shared *shared, const void 
     free(want);
     free(data);
     return 0;
+}
+
+/* The value of a counter of this process, by how its line begins. */
+static double counter(const char *line)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *out = open_memstream(&text, &bytes);
+    const char *at;
+    double value;
+
+    ash_metrics_write(out);
+    fclose(out);
+    at = strstr(text, line);
+    value = at != NULL ? strtod(at + strlen(line), NULL) : 0;
+    free(text);
+    return value;
+}
+
+/* Counters tell what stayed inside a node from what crossed: the same bytes cross in both ways, bundled by those who
+ * have read them inside. Two nodes of two ranks. */
+static int counted_pairs(struct ash_group *group, struct shared *shared, const void *arg)
+{
+    static const char inside[] = "ashlar_all_to_all_bytes_total{path=\"inside\"}",
+                      across[] = "ashlar_all_to_all_bytes_total{path=\"across\"}";
+    struct buffers buffers = {.out = malloc(8 * COUNT_MAX), .parts = {malloc(8 * COUNT_MAX)}};
+    const bool *bundled = arg;
+    double each = (double)pair_bytes(EVEN, 0, 1), words = *bundled ? 3 * sizeof(uint64_t) : 0;
+
+    (void)shared;
+    CHECK(exchange(group, &buffers, EVEN) == 0);
+    CHECK(counter(inside) == (*bundled ? 2 : 1) * each);
+    CHECK(counter(across) == 2 * each + words);
+    free(buffers.parts[0]);
+    free(buffers.out);
+    return ash_group_barrier(group, NULL) != 0;
 }
 
 static void run_placement(const char *nodes, int algorithm)
@@ -354,10 +436,41 @@ static void test_ways(void **state)
     }
 }
 
+static void test_ways_of_pairs(void **state)
+{
+    static const char *const placements[] = {"aabb", "abcac", "aaaabbc"};
+
+    (void)state;
+    for (size_t i = 0; i < 3; i++) {
+        struct job job = {
+            .size = strlen(placements[i]), .silent_s = 20, .call_s = 20, .run = ways_of_pairs, .nodes = placements[i]};
+
+        assert_int_equal(run_job(&job), 0);
+    }
+}
+
+static void test_counters(void **state)
+{
+    (void)state;
+    for (int flat = 0; flat < 2; flat++) {
+        const bool bundled = flat == 0;
+        struct job job = {.size = 4,
+                          .silent_s = 20,
+                          .call_s = 20,
+                          .run = counted_pairs,
+                          .arg = &bundled,
+                          .nodes = "aabb",
+                          .algorithm = flat ? ASH_NET_FLAT : ASH_NET_HIERARCHICAL};
+
+        assert_int_equal(run_job(&job), 0);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_hierarchical), cmocka_unit_test(test_flat),
-                                       cmocka_unit_test(test_ways)};
+                                       cmocka_unit_test(test_ways), cmocka_unit_test(test_ways_of_pairs),
+                                       cmocka_unit_test(test_counters)};
 
     if (!has_network()) return 0; /* nothing to test without libfabric */
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,506 @@
+/* All-to-all over nodes. Flat: every rank sends to every other one. Hierarchical: the ranks of a node lay what they
+ * have for a rank of another node into shared memory, the rank in the same place as the receiver bundles it, and one
+ * message goes from there to where it is wanted: a node sends as many messages as there are receivers, each of its
+ * ranks its share of them, and nothing has to be dealt out on arrival. Inside a node everyone reads what it is to get.
+ *
+ * How much others send to others is known to nobody, so each node goes its own way and the first message of a node says
+ * which. All walk through rounds with at most one message from a rank to another in each, sent in one round and taken
+ * in the next: whoever is furthest behind never waits for those ahead of it. */
+#include "collective/net/net_priv.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/metrics.h"
+
+#define WORD sizeof(uint64_t)
+#define HELP "bytes of all-to-alls that this process brought to others: inside its node, across"
+
+static struct ash_metric inside_bytes = {
+    .name = "ashlar_all_to_all_bytes_total", .labels = "path=\"inside\"", .help = HELP, .type = ASH_METRIC_COUNTER};
+static struct ash_metric across_bytes = {
+    .name = "ashlar_all_to_all_bytes_total", .labels = "path=\"across\"", .help = HELP, .type = ASH_METRIC_COUNTER};
+
+struct pairs {
+    struct ash_net *net;
+    const struct ash_net_view *view; /* as the ranks are placed */
+    const uint8_t *in;
+    uint8_t *out;
+    const size_t *send_bytes, *recv_bytes;
+    size_t send_at[ASH_SHARES_RANKS_MAX], recv_at[ASH_SHARES_RANKS_MAX];
+    bool bundles;                       /* this node does */
+    uint64_t *rows;                     /* [ranks here, 1 + size]: a rank's vote, and what it sends to each rank */
+    size_t all[ASH_SHARES_RANKS_MAX];   /* bytes that this node has for each rank, but what that has for itself */
+    size_t gone[ASH_SHARES_RANKS_MAX];  /* of these, in earlier rounds */
+    size_t slot;                        /* of the arenas, in this round */
+    bool bundled[ASH_SHARES_RANKS_MAX]; /* each other node does; known after its first message */
+    size_t came[ASH_SHARES_RANKS_MAX];  /* from each node that does, so far; and what is still to come */
+    size_t coming[ASH_SHARES_RANKS_MAX];
+    size_t inside, across; /* bytes that this rank has brought to others */
+};
+
+/* ---- sizes ------------------------------------------------------------------------------------------------------- */
+
+static void find_places(struct pairs *pairs)
+{
+    size_t from = 0, to = 0;
+
+    for (size_t r = 0; r < pairs->net->opts.size; r++) {
+        pairs->send_at[r] = from;
+        pairs->recv_at[r] = to;
+        from += pairs->send_bytes[r];
+        to += pairs->recv_bytes[r];
+    }
+}
+
+static int disagree(const struct pairs *pairs, size_t r, uint64_t bytes)
+{
+    const struct ash_net_opts *opts = &pairs->net->opts;
+    char why[ASH_ERR_TEXT_BYTES];
+
+    snprintf(why, sizeof(why), "all-to-all: rank %u sends %llu bytes to rank %u, which expects %zu", opts->members[r],
+             (unsigned long long)bytes, opts->members[opts->rank], pairs->recv_bytes[r]);
+    return ash_net_fail(pairs->net, -EPROTO, r, why);
+}
+
+/* What the rank in a place of this node sends to rank r of another, or of this one. */
+static size_t bytes_of(const struct pairs *pairs, size_t place, size_t r)
+{
+    const struct ash_net_view *view = pairs->view;
+
+    if (ash_net_rank_at(view, view->node, place) == r) return 0; /* it keeps that */
+    return (size_t)pairs->rows[place * (1 + pairs->net->opts.size) + 1 + r];
+}
+
+/* The vote of the rank that sends most counts: all here see the same, whatever made them vote so. */
+static bool count_votes(const struct pairs *pairs)
+{
+    size_t size = pairs->net->opts.size, most = 0, voter = 0;
+
+    for (size_t place = 0; place < ash_net_ranks_on(pairs->view, pairs->view->node); place++) {
+        size_t bytes = 0;
+
+        for (size_t r = 0; r < size; r++)
+            bytes += bytes_of(pairs, place, r);
+        if (bytes > most) {
+            most = bytes;
+            voter = place;
+        }
+    }
+    return pairs->rows[voter * (1 + size)] != 0;
+}
+
+/* Hear what the others of this node send to whom, and choose this node's way. */
+static int ask_node(struct pairs *pairs)
+{
+    struct ash_net *net = pairs->net;
+    size_t size = net->opts.size, here = ash_net_ranks_on(pairs->view, pairs->view->node), total = 0;
+    uint64_t *own = pairs->rows + here * (1 + size);
+    int rc;
+
+    for (size_t r = 0; r < size; r++) {
+        own[1 + r] = pairs->send_bytes[r];
+        total += pairs->send_bytes[r];
+    }
+    own[0] = !ash_net_flat(net, ASH_CALL_ALL_TO_ALL, total);
+    rc = ash_local_all_gather(net->opts.local, own, pairs->rows, (1 + size) * WORD, net->err);
+    for (size_t place = 0; place < here && rc == 0; place++) {
+        size_t r = ash_net_rank_at(pairs->view, pairs->view->node, place);
+
+        if (r != net->opts.rank && bytes_of(pairs, place, net->opts.rank) != pairs->recv_bytes[r])
+            rc = disagree(pairs, r, bytes_of(pairs, place, net->opts.rank));
+        for (size_t to = 0; to < size; to++)
+            pairs->all[to] += bytes_of(pairs, place, to);
+    }
+    pairs->bundles = rc == 0 && count_votes(pairs);
+    return rc;
+}
+
+/* ---- bundles ----------------------------------------------------------------------------------------------------- */
+
+/* A bundle for rank r: what the ranks of a node have for it, one behind the other. Each receiver's begins with another
+ * rank, so that in a round all have about as much to bring. */
+static size_t turn(size_t i, const struct ash_net_view *view, size_t node, size_t r)
+{
+    return (i + view->place[r]) % ash_net_ranks_on(view, node);
+}
+
+/* Bytes of what lies at begin ... begin + size of a bundle that are among first ... first + length; from where on. */
+static size_t overlap(size_t begin, size_t size, size_t first, size_t length, size_t *from_out)
+{
+    size_t low = begin > first ? begin : first, high = begin + size < first + length ? begin + size : first + length;
+
+    *from_out = low - begin;
+    return high > low ? high - low : 0;
+}
+
+/* Bytes in front of a bundle's piece: its length, and at first how much each rank has in the bundle. */
+static size_t front_bytes(const struct ash_net_view *view, size_t node, size_t round)
+{
+    return WORD * (1 + (round == 0 ? ash_net_ranks_on(view, node) : 0));
+}
+
+/* Bytes of the bundle for rank r in a round of messages of up to `room` bytes. */
+static size_t piece_bytes(const struct pairs *pairs, size_t round, size_t room, size_t r)
+{
+    size_t left = pairs->all[r] - pairs->gone[r], front = front_bytes(pairs->view, pairs->view->node, round),
+           most = room > front ? room - front : 0;
+
+    return left < most ? left : most;
+}
+
+/* The i-th of all ranks in the order in which this node serves them: its own last. */
+static size_t served(const struct ash_net_view *view, size_t i)
+{
+    size_t count = view->first[view->nodes], begin = view->first[view->node + 1];
+
+    return view->ranks[(begin + i) % count];
+}
+
+/* One rank's part of one piece. */
+struct part {
+    size_t from, bytes; /* of what the rank sends to the receiver */
+    size_t staged;      /* where in its stage; SIZE_MAX: it bundles this itself */
+};
+
+/* The parts of all ranks here, by turn, of the piece for rank r. used[place]: bytes of each stage that are taken. */
+static void cut_piece(const struct pairs *pairs, size_t r, size_t length, size_t *used, struct part *parts)
+{
+    const struct ash_net_view *view = pairs->view;
+    size_t carrier = view->place[ash_net_sender(view, view->node, r)], begin = 0;
+
+    for (size_t i = 0; i < ash_net_ranks_on(view, view->node); i++) {
+        size_t place = turn(i, view, view->node, r), size = bytes_of(pairs, place, r);
+
+        parts[i].bytes = overlap(begin, size, pairs->gone[r], length, &parts[i].from);
+        parts[i].staged = place != carrier ? used[place] : SIZE_MAX;
+        if (place != carrier) used[place] += parts[i].bytes;
+        begin += size;
+    }
+}
+
+/* Bytes that the fullest stage holds in a round of messages of up to room bytes. */
+static size_t fullest(const struct pairs *pairs, size_t round, size_t room)
+{
+    size_t used[ASH_SHARES_RANKS_MAX] = {0}, most = 0;
+    struct part parts[ASH_SHARES_RANKS_MAX];
+
+    for (size_t r = 0; r < pairs->net->opts.size; r++)
+        cut_piece(pairs, r, piece_bytes(pairs, round, room, r), used, parts);
+    for (size_t place = 0; place < ash_net_ranks_on(pairs->view, pairs->view->node); place++)
+        if (used[place] > most) most = used[place];
+    return most;
+}
+
+static void stage_part(const struct pairs *pairs, size_t r, const struct part *part)
+{
+    uint8_t *stage = pairs->net->arenas[pairs->view->here]->stage[pairs->slot];
+
+    if (part->staged == SIZE_MAX) return;
+    ash_net_copy(stage + part->staged, pairs->in + pairs->send_at[r] + part->from, part->bytes);
+}
+
+/* Where a part is to be read by whoever bundles it. */
+static const uint8_t *part_data(const struct pairs *pairs, size_t r, size_t place, const struct part *part)
+{
+    if (part->staged == SIZE_MAX) return pairs->in + pairs->send_at[r] + part->from;
+    return pairs->net->arenas[place]->stage[pairs->slot] + part->staged;
+}
+
+/* What the others here have for this rank. */
+static void read_parts(struct pairs *pairs, const struct part *parts)
+{
+    const struct ash_net_view *view = pairs->view;
+    size_t rank = pairs->net->opts.rank;
+
+    for (size_t i = 0; i < ash_net_ranks_on(view, view->node); i++) {
+        size_t place = turn(i, view, view->node, rank), from = ash_net_rank_at(view, view->node, place);
+
+        if (parts[i].bytes == 0) continue;
+        memcpy(pairs->out + pairs->recv_at[from] + parts[i].from, part_data(pairs, rank, place, &parts[i]),
+               parts[i].bytes);
+        pairs->inside += parts[i].bytes;
+    }
+}
+
+static int send_bundle(struct pairs *pairs, size_t round, size_t r, size_t length, const struct part *parts)
+{
+    const struct ash_net_view *view = pairs->view;
+    size_t here = ash_net_ranks_on(view, view->node), at = front_bytes(view, view->node, round), buffer;
+    uint64_t word = length;
+    uint8_t *body;
+    int rc = ash_net_buffer(pairs->net, pairs->all[r], &buffer, &body);
+
+    if (rc < 0) return rc;
+    memcpy(body, &word, WORD);
+    for (size_t place = 0; round == 0 && place < here; place++) {
+        word = bytes_of(pairs, place, r);
+        memcpy(body + (1 + place) * WORD, &word, WORD);
+    }
+    for (size_t i = 0; i < here; i++) {
+        size_t place = turn(i, view, view->node, r);
+
+        ash_net_copy(body + at, part_data(pairs, r, place, &parts[i]), parts[i].bytes);
+        at += parts[i].bytes;
+        pairs->inside += place != view->here ? parts[i].bytes : 0;
+    }
+    pairs->across += at;
+    return ash_net_send(pairs->net, buffer, r, at);
+}
+
+/* Walk over the pieces of a round, to stage this rank's parts or to send and read what it bundles. */
+static int walk_round(struct pairs *pairs, size_t round, size_t room, bool stages)
+{
+    const struct ash_net_view *view = pairs->view;
+    size_t used[ASH_SHARES_RANKS_MAX] = {0}, size = pairs->net->opts.size, here = ash_net_ranks_on(view, view->node);
+    struct part parts[ASH_SHARES_RANKS_MAX];
+    int rc = 0;
+
+    for (size_t k = 0; k < size && rc == 0; k++) {
+        size_t r = served(view, k), length = piece_bytes(pairs, round, room, r);
+
+        if (length == 0 && round > 0) continue;
+        cut_piece(pairs, r, length, used, parts);
+        if (stages)
+            stage_part(pairs, r, &parts[(view->here + here - view->place[r] % here) % here]);
+        else if (r == pairs->net->opts.rank)
+            read_parts(pairs, parts);
+        else if (view->node_of[r] != view->node && ash_net_sender(view, view->node, r) == pairs->net->opts.rank)
+            rc = send_bundle(pairs, round, r, length, parts);
+    }
+    return rc;
+}
+
+/* All here see the same sizes, so they cut rounds alike. */
+static int send_bundles(struct pairs *pairs, size_t round)
+{
+    size_t room = ASH_DOCK_BODY_BYTES, most = fullest(pairs, round, room);
+    int rc = 0;
+
+    while (most > ASH_NET_STAGE_BYTES) {
+        room /= 2;
+        most = fullest(pairs, round, room);
+    }
+    if (most > 0) {
+        pairs->slot = (pairs->slot + 1) % ASH_NET_SLOTS;
+        rc = walk_round(pairs, round, room, true);
+        if (rc == 0) rc = ash_net_meet(pairs->net);
+    }
+    if (rc == 0) rc = walk_round(pairs, round, room, false);
+    for (size_t r = 0; r < pairs->net->opts.size; r++)
+        pairs->gone[r] += piece_bytes(pairs, round, room, r);
+    return rc;
+}
+
+/* The first message says what each rank of the node has for this one. */
+static int check_bundle(struct pairs *pairs, size_t node, const uint64_t *bytes)
+{
+    for (size_t place = 0; place < ash_net_ranks_on(pairs->view, node); place++) {
+        size_t r = ash_net_rank_at(pairs->view, node, place);
+
+        if (bytes[place] != pairs->recv_bytes[r]) return disagree(pairs, r, bytes[place]);
+        pairs->coming[node] += pairs->recv_bytes[r];
+    }
+    return 0;
+}
+
+static void spread_bundle(struct pairs *pairs, size_t node, size_t length, const uint8_t *data)
+{
+    const struct ash_net_view *view = pairs->view;
+    size_t begin = 0, from;
+
+    for (size_t i = 0; i < ash_net_ranks_on(view, node); i++) {
+        size_t r = ash_net_rank_at(view, node, turn(i, view, node, pairs->net->opts.rank)),
+               bytes = overlap(begin, pairs->recv_bytes[r], pairs->came[node], length, &from);
+
+        if (bytes > 0) memcpy(pairs->out + pairs->recv_at[r] + from, data, bytes);
+        data += bytes;
+        begin += pairs->recv_bytes[r];
+    }
+    pairs->came[node] += length;
+    pairs->coming[node] -= length;
+}
+
+static int take_bundle(struct pairs *pairs, size_t round, size_t node)
+{
+    struct ash_net *net = pairs->net;
+    size_t rank = ash_net_sender(pairs->view, node, net->opts.rank), front = front_bytes(pairs->view, node, round);
+    const uint64_t *words;
+    const uint8_t *body;
+    int rc = ash_net_receive(net, rank, NULL, &body);
+
+    if (rc < 0) return rc;
+    words = (const uint64_t *)(const void *)body;
+    if (round == 0) rc = check_bundle(pairs, node, words + 1);
+    if (rc < 0) return rc;
+    if (words[0] > pairs->coming[node] || words[0] > ASH_DOCK_BODY_BYTES - front)
+        return ash_net_fail(net, -EPROTO, rank, "all-to-all: a bundle is longer than what is in it");
+    spread_bundle(pairs, node, (size_t)words[0], body + front);
+    return ash_net_release(net, rank);
+}
+
+/* ---- one by one -------------------------------------------------------------------------------------------------- */
+
+/* Bytes of a pair in a round; the first round has a message of every pair, if an empty one. False: no message. */
+static bool in_round(size_t pair_bytes, size_t round, size_t *size_out)
+{
+    size_t from = round * ASH_DOCK_BODY_BYTES;
+
+    if (round > 0 && from >= pair_bytes) return false;
+    *size_out = pair_bytes - from < ASH_DOCK_BODY_BYTES ? pair_bytes - from : ASH_DOCK_BODY_BYTES;
+    return true;
+}
+
+static int send_pairs(struct pairs *pairs, size_t round)
+{
+    struct ash_net *net = pairs->net;
+    int rc = 0;
+
+    for (size_t i = 1; i < net->opts.size && rc == 0; i++) {
+        size_t r = (net->opts.rank + i) % net->opts.size, buffer, size;
+        uint8_t *body;
+
+        if (!in_round(pairs->send_bytes[r], round, &size)) continue;
+        rc = ash_net_buffer(net, pairs->send_bytes[r], &buffer, &body);
+        if (rc < 0) break;
+        ash_net_copy(body, pairs->in + pairs->send_at[r] + round * ASH_DOCK_BODY_BYTES, size);
+        *(pairs->view->node_of[r] == pairs->view->node ? &pairs->inside : &pairs->across) += size;
+        rc = ash_net_send(net, buffer, r, size);
+    }
+    return rc;
+}
+
+static int take_pair(const struct pairs *pairs, size_t round, size_t r)
+{
+    const struct ash_net_head *head;
+    const uint8_t *body;
+    size_t size;
+    int rc;
+
+    if (r == pairs->net->opts.rank || !in_round(pairs->recv_bytes[r], round, &size)) return 0;
+    rc = ash_net_receive(pairs->net, r, &head, &body);
+    if (rc < 0) return rc;
+    if (head->pair_bytes != pairs->recv_bytes[r]) return disagree(pairs, r, head->pair_bytes);
+    ash_net_copy(pairs->out + pairs->recv_at[r] + round * ASH_DOCK_BODY_BYTES, body, size);
+    return ash_net_release(pairs->net, r);
+}
+
+/* ---- all of it --------------------------------------------------------------------------------------------------- */
+
+/* Everyone hears first from the rank that would bundle for it; in what way that was sent is the way of its node. */
+static int take_first(struct pairs *pairs, size_t node)
+{
+    const struct ash_net_head *head;
+    const uint8_t *body;
+    int rc = ash_net_receive(pairs->net, ash_net_sender(pairs->view, node, pairs->net->opts.rank), &head, &body);
+
+    if (rc < 0) return rc;
+    pairs->bundled[node] = head->way == 0;
+    for (size_t place = 0; !pairs->bundled[node] && place < ash_net_ranks_on(pairs->view, node); place++)
+        pairs->net->silent[ash_net_rank_at(pairs->view, node, place)] = false;
+    return 0;
+}
+
+static int take_node(struct pairs *pairs, size_t round, size_t node)
+{
+    const struct ash_net_view *view = pairs->view;
+    int rc = round == 0 && node != view->node ? take_first(pairs, node) : 0;
+
+    if (rc == 0 && pairs->bundled[node])
+        return round == 0 || pairs->coming[node] > 0 ? take_bundle(pairs, round, node) : 0;
+    for (size_t place = 0; place < ash_net_ranks_on(view, node) && rc == 0; place++)
+        rc = take_pair(pairs, round, ash_net_rank_at(view, node, place));
+    return rc;
+}
+
+static int take(struct pairs *pairs, size_t round)
+{
+    const struct ash_net_view *view = pairs->view;
+    int rc = 0;
+
+    for (size_t i = 1; i <= view->nodes && rc == 0; i++) {
+        size_t node = (view->node + view->nodes - i) % view->nodes;
+
+        if (node != view->node || !pairs->bundles) rc = take_node(pairs, round, node);
+    }
+    return rc;
+}
+
+/* Has this rank, or another of a node that bundles, something to send in a round? */
+static bool sends(const struct pairs *pairs, size_t round)
+{
+    size_t size;
+
+    for (size_t r = 0; r < pairs->net->opts.size; r++)
+        if (pairs->bundles ? pairs->gone[r] < pairs->all[r]
+                           : r != pairs->net->opts.rank && in_round(pairs->send_bytes[r], round, &size))
+            return true;
+    return round == 0;
+}
+
+static bool takes(const struct pairs *pairs, size_t round)
+{
+    const struct ash_net_view *view = pairs->view;
+    size_t size;
+
+    for (size_t r = 0; r < pairs->net->opts.size; r++) {
+        size_t node = view->node_of[r];
+
+        if (r == pairs->net->opts.rank || (node == view->node && pairs->bundles)) continue;
+        if (pairs->bundled[node] ? pairs->coming[node] > 0 : in_round(pairs->recv_bytes[r], round, &size)) return true;
+    }
+    return false;
+}
+
+/* Who need not send anything to this rank, as far as it knows yet. */
+static void expect(struct pairs *pairs)
+{
+    const struct ash_net_view *view = pairs->view;
+    size_t rank = pairs->net->opts.rank;
+
+    for (size_t r = 0; r < pairs->net->opts.size; r++)
+        pairs->net->silent[r] =
+            view->node_of[r] == view->node ? pairs->bundles : ash_net_sender(view, view->node_of[r], rank) != r;
+}
+
+static int run_rounds(struct pairs *pairs)
+{
+    int rc = 0;
+
+    expect(pairs);
+    for (size_t t = 0; rc == 0; t++) {
+        bool sending = sends(pairs, t), taking = t > 0 && takes(pairs, t - 1);
+
+        if (!sending && !taking && t > 0) break;
+        if (sending) rc = pairs->bundles ? send_bundles(pairs, t) : send_pairs(pairs, t);
+        if (rc == 0 && taking) rc = take(pairs, t - 1);
+    }
+    return rc;
+}
+
+int ash_net_all_to_all(struct ash_net *net, const void *in, const size_t *send_bytes, void *out,
+                       const size_t *recv_bytes, struct ash_err *err)
+{
+    struct pairs pairs = {
+        .net = net, .view = &net->placed, .in = in, .out = out, .send_bytes = send_bytes, .recv_bytes = recv_bytes};
+    size_t rank = net->opts.rank, here = ash_net_ranks_on(&net->placed, net->placed.node);
+    int rc = ash_net_begin(net, (struct ash_board_call){.kind = ASH_CALL_ALL_TO_ALL}, 0, err);
+
+    if (rc < 0) return rc;
+    if (send_bytes[rank] != recv_bytes[rank]) return disagree(&pairs, rank, send_bytes[rank]);
+    find_places(&pairs);
+    if (!net->placed.alone) {
+        pairs.rows = malloc((here + 1) * (1 + net->opts.size) * WORD);
+        if (pairs.rows == NULL)
+            return ash_err_set(err, -ENOMEM, "out of memory for an all-to-all of %zu ranks", net->opts.size);
+        rc = ask_node(&pairs);
+    }
+    net->view = pairs.bundles ? &net->placed : &net->flat;
+    if (rc == 0) ash_net_copy(pairs.out + pairs.recv_at[rank], pairs.in + pairs.send_at[rank], send_bytes[rank]);
+    if (rc == 0) rc = run_rounds(&pairs);
+    ash_metric_add(&inside_bytes, (double)pairs.inside);
+    ash_metric_add(&across_bytes, (double)pairs.across);
+    free(pairs.rows);
+    return rc;
+}
