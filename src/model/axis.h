@@ -5,6 +5,7 @@
 #define ASH_MODEL_AXIS_H
 
 #include <stddef.h>
+#include <stdint.h>
 #include "ashlar/err.h"
 
 /* All calls but send are made by every rank of the axis, in the same order, and fail only where a rank is lost. */
@@ -28,6 +29,10 @@ struct ash_axis {
     size_t rank, size;
     const struct ash_axis_ops *ops; /* NULL where size is 1 */
     void *ctx;
+    /* Where the ranks are on several nodes (ep alone asks): the node of each, and this one's neighbours there as an
+     * axis, in the same order. NULL where all are on one. */
+    const uint32_t *node_of;
+    const struct ash_axis *here;
 };
 
 #endif

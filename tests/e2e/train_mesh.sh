@@ -94,6 +94,8 @@ if "$ASHLAR" version | grep -q 'libfabric [0-9]'; then
     every tied bf16 2 mesh.cp=2
     every dense fp32 4 mesh.fsdp=4
     every moe fp32 4 mesh.ep=4
+    every moe bf16 6 mesh.ep=6 group.algorithm=hierarchical
+    every moe fp32 6 mesh.ep=3 mesh.tp=2 group.algorithm=flat # two ranks of ep on one node, one on the other
     every tied bf16 4 mesh.pp=2 mesh.tp=2
     nodes=
 fi

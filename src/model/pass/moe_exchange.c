@@ -1,6 +1,7 @@
 /* The pairs of tokens and experts on their way: where experts are dealt out, a pair goes to the rank that has its
  * expert, and what the expert made of it comes back. Along ep ranks have different batches, so rows are exchanged,
- * counts first; no pair is ever left out, the inbox grows instead. Along tp they have the same rows, so each rank takes
+ * counts first; no pair is ever left out, the inbox grows instead. Between nodes a row goes once, whatever pairs it is
+ * for (moe_nodes.c). Along tp they have the same rows, so each rank takes
  * the pairs of its own experts, and the results are gathered. Experts are dealt out in order, so the pairs of a rank,
  * sorted by expert, are neighbours. */
 #include "model/pass/pass_priv.h"
@@ -42,9 +43,8 @@ static size_t rest_width(const struct ash_pass *pass)
     return c->hidden + (inbox_has_hidden(pass) ? 3 : 4) * c->expert.ffn;
 }
 
-/* Make buffer hold pairs of width floats; what it held is gone when it grows. */
-static int reserve(struct ash_pass *pass, struct ash_buffer *buffer, size_t *capacity, size_t pairs, size_t width,
-                   struct ash_err *err)
+int ash_moe_reserve(struct ash_pass *pass, struct ash_buffer *buffer, size_t *capacity, size_t pairs, size_t width,
+                    struct ash_err *err)
 {
     size_t most = (pairs + pairs / 4 + INBOX_STEP) / INBOX_STEP * INBOX_STEP;
     int rc;
@@ -60,7 +60,7 @@ static int reserve(struct ash_pass *pass, struct ash_buffer *buffer, size_t *cap
 static int reserve_inbox(struct ash_pass *pass, struct ash_inbox *inbox, size_t pairs, struct ash_err *err)
 {
     const struct ash_model_config *c = &pass->model->config;
-    int rc = reserve(pass, &inbox->memory, &inbox->capacity, pairs, inbox_width(pass), err);
+    int rc = ash_moe_reserve(pass, &inbox->memory, &inbox->capacity, pairs, inbox_width(pass), err);
 
     if (rc < 0) return rc;
     inbox->x = inbox->memory.data;
@@ -74,7 +74,7 @@ static int reserve_rest(struct ash_pass *pass, size_t pairs, struct ash_err *err
 {
     struct ash_exchange *exchange = &pass->exchange;
     size_t hidden = pass->model->config.hidden, ffn = pass->model->config.expert.ffn;
-    int rc = reserve(pass, &exchange->memory, &exchange->capacity, pairs, rest_width(pass), err);
+    int rc = ash_moe_reserve(pass, &exchange->memory, &exchange->capacity, pairs, rest_width(pass), err);
 
     if (rc < 0) return rc;
     exchange->y = exchange->memory.data;
@@ -99,7 +99,7 @@ size_t ash_moe_inbox_bytes(const struct ash_pass *pass)
     for (size_t i = 0; i < c->layers; i++)
         inboxes += c->sparse[i];
     if (!ash_pass_keeps(pass, ASH_KEEP_COSTLY)) inboxes = 1;
-    return (inboxes * inbox_width(pass) + rest_width(pass)) * pairs * sizeof(float);
+    return (inboxes * inbox_width(pass) + rest_width(pass)) * pairs * sizeof(float) + ash_moe_nodes_bytes(pass);
 }
 
 /* ---- life -------------------------------------------------------------------------------------------------------- */
@@ -123,13 +123,15 @@ static int open_exchange(struct ash_pass *pass, struct ash_err *err)
     const struct ash_model_config *c = &pass->model->config;
     struct ash_exchange *exchange = &pass->exchange;
     size_t sources = pass->ep.size, own = pass->model->experts.count;
+    int rc = ash_moe_nodes_open(pass, err);
 
+    if (rc < 0) return rc;
     exchange->parts = calloc(pass->tp.size, sizeof(*exchange->parts));
     exchange->served = calloc(sources, sizeof(*exchange->served));
     exchange->send = calloc(sources, sizeof(*exchange->send));
     exchange->recv = calloc(sources, sizeof(*exchange->recv));
-    exchange->told = calloc(c->expert.experts + sources, sizeof(*exchange->told));
-    exchange->heard = calloc(sources * (own + 1), sizeof(*exchange->heard));
+    exchange->told = calloc(c->expert.experts + 3 * sources, sizeof(*exchange->told));
+    exchange->heard = calloc(sources * (own + 1 + ash_moe_nodes_relayed(pass)), sizeof(*exchange->heard));
     if (exchange->parts == NULL || exchange->served == NULL || exchange->send == NULL || exchange->recv == NULL ||
         exchange->told == NULL || exchange->heard == NULL)
         return ash_err_set(err, -ENOMEM, "out of memory for the exchange of experts' tokens");
@@ -143,7 +145,8 @@ static int open_layer(struct ash_pass *pass, size_t layer, struct ash_err *err)
 
     moe->offsets = calloc(x->experts + 1, sizeof(*moe->offsets));
     moe->starts = calloc(pass->ep.size * pass->model->experts.count + 1, sizeof(*moe->starts));
-    if (moe->offsets == NULL || moe->starts == NULL)
+    moe->relayed = calloc(pass->ep.size * ash_moe_nodes_relayed(pass) + 1, sizeof(*moe->relayed));
+    if (moe->offsets == NULL || moe->starts == NULL || moe->relayed == NULL)
         return ash_err_set(err, -ENOMEM, "out of memory for expert offsets");
     if (!exchanges(pass)) return 0;
     return reserve_inbox(pass, inbox_of(pass, layer), ash_pass_most_rows(pass) * x->choices, err);
@@ -168,10 +171,12 @@ void ash_moe_close(struct ash_pass *pass)
     for (size_t i = 0; pass->layers != NULL && i < pass->model->config.layers; i++) {
         free(pass->layers[i].moe.offsets);
         free(pass->layers[i].moe.starts);
+        free(pass->layers[i].moe.relayed);
         ash_buffer_fini(&pass->layers[i].moe.inbox.memory);
     }
     ash_buffer_fini(&exchange->inbox.memory);
     ash_buffer_fini(&exchange->memory);
+    ash_moe_nodes_close(pass);
     free(exchange->served);
     free(exchange->send);
     free(exchange->recv);
@@ -212,7 +217,7 @@ static struct ash_run experts_of(const struct ash_pass *pass, size_t ep_rank, si
     return ash_slice_deal(pass->model->config.expert.experts, 1, rank, pass->model->slice.expert_size);
 }
 
-static struct ash_run pairs_of(const struct ash_pass *pass, size_t layer, size_t ep_rank, size_t tp_rank)
+struct ash_run ash_moe_pairs_of(const struct ash_pass *pass, size_t layer, size_t ep_rank, size_t tp_rank)
 {
     const size_t *offsets = pass->layers[layer].moe.offsets;
     struct ash_run experts = experts_of(pass, ep_rank, tp_rank);
@@ -231,13 +236,18 @@ static void exchange_counts(struct ash_pass *pass, size_t layer)
 
     for (size_t r = 0; r < pass->ep.size; r++) {
         struct ash_run experts = experts_of(pass, r, pass->tp.rank);
+        size_t more = ash_moe_nodes_words(pass, pass->ep.rank, r);
+
         for (size_t e = experts.first; e < experts.first + experts.count; e++)
             exchange->told[at++] = (uint32_t)(offsets[e + 1] - offsets[e]);
         exchange->told[at++] = flags;
-        exchange->send[r] = experts.count + 1;
-        exchange->recv[r] = own + 1;
+        if (more > 0) ash_moe_nodes_tell(pass, layer, r, exchange->told + at);
+        at += more;
+        exchange->send[r] = experts.count + 1 + more;
+        exchange->recv[r] = own + 1 + ash_moe_nodes_words(pass, r, pass->ep.rank);
     }
-    memset(exchange->heard, 0, pass->ep.size * (own + 1) * sizeof(*exchange->heard)); /* what a lost rank says */
+    memset(exchange->heard, 0, /* what a lost rank says */
+           pass->ep.size * (own + 1 + ash_moe_nodes_relayed(pass)) * sizeof(*exchange->heard));
     /* counts travel as the bits of floats: an exchange moves them, it does not look */
     ash_share_exchange(pass, &pass->ep, (const float *)exchange->told, exchange->send, (float *)exchange->heard,
                        exchange->recv);
@@ -247,17 +257,22 @@ static void exchange_counts(struct ash_pass *pass, size_t layer)
 static void read_counts(struct ash_pass *pass, size_t layer)
 {
     struct ash_moe_acts *moe = &pass->layers[layer].moe;
-    size_t own = pass->model->experts.count, at = 0;
+    const uint32_t *heard = pass->exchange.heard;
+    size_t own = pass->model->experts.count, relayed = ash_moe_nodes_relayed(pass), at = 0;
 
     for (size_t r = 0; r < pass->ep.size; r++) {
-        const uint32_t *heard = pass->exchange.heard + r * (own + 1);
         struct ash_served *served = &pass->exchange.served[r];
+        size_t more = ash_moe_nodes_words(pass, r, pass->ep.rank);
+
         for (size_t e = 0; e < own; e++) {
             moe->starts[r * own + e] = at;
             at += heard[e];
         }
         served->filled = (heard[own] & FILLED) != 0;
         served->goes_on = (heard[own] & GOES_ON) != 0;
+        heard += own + 1;
+        if (more > 0) memcpy(moe->relayed + r * relayed, heard, more * sizeof(*heard));
+        heard += more;
     }
     moe->starts[pass->ep.size * own] = at;
 }
@@ -282,7 +297,7 @@ static void set_row_counts(struct ash_pass *pass, size_t layer)
     size_t hidden = pass->model->config.hidden, own = pass->model->experts.count;
 
     for (size_t r = 0; r < pass->ep.size; r++) {
-        pass->exchange.send[r] = pairs_of(pass, layer, r, pass->tp.rank).count * hidden;
+        pass->exchange.send[r] = ash_moe_pairs_of(pass, layer, r, pass->tp.rank).count * hidden;
         pass->exchange.recv[r] = (starts[(r + 1) * own] - starts[r * own]) * hidden;
     }
 }
@@ -313,60 +328,69 @@ struct ash_expert_work ash_moe_work(struct ash_pass *pass, size_t layer)
     return work;
 }
 
-static void gather_rows(struct ash_pass *pass, size_t layer, const float *x, struct ash_run pairs, float *out)
+void ash_moe_lay_rows(struct ash_pass *pass, size_t layer, const float *x, struct ash_run pairs, bool weighed,
+                      float *out)
 {
+    const struct ash_row_ops *row = pass->exec->ops->row;
+    const struct ash_moe_acts *moe = &pass->layers[layer].moe;
+    size_t hidden = pass->model->config.hidden;
+    float *weight = pass->scratch.pair_weight;
+
     if (pairs.count == 0) return;
-    pass->exec->ops->row->gather(pass->exec, x, pass->model->config.hidden, pass->layers[layer].moe.order + pairs.first,
-                                 pairs.count, out);
+    if (!weighed) {
+        row->gather(pass->exec, x, hidden, moe->order + pairs.first, pairs.count, out);
+        return;
+    }
+    row->gather(pass->exec, moe->weight, 1, moe->flat + pairs.first, pairs.count, weight);
+    row->combine(pass->exec, x, hidden, moe->order + pairs.first, weight, 1, pairs.count, false, out);
+}
+
+/* Rows of x to the inboxes of the ranks that have their pairs' experts: this rank's is at `to`. out: room for all. */
+static void send_rows(struct ash_pass *pass, size_t layer, const float *x, bool weighed, float *out, float *to)
+{
+    float *at = out;
+
+    if (ash_moe_crosses(pass)) {
+        ash_moe_nodes_dispatch(pass, layer, x, weighed, to);
+        return;
+    }
+    set_row_counts(pass, layer);
+    for (size_t r = 0; r < pass->ep.size; at += pass->exchange.send[r++])
+        ash_moe_lay_rows(pass, layer, x, ash_moe_pairs_of(pass, layer, r, pass->tp.rank), weighed, at);
+    ash_share_exchange(pass, &pass->ep, out, pass->exchange.send, to, pass->exchange.recv);
+}
+
+/* The same where all experts are along tp. */
+static void lay_own_rows(struct ash_pass *pass, size_t layer, const float *x, bool weighed, float *out)
+{
+    struct ash_run pairs = ash_moe_pairs_of(pass, layer, 0, pass->tp.rank);
+
+    ash_moe_lay_rows(pass, layer, x, pairs, weighed, out + pairs.first * pass->model->config.hidden);
 }
 
 void ash_moe_dispatch(struct ash_pass *pass, size_t layer, const float *x)
 {
     struct ash_moe_acts *moe = &pass->layers[layer].moe;
-    size_t hidden = pass->model->config.hidden;
-    float *out = moe->x;
 
     if (!exchanges(pass)) {
-        struct ash_run pairs = pairs_of(pass, layer, 0, pass->tp.rank);
-        gather_rows(pass, layer, x, pairs, out + pairs.first * hidden);
+        lay_own_rows(pass, layer, x, false, moe->x);
         return;
     }
+    if (ash_moe_crosses(pass)) ash_moe_nodes_choose(pass, layer);
     exchange_counts(pass, layer);
     read_counts(pass, layer);
     reserve_for(pass, layer);
-    set_row_counts(pass, layer);
-    for (size_t r = 0; r < pass->ep.size; out += pass->exchange.send[r++])
-        gather_rows(pass, layer, x, pairs_of(pass, layer, r, pass->tp.rank), out);
-    ash_share_exchange(pass, &pass->ep, moe->x, pass->exchange.send, inbox_of(pass, layer)->x, pass->exchange.recv);
-}
-
-/* The gradient of a pair's y is its token's gradient times its weight. */
-static void weigh_rows(struct ash_pass *pass, size_t layer, const float *dy, struct ash_run pairs, float *out)
-{
-    const struct ash_row_ops *row = pass->exec->ops->row;
-    struct ash_moe_acts *moe = &pass->layers[layer].moe;
-    float *weight = pass->scratch.pair_weight;
-
-    if (pairs.count == 0) return;
-    row->gather(pass->exec, moe->weight, 1, moe->flat + pairs.first, pairs.count, weight);
-    row->combine(pass->exec, dy, pass->model->config.hidden, moe->order + pairs.first, weight, 1, pairs.count, false,
-                 out);
+    send_rows(pass, layer, x, false, moe->x, inbox_of(pass, layer)->x);
 }
 
 void ash_moe_dispatch_back(struct ash_pass *pass, size_t layer, const float *dy)
 {
-    float *out = pass->scratch.dpair;
-
     if (!exchanges(pass)) {
-        struct ash_run pairs = pairs_of(pass, layer, 0, pass->tp.rank);
-        weigh_rows(pass, layer, dy, pairs, out + pairs.first * pass->model->config.hidden);
+        lay_own_rows(pass, layer, dy, true, pass->scratch.dpair);
         return;
     }
-    set_row_counts(pass, layer);
-    for (size_t r = 0; r < pass->ep.size; out += pass->exchange.send[r++])
-        weigh_rows(pass, layer, dy, pairs_of(pass, layer, r, pass->tp.rank), out);
-    ash_share_exchange(pass, &pass->ep, pass->scratch.dpair, pass->exchange.send, pass->exchange.y,
-                       pass->exchange.recv);
+    if (ash_moe_crosses(pass)) ash_moe_nodes_choose(pass, layer);
+    send_rows(pass, layer, dy, true, pass->scratch.dpair, pass->exchange.y);
 }
 
 /* ---- and back ---------------------------------------------------------------------------------------------------- */
@@ -382,7 +406,7 @@ static void send_back(struct ash_pass *pass, size_t layer, float *pairs)
     ash_share_exchange(pass, &pass->ep, pass->exchange.y, pass->exchange.recv,
                        sorted ? pairs : pass->layers[layer].moe.x, pass->exchange.send);
     for (size_t r = 0; !sorted && r < pass->ep.size; came += pass->exchange.send[r++])
-        pass->exec->memory->copy(pairs + pairs_of(pass, layer, r, pass->tp.rank).first * hidden, came,
+        pass->exec->memory->copy(pairs + ash_moe_pairs_of(pass, layer, r, pass->tp.rank).first * hidden, came,
                                  pass->exchange.send[r] * sizeof(float));
 }
 
@@ -393,8 +417,9 @@ static void gather_pairs(struct ash_pass *pass, size_t layer, float *pairs)
 
     for (size_t r = 0; tp_parts(pass) > 1 && r < pass->ep.size; r++) {
         for (size_t t = 0; t < pass->tp.size; t++)
-            pass->exchange.parts[t] = pairs_of(pass, layer, r, t).count * hidden;
-        ash_share_gather(pass, &pass->tp, pairs + pairs_of(pass, layer, r, 0).first * hidden, pass->exchange.parts);
+            pass->exchange.parts[t] = ash_moe_pairs_of(pass, layer, r, t).count * hidden;
+        ash_share_gather(pass, &pass->tp, pairs + ash_moe_pairs_of(pass, layer, r, 0).first * hidden,
+                         pass->exchange.parts);
     }
 }
 

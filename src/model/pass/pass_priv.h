@@ -58,6 +58,7 @@ struct ash_moe_acts {
     int32_t *order, *flat, *where; /* see route->group */
     size_t *offsets;               /* [experts + 1], host */
     size_t *starts;                /* [ep size * experts here + 1], host: of the pairs in the inbox */
+    uint32_t *relayed;             /* [ep size, 1 + ranks here], host: see moe_nodes.c */
     struct ash_inbox inbox;        /* where backward needs it */
     float *x, *y;                  /* [pairs, C] */
     struct ash_ffn_acts expert;    /* [pairs, expert ffn] */
@@ -120,6 +121,24 @@ struct ash_served {
     bool goes_on; /* as in struct ash_batch */
 };
 
+/* Memory that grows. */
+struct ash_floats {
+    struct ash_buffer memory;
+    size_t capacity;
+};
+
+/* How the ranks of ep lie on nodes, and what goes from node to node (moe_nodes.c). */
+struct ash_moe_nodes {
+    size_t count;                           /* of nodes */
+    uint32_t *node, *place, *ranks, *first; /* [ep size]: of each rank; the ranks, node by node, where each begins */
+    size_t *unique;                         /* [nodes]: tokens that go to each */
+    size_t *send, *recv;                    /* [ranks here] floats, inside this node */
+    int32_t *order, *index, *chosen, *mark; /* host: [pairs] tokens, rows among those of their node; [pairs] tokens that
+                                               go to each node; [rows] */
+    struct ash_buffer rows;                 /* chosen, device */
+    struct ash_floats out, in;              /* on their way across, then inside */
+};
+
 /* The exchange of pairs along ep, one layer at a time. */
 struct ash_exchange {
     struct ash_served *served; /* [ep size] */
@@ -132,6 +151,7 @@ struct ash_exchange {
     float *y;                  /* [pairs, C]; its gradient, and that of x */
     struct ash_ffn_acts d;     /* [pairs, expert ffn]: gradients */
     float *hidden;             /* likewise, where the inbox has none */
+    struct ash_moe_nodes nodes;
 };
 
 struct ash_pass {
@@ -384,6 +404,35 @@ void ash_moe_collect(struct ash_pass *pass, size_t layer);
  * the gradient of all pairs' x. */
 void ash_moe_dispatch_back(struct ash_pass *pass, size_t layer, const float *dy);
 void ash_moe_collect_back(struct ash_pass *pass, size_t layer);
+
+/* For moe_nodes.c. Pairs of the batch whose experts rank (ep, tp) has. */
+struct ash_run ash_moe_pairs_of(const struct ash_pass *pass, size_t layer, size_t ep_rank, size_t tp_rank);
+/* The rows of x that pairs are of; weighed: times the pairs' weights, the gradient of a pair's y. */
+void ash_moe_lay_rows(struct ash_pass *pass, size_t layer, const float *x, struct ash_run pairs, bool weighed,
+                      float *out);
+/* Make buffer hold pairs of width floats; what it held is gone when it grows. */
+int ash_moe_reserve(struct ash_pass *pass, struct ash_buffer *buffer, size_t *capacity, size_t pairs, size_t width,
+                    struct ash_err *err);
+
+/* ---- moe_nodes.c: rows that go to other nodes, each once -----------------------------------------------------------
+ */
+
+/* Are the ranks of ep on several nodes? The rest, but open, close and bytes, is for where they are. */
+bool ash_moe_crosses(const struct ash_pass *pass);
+int ash_moe_nodes_open(struct ash_pass *pass, struct ash_err *err);
+void ash_moe_nodes_close(struct ash_pass *pass);
+/* As ash_moe_inbox_bytes. */
+size_t ash_moe_nodes_bytes(const struct ash_pass *pass);
+/* Which tokens go to which nodes: before counts are told, and before gradients go the same way. */
+void ash_moe_nodes_choose(struct ash_pass *pass, size_t layer);
+/* Words that rank `from` of ep tells rank `to` beside the counts of its experts, and those that this rank tells: how
+ * many rows it sends there for all of the node, and pairs for each of its ranks. 0 where ep is on one node. */
+size_t ash_moe_nodes_words(const struct ash_pass *pass, size_t from, size_t to);
+void ash_moe_nodes_tell(const struct ash_pass *pass, size_t layer, size_t to, uint32_t *told);
+/* Such words that this rank hears from anyone, at most: so many moe.relayed has for each. */
+size_t ash_moe_nodes_relayed(const struct ash_pass *pass);
+/* Bring the rows of x to the inboxes: to this rank's pairs at `to`, by source. weighed: as in ash_moe_lay_rows. */
+void ash_moe_nodes_dispatch(struct ash_pass *pass, size_t layer, const float *x, bool weighed, float *to);
 
 /* ---- head.c: the output matrix, a few rows at a time: tokens x vocabulary never exists ------------------------------
  */

@@ -1,7 +1,9 @@
 /* mesh: sizes, places and groups of the six axes, and which part of a model each rank holds. */
 #include "train/layout/mesh_priv.h"
 
+#include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static const char *const axis_names[ASH_MESH_AXES] = {"tp", "cp", "ep", "fsdp", "dp", "pp"};
@@ -102,6 +104,23 @@ static int find_twins(struct ash_mesh *mesh, struct ash_err *err)
     return 0;
 }
 
+/* Which ranks of ep share a node: rows go to other nodes once. */
+static int find_ep_nodes(struct ash_mesh *mesh, struct ash_err *err)
+{
+    struct ash_group *ep = mesh->groups[ASH_MESH_EP];
+    size_t size = mesh->size[ASH_MESH_EP], rank;
+    int rc;
+
+    if (ep == NULL || ash_group_nodes(ep) == 1) return 0;
+    rank = ash_group_rank(ep);
+    mesh->ep_nodes = calloc(size, sizeof(*mesh->ep_nodes));
+    if (mesh->ep_nodes == NULL) return ash_err_set(err, -ENOMEM, "out of memory for %zu ranks", size);
+    for (size_t r = 0; r < size; r++)
+        mesh->ep_nodes[r] = (uint32_t)ash_group_member(ep, r).node_index;
+    rc = ash_group_split(ep, mesh->ep_nodes[rank], (int64_t)rank, &mesh->ep_here, err);
+    return rc < 0 ? rc : ash_mesh_link_open(&mesh->ep_link, mesh->ep_here, &mesh->meter, err);
+}
+
 static int open_groups(struct ash_mesh *mesh, struct ash_err *err)
 {
     unsigned experts = 1u << ASH_MESH_DP | 1u << ASH_MESH_FSDP, data = experts | 1u << ASH_MESH_EP,
@@ -118,7 +137,7 @@ static int open_groups(struct ash_mesh *mesh, struct ash_err *err)
         if (mesh->groups[a] != NULL &&
             (rc = ash_mesh_link_open(&mesh->links[a], mesh->groups[a], &mesh->meter, err)) < 0)
             return rc;
-    return 0;
+    return find_ep_nodes(mesh, err);
 }
 
 int ash_mesh_open(struct ash_mesh *mesh, const struct ash_job_mesh *job, struct ash_group *world, struct ash_err *err)
@@ -144,6 +163,9 @@ void ash_mesh_close(struct ash_mesh *mesh)
 {
     for (size_t a = 0; a <= ASH_MESH_EP; a++)
         ash_mesh_link_close(&mesh->links[a]);
+    ash_mesh_link_close(&mesh->ep_link);
+    ash_group_close(mesh->ep_here);
+    free(mesh->ep_nodes);
     for (size_t a = 0; a < ASH_MESH_AXES; a++)
         ash_group_close(mesh->groups[a]);
     ash_group_close(mesh->data);

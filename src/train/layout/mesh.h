@@ -37,6 +37,11 @@ struct ash_mesh {
     struct ash_group *blocks;  /* zero 2 and 3: who holds the same shard (experts apart) for other grains (dp, ep) */
     struct ash_group *twins; /* replicas (below) on this node, where nothing of the state is dealt out; NULL: nobody */
     struct ash_mesh_link links[ASH_MESH_EP + 1];
+    /* where the ranks of ep are on several nodes: of each, and those of this one (model/axis.h) */
+    uint32_t *ep_nodes;
+    struct ash_group *ep_here;
+    struct ash_mesh_link ep_link;
+    struct ash_axis ep_axis;
     struct ash_meter meter; /* of the step at hand */
 };
 

@@ -142,11 +142,24 @@ void ash_mesh_link_close(struct ash_mesh_link *link)
     *link = (struct ash_mesh_link){0};
 }
 
+static struct ash_axis axis_of(struct ash_mesh_link *link)
+{
+    return (struct ash_axis){
+        .rank = ash_group_rank(link->group), .size = ash_group_size(link->group), .ops = &link_ops, .ctx = link};
+}
+
 struct ash_axis ash_mesh_axis(struct ash_mesh *mesh, enum ash_mesh_axis axis, size_t message_floats)
 {
     struct ash_mesh_link *link = &mesh->links[axis];
+    struct ash_axis all;
 
     if (mesh->groups[axis] == NULL) return (struct ash_axis){.size = 1};
     link->slot_bytes = message_floats * sizeof(float);
-    return (struct ash_axis){mesh->at[axis], mesh->size[axis], &link_ops, link};
+    if (axis != ASH_MESH_EP || mesh->ep_nodes == NULL) return axis_of(link);
+    mesh->ep_link.slot_bytes = link->slot_bytes;
+    mesh->ep_axis = axis_of(&mesh->ep_link);
+    all = axis_of(link);
+    all.node_of = mesh->ep_nodes;
+    all.here = &mesh->ep_axis;
+    return all;
 }

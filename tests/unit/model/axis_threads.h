@@ -175,7 +175,7 @@ static const struct ash_axis_ops party_ops = {party_gather, party_exchange, part
 /* The axis as a member sees it. */
 static inline struct ash_axis party_axis(struct party_member *member)
 {
-    return (struct ash_axis){member->rank, member->party->size, &party_ops, member};
+    return (struct ash_axis){.rank = member->rank, .size = member->party->size, .ops = &party_ops, .ctx = member};
 }
 
 #endif
