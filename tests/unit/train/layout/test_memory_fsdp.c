@@ -1,4 +1,5 @@
-/* Ranks that deal out a model's state take a share of the memory that one takes, and what they said that they would. */
+/* Ranks that deal out a model's state, experts too, take a share of the memory that one takes, and what they said that
+ * they would. */
 #include "unit/train/tiny.h"
 
 #include <sys/resource.h>
@@ -20,23 +21,55 @@
 
 static struct ash_train_memory *said; /* [RANKS_MAX], written by the ranks */
 
+#define WORDS_MAX 24
+static const char *const dense[] = {"model.hidden=256", "model.layers=16", "model.ffn=704", "model.kv_heads=4", NULL};
+/* 4 layers with 8 experts: 59 MB of weights, nine tenths of them experts'. */
+static const char *const sparse[] = {"model.type=qwen3_moe",
+                                     "model.hidden=256",
+                                     "model.layers=4",
+                                     "model.kv_heads=4",
+                                     "model.ffn=576",
+                                     "model.experts=8",
+                                     NULL};
+static const char *const usual[] = {
+    "data.seq=16",         "train.global_batch=8", "train.grains=8",    "train.micro_batch=1",
+    "train.valid_every=0", "train.precision=fp32", "runtime.threads=1", NULL};
+
+/* A model and how it is dealt out. */
+struct deal {
+    const char *const *model;
+    size_t ep, fsdp;
+    const char *zero;
+};
+
+static size_t add_words(const char **words, size_t count, const char *const *more)
+{
+    while (*more != NULL && count + 1 < WORDS_MAX)
+        words[count++] = *more++;
+    words[count] = NULL;
+    return count;
+}
+
 /* Two steps in a process that then has the peak of nothing else: in the second all buffers have been in use. */
 static int train(struct ash_group *group, struct shared *shared, const void *arg)
 {
-    size_t ranks = ash_group_size(group);
+    const struct deal *deal = arg;
     struct ash_trainer *trainer = NULL;
     struct ash_err err = {0};
     struct ash_step step;
     struct tiny tiny;
-    char fsdp[32];
+    const char *words[WORDS_MAX];
+    char fsdp[32], ep[32];
+    size_t count;
     int rc;
 
     (void)shared;
-    snprintf(fsdp, sizeof(fsdp), "mesh.fsdp=%zu", ranks);
-    tiny_open(&tiny, SETTINGS("model.hidden=256", "model.layers=16", "model.ffn=704", "model.kv_heads=4", "data.seq=16",
-                              "train.global_batch=8", "train.grains=8", "train.micro_batch=1", "train.valid_every=0",
-                              "train.precision=fp32", "runtime.threads=1", fsdp, (const char *)arg));
-    rc = ash_trainer_open(&tiny.job, NULL, ranks > 1 ? group : NULL, &trainer, &err);
+    snprintf(fsdp, sizeof(fsdp), "mesh.fsdp=%zu", deal->fsdp);
+    snprintf(ep, sizeof(ep), "mesh.ep=%zu", deal->ep);
+    count = add_words(words, add_words(words, 0, deal->model), usual);
+    add_words(words, count, SETTINGS(fsdp, ep, deal->zero));
+    tiny_open(&tiny, words);
+    rc = ash_trainer_open(&tiny.job, NULL, ash_group_size(group) > 1 ? group : NULL, &trainer, &err);
     for (int i = 0; rc == 0 && i < 2; i++)
         rc = ash_trainer_step(trainer, &step, &err);
     if (rc == 0) said[ash_group_rank(group)] = ash_trainer_facts(trainer).memory;
@@ -47,9 +80,11 @@ static int train(struct ash_group *group, struct shared *shared, const void *arg
 }
 
 /* The highest peak of any rank, in bytes. */
-static double peak_of(size_t ranks, const char *zero)
+static double peak_with(const struct deal *deal)
 {
-    struct job job = {.size = ranks, .silent_s = 60, .call_s = 60, .run = train, .arg = zero};
+    size_t ranks = deal->ep * deal->fsdp;
+    const char *zero = deal->zero;
+    struct job job = {.size = ranks, .silent_s = 60, .call_s = 60, .run = train, .arg = deal};
     struct shared *shared = start(&job);
     double most = 0;
 
@@ -69,6 +104,11 @@ static double peak_of(size_t ranks, const char *zero)
     print_message("%zu ranks, %s: said %.1f MB, took %.1f MB\n", ranks, zero,
                   (double)ash_train_memory_total(&said[0]) * 1e-6, most * 1e-6);
     return most;
+}
+
+static double peak_of(size_t ranks, const char *zero)
+{
+    return peak_with(&(struct deal){.model = dense, .ep = 1, .fsdp = ranks, .zero = zero});
 }
 
 /* State and gradients: the peak less what does not depend on the number of ranks. */
@@ -100,6 +140,22 @@ static void test_memory_falls(void **state)
     assert_true(peaks[0] > first && first > second && second > peaks[1]);
 }
 
+/* Experts that are dealt out to ep, and what each rank then has of everything to fsdp. */
+static void test_memory_falls_with_experts(void **state)
+{
+    double one, ep, zero2, zero3;
+
+    (void)state;
+#if SANITIZED
+    skip(); /* as above */
+#endif
+    one = peak_with(&(struct deal){.model = sparse, .ep = 1, .fsdp = 1, .zero = "mesh.zero=3"});
+    ep = peak_with(&(struct deal){.model = sparse, .ep = 2, .fsdp = 1, .zero = "mesh.zero=3"});
+    zero2 = peak_with(&(struct deal){.model = sparse, .ep = 2, .fsdp = 2, .zero = "mesh.zero=2"});
+    zero3 = peak_with(&(struct deal){.model = sparse, .ep = 2, .fsdp = 2, .zero = "mesh.zero=3"});
+    assert_true(one > ep && ep > zero2 && zero2 > zero3);
+}
+
 static int setup(void **state)
 {
     size_t bytes = RANKS_MAX * sizeof(*said);
@@ -110,7 +166,8 @@ static int setup(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_memory_falls)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_memory_falls),
+                                       cmocka_unit_test(test_memory_falls_with_experts)};
 
     return cmocka_run_group_tests(tests, setup, scratch_close);
 }
