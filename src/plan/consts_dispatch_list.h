@@ -11,7 +11,7 @@ X(dispatch_two_level_us, 150, "microseconds of it besides its bytes", "the same 
 X(dispatch_nvlink, 0.60, "share of NVLink's one-way rate of expert traffic inside a domain",
   "catalog: 320 of 450 GB/s on H200, 280 to 426 of 900 on B200, 153 of 200 on H800")
 X(dispatch_nvlink_us, 40, "microseconds of it besides its bytes", "EP8 decode tables of the catalog: 43 to 50")
-X(dispatch_efa, 0.30, "share of those rates that remains inside a step over EFA, whose sends a host thread posts",
+X(dispatch_efa, 0.32, "share of those rates that remains inside a step over EFA, whose sends a host thread posts",
   "aws-awsome-distributed-ai: 25 to 28 of 100 GB/s in steps on p6-b300, 74 to 105 alone")
 X(dispatch_message_us, 0.4, "microseconds in which that thread posts one token to one domain (two-level dispatch)",
   "the same: 0.4 on p6-b300, whatever the width")

@@ -32,14 +32,14 @@ X(elem_eager, 1.5, "the same, one kernel per op", "calibrated on mosaic-llm-foun
 X(host_layer_fused, 1.5e-4, "seconds that launching one layer's forward takes the host, fused stacks",
   "about 25 launches of 6 us")
 X(host_layer_eager, 2.5e-4, "the same, one kernel per op", "calibrated on the smallest models of mosaic-llm-foundry")
-X(host_layer_moe, 3.75e-3, "the same for the router, dispatch and grouped products of a sparse layer",
-  "calibrated on megatron-bridge before 26.04")
-X(host_moe_tp, 0.6, "and that much more of it where tensor-parallel ranks must agree on every dispatch",
+X(host_layer_moe, 3.75e-3, "the same for the router, dispatch and products of single experts of a sparse layer",
+  "calibrated on megatron-bridge before 26.06")
+X(host_moe_tp, 0.73, "and that much more of it where tensor-parallel ranks must agree on every dispatch",
   "calibrated on aws-awsome-distributed-ai")
-X(elem_moe_fused, 1.4, "the same where permutation is part of dispatch and of the products",
-  "calibrated on megatron-bridge from 26.04")
-X(elem_moe, 2.4, "traffic of permutation, activation and combination of expert rows beside the minimum",
-  "calibrated on megatron-bridge")
+X(elem_moe, 2.8, "traffic of permutation, activation and combination of expert rows beside six and three passes",
+  "calibrated on megatron-bridge before 26.06")
+X(elem_moe_fused, 0.34, "the same where permutation is part of dispatch and of the products: two of six passes",
+  "calibrated on megatron-bridge from 26.06")
 X(nvlink_share, 0.80, "share of NVLink's one-way rate that a gather reaches", "catalog: 361 of 450 GB/s on H200")
 X(nvlink_latency, 1.5e-5, "seconds before the first byte of a collective inside a domain",
   "catalog: 13.7 us, 8 B on DGX-H100")

@@ -42,7 +42,7 @@ static double wave_loss(double waves, double exponent)
 }
 
 double ash_kernel_gemm(const struct ash_consts *consts, const struct ash_gpu *gpu, enum ash_precision precision,
-                       double groups, double m, double n, double k)
+                       double groups, double at_once, double m, double n, double k)
 {
     double tile_m = 128, tile_n = gpu->generation == ASH_GENERATION_AMPERE ? 128 : 256,
            sms = gpu->sms > 0 ? gpu->sms : SMS_UNKNOWN;
@@ -51,7 +51,7 @@ double ash_kernel_gemm(const struct ash_consts *consts, const struct ash_gpu *gp
     if (groups <= 0 || m <= 0 || n <= 0 || k <= 0) return 0;
     if (m <= 64) tile_m = 64;
     tiles = groups * ceil(m / tile_m) * ceil(n / tile_n);
-    waves = tiles / sms;
+    waves = tiles / fmax(1, groups / at_once) / sms;
     filled = groups * m * n / (tiles * tile_m * tile_n); /* of the tiles' area */
     depth = consts->gemm_depth * (2 / ash_precision_bytes(precision));
     arithmetic = 2 * groups * m * n * k / ash_kernel_gemm_rate(consts, gpu, precision) / filled * (1 + depth / k) *
@@ -63,14 +63,22 @@ double ash_kernel_gemm(const struct ash_consts *consts, const struct ash_gpu *gp
 double ash_kernel_attention(const struct ash_consts *consts, const struct ash_gpu *gpu, bool new_attention,
                             double flops, double seq_tokens, double head_dim)
 {
+    /* time of a score's exponential over that of its products with heads of 128: 16 of them per clock and
+     * multiprocessor, while tensor cores doubled twice */
+    static const double ratios[] = {[ASH_GENERATION_OTHER] = 0.5,
+                                    [ASH_GENERATION_AMPERE] = 0.25,
+                                    [ASH_GENERATION_HOPPER] = 0.5,
+                                    [ASH_GENERATION_BLACKWELL] = 1,
+                                    [ASH_GENERATION_ULTRA] = 0.5};
     double share = new_attention ? consts->attn_ampere : consts->attn_ampere_old;
+    double exponentials = ratios[new_attention ? gpu->generation : ASH_GENERATION_AMPERE];
 
     if (gpu->generation == ASH_GENERATION_HOPPER || gpu->generation == ASH_GENERATION_OTHER)
         share = new_attention ? consts->attn_hopper : consts->attn_hopper_old;
     if (gpu->generation == ASH_GENERATION_BLACKWELL || gpu->generation == ASH_GENERATION_ULTRA)
         share = consts->attn_blackwell;
-    if (head_dim < 128) share *= 0.75 + 0.25 * head_dim / 128; /* narrow heads leave the softmax exposed */
-    share *= seq_tokens / (seq_tokens + 256);                  /* blocks on the diagonal are half empty */
+    if (head_dim < 128) share *= (1 + exponentials) / (1 + exponentials * 128 / head_dim);
+    share *= seq_tokens / (seq_tokens + 256); /* blocks on the diagonal are half empty */
     return flops / (gpu->flops[ASH_PRECISION_BF16] * share);
 }
 

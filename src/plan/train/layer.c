@@ -12,6 +12,8 @@
 #define ACTIVATION_BYTES 2.0
 #define SCAN_CHUNK 128.0 /* tokens, as Megatron's mixer cuts them */
 #define SCAN_GROUPS 8.0  /* of heads that share B and C */
+#define BIAS_PASSES 10   /* over rows of experts whose biases are scaled, added and joined one by one in float32 */
+#define EXPERT_STREAMS 4 /* products of single experts that run side by side (Transformer Engine) */
 #define UNALIGNED 8      /* heads that are not whole 16-byte words miss the fast path of the tensor cores */
 
 struct scene {
@@ -67,14 +69,22 @@ static struct scene set(const struct ash_consts *consts, const struct ash_plan_j
     return scene;
 }
 
+/* One kernel for all experts of a rank, with their activation in it. */
+static bool fuses_experts(const struct scene *scene)
+{
+    return scene->stack->fused_experts && scene->layout->precision != ASH_PRECISION_BF16;
+}
+
 /* A weight [k, n] applied to m rows, forward, and backward to inputs and (unless frozen) weights. */
 static void add_product(const struct scene *scene, struct part *part, enum ash_precision precision, double groups,
                         double m, double n, double k)
 {
-    part->forward_gemm_s += ash_kernel_gemm(scene->consts, scene->gpu, precision, groups, m, n, k);
-    part->backward_gemm_s += ash_kernel_gemm(scene->consts, scene->gpu, precision, groups, m, k, n);
+    double at_once = fuses_experts(scene) ? groups : EXPERT_STREAMS;
+
+    part->forward_gemm_s += ash_kernel_gemm(scene->consts, scene->gpu, precision, groups, at_once, m, n, k);
+    part->backward_gemm_s += ash_kernel_gemm(scene->consts, scene->gpu, precision, groups, at_once, m, k, n);
     if (scene->job->tuning == ASH_TUNING_ALL) {
-        double weight_s = ash_kernel_gemm(scene->consts, scene->gpu, precision, groups, k, n, m);
+        double weight_s = ash_kernel_gemm(scene->consts, scene->gpu, precision, groups, at_once, k, n, m);
 
         part->weight_gemm_s += weight_s;
         part->backward_gemm_s += weight_s;
@@ -126,14 +136,15 @@ static struct part attention_part(const struct scene *scene)
 
     add_projections(scene, &part);
     part.elements = 5 * tokens * s->hidden / scene->norm_split + 2 * tokens * (s->heads * qk + s->kv_heads * qk) / tp;
-    if (scene->stack->flash) {
+    if (ash_plan_flash(scene->job)) {
         part.attention_s = ash_kernel_attention(scene->consts, scene->gpu, scene->stack->new_attention,
                                                 2 * tokens * keys * s->heads / tp * (qk + v), seq, v);
     } else { /* the whole square of scores is made, written and read: product, mask + softmax, dropout, product */
         double scores = tokens * seq * s->heads / tp;
-        part.attention_s = ash_kernel_gemm(scene->consts, scene->gpu, ASH_PRECISION_BF16,
-                                           scene->layout->micro_batch * s->heads / tp, seq, seq, qk) *
-                           (fmod(qk, 8) != 0 ? 2 * UNALIGNED : 2);
+        part.attention_s =
+            ash_kernel_gemm(scene->consts, scene->gpu, ASH_PRECISION_BF16, scene->layout->micro_batch * s->heads / tp,
+                            scene->layout->micro_batch * s->heads / tp, seq, seq, qk) *
+            (fmod(qk, 8) != 0 ? 2 * UNALIGNED : 2);
         part.elements += 6 * scores;
     }
     return part;
@@ -180,17 +191,18 @@ static struct part sparse_part(const struct scene *scene)
     const struct ash_layout *l = scene->layout;
     double tokens = scene->tokens / l->tp, local = s->experts / l->ep;
     double copies = tokens * s->choices * l->etp * imbalance(scene->consts, scene->job);
+    bool fused = fuses_experts(scene);
     double traffic = scene->stack->fused_routing ? scene->consts->elem_moe_fused : scene->consts->elem_moe;
+    double ffn = s->expert_ffn / l->etp, activation = fused ? 0 : (s->gated ? 3 : 2) * ffn;
     struct part part = {.host_layers = 0};
 
     if (s->shared_ffn > 0) part = mlp_part(scene, s->shared_ffn);
     add_product(scene, &part, ASH_PRECISION_BF16, 1, tokens, s->experts, s->hidden);
-    add_product(scene, &part, l->precision, local, copies / local, (s->gated ? 2 : 1) * s->expert_ffn / l->etp,
-                s->hidden);
-    add_product(scene, &part, l->precision, local, copies / local, s->hidden, s->expert_ffn / l->etp);
-    part.elements +=
-        5 * tokens * s->hidden + traffic * copies * (6 * s->hidden + (s->gated ? 3 : 2) * s->expert_ffn / l->etp);
-    part.cast_elements += copies * (s->hidden + s->expert_ffn / l->etp);
+    add_product(scene, &part, l->precision, local, copies / local, (s->gated ? 2 : 1) * ffn, s->hidden);
+    add_product(scene, &part, l->precision, local, copies / local, s->hidden, ffn);
+    part.elements += 5 * tokens * s->hidden + traffic * copies * (6 * s->hidden + activation);
+    if (s->expert_bias && !fused) part.elements += BIAS_PASSES * copies * s->hidden;
+    part.cast_elements += copies * (s->hidden + (fused ? 0 : ffn));
     if (s->shared_ffn == 0) part.tensor_bytes = 0;
     return part;
 }
@@ -341,7 +353,7 @@ static void add_recompute(const struct ash_plan_job *job, enum ash_plan_recomput
     if (recompute == ASH_PLAN_RECOMPUTE_FULL) ash_parts_add(&layer->backward, &again, 1);
     if (recompute == ASH_PLAN_RECOMPUTE_SELECTIVE) {
         layer->backward.memory += 0.6 * again.memory;
-        if (job->stack != NULL && !job->stack->flash) layer->backward.compute += 0.1 * again.compute;
+        if (!ash_plan_flash(job)) layer->backward.compute += 0.1 * again.compute;
     }
 }
 

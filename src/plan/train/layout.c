@@ -149,6 +149,11 @@ const char *ash_layout_text(const struct ash_layout *l, char *buf, size_t buf_by
     return buf;
 }
 
+bool ash_plan_flash(const struct ash_plan_job *job)
+{
+    return !job->no_flash && (job->stack == NULL || job->stack->flash);
+}
+
 int ash_layout_micro_batches(const struct ash_plan_job *job, const struct ash_layout *layout)
 {
     return (int)fmin(fmax(1, ceil(job->global_batch / ((double)layout->dp * layout->micro_batch))), INT_MAX);

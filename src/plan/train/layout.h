@@ -46,6 +46,7 @@ struct ash_plan_job {
     const struct ash_stack *stack; /* NULL: the fused one */
     bool dedup_dispatch;           /* tokens cross to a node once, whatever the number of experts there */
     bool overlap_dispatch;         /* expert traffic runs beside another micro-batch's compute */
+    bool no_flash;                 /* no kernel fits the heads: scores go through memory, whatever the stack */
     bool fp8_dispatch;             /* tokens travel to their experts in one byte and scales */
     double imbalance;              /* tokens of the fullest rank's experts over the mean; 0: the model's constant */
     bool recompute_some;           /* where all layers need not be recomputed to fit, only as many as must are */
@@ -65,6 +66,8 @@ const char *ash_layout_text(const struct ash_layout *layout, char *buf, size_t b
 const char *ash_plan_recompute_name(enum ash_plan_recompute recompute);
 const char *ash_precision_name(enum ash_precision precision);
 const char *ash_schedule_name(enum ash_schedule schedule);
+/* Does attention never write its scores? */
+bool ash_plan_flash(const struct ash_plan_job *job);
 /* Do so many parts divide a whole number, with nothing left over? */
 bool ash_divides(double parts, double whole);
 /* Micro-batches of one pipeline and step. */

@@ -20,7 +20,7 @@ static const char *const early_names[] = {"early", "Megatron-LM v2", "Megatron-D
 static const struct {
     const char *name;
     double release;
-} captured_since[] = {{"Megatron-Bridge ", 26.04}, {"NeMo ", 26.04}};
+} captured_since[] = {{"Megatron-Bridge ", 26.06}, {"NeMo ", 26.06}};
 
 /* In the order in which their names are looked for. */
 enum { EARLY, CAPTURED, FUSED, COMPILED, EAGER };
@@ -34,7 +34,7 @@ static const struct ash_stack stacks[] = {
     [CAPTURED] =
         {.name = "captured",
          .meaning =
-             "as fused, and launches recorded as graphs, dispatch fused with permutation (Megatron-Bridge from 26.04)",
+             "as fused, and launches recorded as graphs, dispatch fused with permutation (Megatron-Bridge from 26.06)",
          .like = captured_names,
          .flash = true,
          .new_attention = true,
@@ -43,6 +43,7 @@ static const struct ash_stack stacks[] = {
          .sequence_parallel = true,
          .overlap_dispatch = true,
          .fused_routing = true,
+         .fused_experts = true,
          .graphs = true,
          .fused = true},
     [FUSED] = {.name = "fused",
@@ -79,12 +80,23 @@ static bool records_launches(const char *text)
     return false;
 }
 
-const struct ash_stack *ash_stack_find(const char *text)
+static const struct ash_stack *find_named(const char *text)
 {
-    if (text == NULL) return &stacks[FUSED];
-    if (records_launches(text)) return &stacks[CAPTURED];
     for (size_t i = 0; i < sizeof(stacks) / sizeof(stacks[0]); i++)
         for (size_t n = 0; stacks[i].like[n] != NULL; n++)
             if (strcasestr(text, stacks[i].like[n]) != NULL) return &stacks[i];
     return &stacks[FUSED];
+}
+
+const struct ash_stack *ash_stack_find(const char *text)
+{
+    if (text == NULL) return &stacks[FUSED];
+    return records_launches(text) ? &stacks[CAPTURED] : find_named(text);
+}
+
+const struct ash_stack *ash_stack_find_on(const char *text, const struct ash_gpu *gpu, enum ash_precision precision)
+{
+    bool blocks = gpu->generation >= ASH_GENERATION_BLACKWELL && precision != ASH_PRECISION_BF16;
+
+    return blocks ? ash_stack_find(text) : find_named(text);
 }

@@ -4,6 +4,7 @@
 #define ASH_PLAN_STACK_H
 
 #include <stdbool.h>
+#include "infra/catalog.h"
 
 struct ash_stack {
     const char *name;        /* "captured", "fused", "eager", "compiled", "early" */
@@ -16,6 +17,7 @@ struct ash_stack {
     bool sequence_parallel;  /* norms and residuals are split over tensor-parallel ranks */
     bool overlap_dispatch;   /* expert traffic runs beside another micro-batch's compute */
     bool fused_routing;      /* permutation of tokens is part of dispatch and of the experts' products */
+    bool fused_experts;      /* in fp8 and less: one kernel for all experts, activation and quantisation inside it */
     bool graphs;             /* launches are recorded once: the host does not hold the GPU up */
     bool fused;              /* element-wise ops are merged, weight gradients accumulate inside the product */
 };
@@ -23,5 +25,8 @@ struct ash_stack {
 /* By the stack's own name or by what a framework calls itself ("NeMo 24.07", "Composer/FSDP (torch 2.1)"). Unknown or
  * empty text is the fused one. Never NULL. */
 const struct ash_stack *ash_stack_find(const char *text);
+/* The same for a run on such GPUs in such a precision: the releases that record their launches and fuse experts do so
+ * for Blackwell's block formats, and run the rest as before. */
+const struct ash_stack *ash_stack_find_on(const char *text, const struct ash_gpu *gpu, enum ash_precision precision);
 
 #endif

@@ -44,7 +44,7 @@ static double layer_activations(const struct ash_plan_job *job, const struct ash
 
     if (recompute == ASH_PLAN_RECOMPUTE_FULL) return tokens * s->hidden * BF16_BYTES / split;
     attn = tokens * ((BF16_BYTES + kept * input) * s->hidden / split + heads * BF16_BYTES / tp);
-    if (!stack->flash && kept > 0) attn += 5 * tokens * job->seq_tokens * s->heads / tp;
+    if (!ash_plan_flash(job) && kept > 0) attn += 5 * tokens * job->seq_tokens * s->heads / tp;
     dense = tokens * ((BF16_BYTES + kept * input) * s->hidden / split + mlp * s->ffn / tp);
     sparse = tokens * ((BF16_BYTES + kept * input) * s->hidden / split + mlp * s->shared_ffn / tp) +
              copies * (input * s->hidden + mlp * s->expert_ffn / l->etp);

@@ -11,6 +11,9 @@
 #include "plan/train/step.h"
 
 #define FLASH_YEAR 2023
+#define FUSED_HEAD 128 /* the widest that first kernels of a generation take */
+#define WIDE_HEADS_YEAR 2025
+#define WIDE_HEADS_MONTH 6
 #define ACCUMULATE_UNSTATED 8 /* micro-batches of a step without a pipeline */
 
 static bool says(const char *text, const char *word)
@@ -116,10 +119,24 @@ static double global_batch_of(const struct ash_csv *csv, size_t i, double gpus, 
     return 0;
 }
 
-/* The kind of software; what is called like the fused kind was of the early one before flash attention came into it. */
-static const struct ash_stack *stack_of(const struct ash_csv *csv, size_t i)
+/* Heads wider than 128, as latent attention has them, had no fused backward pass on Blackwell before cuDNN 9.11 (June
+ * 2025): the frameworks of that time wrote their scores. */
+static bool lacks_flash(const struct ash_csv *csv, size_t i, const struct ash_plan_job *job)
 {
-    const struct ash_stack *stack = ash_stack_find(ash_csv_field(csv, i, "framework"));
+    const char *date = ash_csv_field(csv, i, "source_date");
+    const struct ash_shape *s = &job->shape;
+    int year = leading_number(date), month = strlen(date) > 5 ? leading_number(date + 5) : 12;
+    bool wide = (s->kv_rank > 0 ? s->nope_dim + s->rope_dim : s->head_dim) > FUSED_HEAD;
+
+    return wide && job->cluster.machine.gpu->generation >= ASH_GENERATION_BLACKWELL && year > 0 &&
+           year * 12 + month < WIDE_HEADS_YEAR * 12 + WIDE_HEADS_MONTH;
+}
+
+/* The kind of software; what is called like the fused kind was of the early one before flash attention came into it. */
+static const struct ash_stack *stack_of(const struct ash_csv *csv, size_t i, const struct ash_gpu *gpu)
+{
+    const struct ash_stack *stack =
+        ash_stack_find_on(ash_csv_field(csv, i, "framework"), gpu, ash_row_precision(csv, i, "precision"));
     int year = leading_number(ash_csv_field(csv, i, "source_date"));
 
     return year > 0 && year < FLASH_YEAR && stack == ash_stack_find("fused") ? ash_stack_find("early") : stack;
@@ -132,10 +149,11 @@ static void read_job(const struct ash_csv *csv, size_t i, double gpus, struct as
     job->seq_tokens = ash_csv_number(csv, i, "seq_len", 0);
     job->global_batch = global_batch_of(csv, i, gpus, job->seq_tokens);
     job->tuning = says(ash_csv_field(csv, i, "task"), "lora") ? ASH_TUNING_LORA : ASH_TUNING_ALL;
-    job->stack = stack_of(csv, i);
-    job->dedup_dispatch = !says(extra, "NCCL alltoall");
+    job->stack = stack_of(csv, i, job->cluster.machine.gpu);
+    job->dedup_dispatch = !says(extra, "NCCL alltoall") && (!says(extra, "[preset") || says(extra, "dispatcher="));
     job->overlap_dispatch = says(extra, "overlap=on") || says(extra, "a2a_overlap") || says(extra, "DualPipe");
     job->recompute_some = true;
+    job->no_flash = lacks_flash(csv, i, job);
     job->graphs = says(extra, "cuda_graph=full"); /* graphs of parts of a layer leave the host as busy as before */
 }
 

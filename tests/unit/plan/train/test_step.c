@@ -99,6 +99,32 @@ static void schedules_trade_idle_time_for_memory(void **state)
     assert_non_null(strstr(ash_layout_text(&layout, text, sizeof(text)), " pp16-dualpipe "));
 }
 
+/* Experts: one kernel for all of them needs less than one each; biases cost passes; and scores that no kernel keeps to
+ * itself cost most. */
+static void kernels_that_exist_are_faster(void **state)
+{
+    struct ash_plan_job job = job_of("gpt-oss-120b", "8xp6-b200.48xlarge", 1280, 4096), plain = job, old;
+    const char *layout = "ep=8,mbs=4,precision=fp8,recompute=selective";
+    struct ash_plan_step fused, single;
+
+    (void)state;
+    job.stack = ash_stack_find("captured");
+    fused = step_of(&job, layout);
+    single = step_of(&plain, layout);
+    assert_true(fused.tokens_s > 1.2 * single.tokens_s);
+    plain.shape.expert_bias = false;
+    assert_true(step_of(&plain, layout).time.memory < 0.9 * single.time.memory);
+    plain.no_flash = true;
+    assert_true(step_of(&plain, layout).tokens_s < 0.8 * single.tokens_s);
+    old = plain;
+    old.stack = ash_stack_find_on("Megatron-Bridge 26.06", job.cluster.machine.gpu, ASH_PRECISION_BF16);
+    assert_string_equal(old.stack->name, "fused");
+    old.stack = ash_stack_find_on("Megatron-Bridge 26.06", job.cluster.machine.gpu, ASH_PRECISION_FP8);
+    assert_string_equal(old.stack->name, "captured");
+    assert_string_equal(ash_stack_find_on("HAI-LLM", cluster_of("p5.48xlarge").machine.gpu, ASH_PRECISION_FP8)->name,
+                        "captured");
+}
+
 /* ZeRO 2 keeps only its part of the gradients' sum, so they travel after every micro-batch; ZeRO 1 once per step. */
 static void sharded_gradients_travel_every_time(void **state)
 {
@@ -259,6 +285,7 @@ int main(void)
         cmocka_unit_test(layouts_read_back),
         cmocka_unit_test(schedules_trade_idle_time_for_memory),
         cmocka_unit_test(sharded_gradients_travel_every_time),
+        cmocka_unit_test(kernels_that_exist_are_faster),
         cmocka_unit_test(collectives_follow_the_slower_level),
         cmocka_unit_test(dispatch_counts_what_crosses),
         cmocka_unit_test(state_is_16_bytes_a_weight_and_shards),
