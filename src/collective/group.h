@@ -58,8 +58,8 @@ int ash_group_split(struct ash_group *group, int64_t color, int64_t key, struct 
  * the next epoch. Addresses and endpoints of those who were there are known already, so it takes a moment. Every rank
  * that is left calls it. It ends when all places are taken, or wait_s seconds after the last of those that are left has
  * come: places that are empty then are left out, ranks above move down and the size shrinks. Ranks on hosts that do not
- * answer are not waited for; they may live on the other side of a cut, so only the side with more ranks goes on (of equal
- * ones that with the lowest), the other hears -EHOSTUNREACH or -EPERM. lost is closed in any case. */
+ * answer are not waited for; they may live on the other side of a cut, so only the side with more ranks goes on (of
+ * equal ones that with the lowest), the other hears -EHOSTUNREACH or -EPERM. lost is closed in any case. */
 int ash_group_reform(struct ash_group *lost, double wait_s, struct ash_group **group_out, struct ash_err *err);
 /* How often its root group has been formed again. */
 uint32_t ash_group_epoch(const struct ash_group *group);
@@ -94,6 +94,9 @@ int ash_group_reduce_scatter_parts(struct ash_group *group, const void *const *p
 struct ash_window;
 int ash_group_window_open(struct ash_group *group, size_t size_bytes, struct ash_window **window_out,
                           struct ash_err *err);
+/* Wait for another rank of the node to say a value of a counter (ash_window_say). */
+int ash_group_window_wait(struct ash_group *group, struct ash_window *window, size_t rank, size_t counter,
+                          uint64_t value, struct ash_err *err);
 /* All ranks pass their windows and equal shares; the sum is then in everyone's windows[0] (collective/host/window.h).
  */
 int ash_group_window_all_reduce(struct ash_group *group, struct ash_window *const *windows,

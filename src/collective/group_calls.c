@@ -67,6 +67,12 @@ int ash_group_window_open(struct ash_group *group, size_t size_bytes, struct ash
     return settle(group, ash_window_open(group->local, size_bytes, window_out, err));
 }
 
+int ash_group_window_wait(struct ash_group *group, struct ash_window *window, size_t rank, size_t counter,
+                          uint64_t value, struct ash_err *err)
+{
+    return settle(group, ash_window_wait(window, rank, counter, value, err));
+}
+
 /* Windows are those of a node: across nodes they are memory like any other. */
 static int reduce_across(struct ash_group *group, struct ash_window *const *windows, const struct ash_shares *shares,
                          size_t count, enum ash_coll_dtype dtype, enum ash_coll_op op, struct ash_err *err)

@@ -2,20 +2,33 @@
  * overwritten that another still needs; two meetings (all have come, all are done) frame it. */
 #include "collective/host/window.h"
 
+#include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <errno.h>
 
 #include "base/assert.h"
 #include "collective/host/board.h"
 
 #define SHARE_ALIGN ((size_t)4096) /* shares begin on pages: two ranks never write to one line */
 
+/* Behind the data, on a line of its own. */
+struct counter {
+    _Alignas(64) _Atomic uint64_t value;
+};
+
 struct ash_window {
     struct ash_local *local;
+    size_t size_bytes; /* of the data */
     struct ash_segment own, peers[ASH_LOCAL_RANKS_MAX];
     char *data[ASH_LOCAL_RANKS_MAX]; /* of each rank */
 };
+
+/* Where the counters are. */
+static size_t counters_at(size_t size_bytes)
+{
+    return (size_bytes + SHARE_ALIGN - 1) / SHARE_ALIGN * SHARE_ALIGN;
+}
 
 int ash_window_open(struct ash_local *local, size_t size_bytes, struct ash_window **window_out, struct ash_err *err)
 {
@@ -25,7 +38,9 @@ int ash_window_open(struct ash_local *local, size_t size_bytes, struct ash_windo
 
     if (rc == 0) {
         window->local = local;
-        rc = ash_segment_create(&window->own, size_bytes > 0 ? size_bytes : 1, "ashlar-window", err);
+        window->size_bytes = size_bytes;
+        rc = ash_segment_create(&window->own, counters_at(size_bytes) + ASH_WINDOW_COUNTERS * sizeof(struct counter),
+                                "ashlar-window", err);
     }
     if (rc == 0) rc = ash_segment_key(&window->own, &key);
     if (rc == 0) rc = ash_local_all_gather(local, &key, keys, sizeof(key), err);
@@ -62,6 +77,52 @@ void *ash_window_data_of(const struct ash_window *window, size_t rank)
     return window->data[rank];
 }
 
+/* ---- counters ---------------------------------------------------------------------------------------------------- */
+
+static _Atomic uint64_t *counter_of(const struct ash_window *window, size_t rank, size_t counter)
+{
+    struct counter *counters = (void *)(window->data[rank] + counters_at(window->size_bytes));
+
+    ash_assert(counter < ASH_WINDOW_COUNTERS);
+    return &counters[counter].value;
+}
+
+void ash_window_say(struct ash_window *window, size_t counter, uint64_t value)
+{
+    ash_board_say(window->local, counter_of(window, window->local->rank, counter), value);
+}
+
+struct wait {
+    struct ash_local *local;
+    size_t rank;
+    const _Atomic uint64_t *counter;
+    uint64_t value;
+};
+
+static int look_around(void *ctx, uint64_t waited_ns, struct ash_err *err)
+{
+    const struct wait *wait = ctx;
+    struct ash_local *local = wait->local;
+    bool left = atomic_load(&local->boards[wait->rank]->left) != 0 && atomic_load(wait->counter) < wait->value;
+    char why[ASH_ERR_TEXT_BYTES];
+    int rc = ash_board_look(local, err);
+
+    if (rc < 0 || (!left && waited_ns <= local->timeout_ns)) return rc;
+    snprintf(why, sizeof(why), "rank %u has waited %.1f s in shared memory for rank %u%s", local->labels[local->rank],
+             (double)waited_ns * 1e-9, local->labels[wait->rank], left ? ", which has left the group" : "");
+    return ash_local_fail(local, left ? -EPROTO : -ETIMEDOUT, local->labels[wait->rank], why, err);
+}
+
+int ash_window_wait(struct ash_window *window, size_t rank, size_t counter, uint64_t value, struct ash_err *err)
+{
+    struct ash_local *local = window->local;
+    struct wait wait = {local, rank, counter_of(window, rank, counter), value};
+
+    return ash_bell_wait(&local->boards[rank]->bell, wait.counter, value, local->crowded, look_around, &wait, err);
+}
+
+/* ---- sums -------------------------------------------------------------------------------------------------------- */
+
 /* Join bytes begin ... end - 1 of all ranks' parts and give the result to everyone. */
 static void join_share(struct ash_window *const *windows, const struct ash_shares *shares, size_t begin, size_t end,
                        enum ash_coll_dtype dtype, enum ash_coll_op op)
@@ -96,7 +157,7 @@ int ash_window_all_reduce(struct ash_window *const *windows, const struct ash_sh
         local, (struct ash_board_call){.kind = ASH_CALL_WINDOW_REDUCE, .dtype = dtype, .op = op, .size_bytes = bytes},
         err);
 
-    ash_assert(bytes <= windows[0]->own.size_bytes && shares->first[local->size] == shares->tree.part_count);
+    ash_assert(bytes <= windows[0]->size_bytes && shares->first[local->size] == shares->tree.part_count);
     if (rc < 0) return rc;
     ash_board_say(local, &own->flag, local->check);
     for (size_t r = 0; r < local->size && rc == 0; r++)

@@ -16,6 +16,12 @@ void ash_window_close(struct ash_window *window);
 void *ash_window_data(const struct ash_window *window);
 void *ash_window_data_of(const struct ash_window *window, size_t rank);
 
+/* For who uses windows in a way of his own: counters of each rank, all 0 at first, that only grow. What a rank has
+ * written before it says a value is seen by who has waited for it. wait returns as the calls of local.h do. */
+#define ASH_WINDOW_COUNTERS 4
+void ash_window_say(struct ash_window *window, size_t counter, uint64_t value);
+int ash_window_wait(struct ash_window *window, size_t rank, size_t counter, uint64_t value, struct ash_err *err);
+
 /* Rank r's i-th part (by shares) is at the start of its windows[i]; the join of all parts goes to the start of every
  * rank's windows[0]. All ranks pass the same windows, at least one and as many as any rank has parts. Returns as the
  * calls of local.h do. */

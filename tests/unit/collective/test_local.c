@@ -354,6 +354,75 @@ static void test_parts(void **state)
         assert_int_equal(run_ranks(&(struct rank_job){.size = size, .timeout_ns = PATIENCE_NS, .run = parts}, NULL), 0);
 }
 
+/* ---- counters of windows ----------------------------------------------------------------------------------------- */
+
+#define TURNS 300
+
+/* A number in the first rank's memory that all add to in turn, as the counters say. */
+static int take_turns(struct ash_local *local, struct meeting *meeting, const void *arg)
+{
+    struct ash_window *window = NULL;
+    size_t before = (local->rank + local->size - 1) % local->size;
+    uint64_t *number;
+    int rc = ash_window_open(local, sizeof(*number), &window, NULL);
+
+    (void)meeting;
+    (void)arg;
+    if (rc < 0) return 1;
+    number = ash_window_data_of(window, 0);
+    for (uint64_t turn = 1; turn <= TURNS; turn++) {
+        if (ash_window_wait(window, before, 1, local->rank == 0 ? turn - 1 : turn, NULL) < 0) return 2;
+        if (*number != (turn - 1) * local->size + local->rank) return 3;
+        ++*number;
+        ash_window_say(window, 1, turn);
+    }
+    rc = ash_local_barrier(local, NULL);
+    ash_window_close(window);
+    return rc;
+}
+
+static void test_counters(void **state)
+{
+    (void)state;
+    for (size_t size = 1; size <= 3; size++)
+        assert_int_equal(
+            run_ranks(&(struct rank_job){.size = size, .timeout_ns = PATIENCE_NS, .run = take_turns}, NULL), 0);
+}
+
+/* Rank 1 says nothing: it leaves, or stays until the other has given up. */
+static int wait_in_vain(struct ash_local *local, struct meeting *meeting, const void *arg)
+{
+    const bool leaves = *(const bool *)arg;
+    struct ash_window *window = NULL;
+    struct ash_err err = {0};
+    int rc = ash_window_open(local, 8, &window, NULL);
+
+    if (rc < 0) return 1;
+    while (local->rank == 1 && !leaves && atomic_load(&meeting->word[0]) == 0)
+        usleep(1000);
+    if (local->rank == 0) {
+        rc = ash_window_wait(window, 1, 0, 1, &err);
+        atomic_store(&meeting->word[0], 1);
+        rc = rc == (leaves ? -EPROTO : -ETIMEDOUT) && strstr(err.text, "for rank 1") != NULL &&
+                     ash_local_culprit(local) == 1
+                 ? 0
+                 : 2;
+    }
+    ash_window_close(window);
+    return rc;
+}
+
+static void test_counters_in_vain(void **state)
+{
+    (void)state;
+    for (int leaves = 0; leaves < 2; leaves++) {
+        const bool arg = leaves;
+        struct rank_job job = {.size = 2, .timeout_ns = 300000000ull, .run = wait_in_vain, .arg = &arg};
+
+        assert_int_equal(run_ranks(&job, NULL), 0);
+    }
+}
+
 /* ---- when it goes wrong ------------------------------------------------------------------------------------------ */
 
 enum wrong { OTHER_KIND, OTHER_SIZE, OTHER_DTYPE, OTHER_ROOT, TINY_AND_LARGE, NOTHING };
@@ -443,8 +512,10 @@ static void test_break(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_all_reduce), cmocka_unit_test(test_moves),  cmocka_unit_test(test_parts),
-        cmocka_unit_test(test_disagree),   cmocka_unit_test(test_silent), cmocka_unit_test(test_break),
+        cmocka_unit_test(test_all_reduce), cmocka_unit_test(test_moves),
+        cmocka_unit_test(test_parts),      cmocka_unit_test(test_disagree),
+        cmocka_unit_test(test_silent),     cmocka_unit_test(test_break),
+        cmocka_unit_test(test_counters),   cmocka_unit_test(test_counters_in_vain),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
