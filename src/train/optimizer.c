@@ -52,11 +52,23 @@ static double squares_value(struct ash_squares sum, int exponent)
     return ldexp((double)sum.high * 0x1p32 + (double)sum.low, 2 * exponent - 62);
 }
 
+/* Of all ranks, on the clock. */
+static int join(struct ash_mesh *mesh, int64_t *values, size_t count, enum ash_coll_op op, struct ash_err *err)
+{
+    int rc;
+
+    if (mesh->world == NULL) return 0;
+    ash_meter_begin(&mesh->meter);
+    rc = ash_group_all_reduce(mesh->world, values, values, count, ASH_COLL_I64, op, err);
+    ash_meter_end(&mesh->meter, ASH_METER_COMM);
+    return rc;
+}
+
 int ash_optimizer_norm(struct ash_optimizer *const *optimizers, const float *const *grads, size_t count,
-                       struct ash_group *group, double *norm_out, struct ash_err *err)
+                       struct ash_mesh *mesh, double *norm_out, struct ash_err *err)
 {
     struct ash_squares sum = {0};
-    int64_t max = 0;
+    int64_t max = 0, halves[2];
     uint32_t bits;
     float value;
     int exponent, rc;
@@ -65,8 +77,7 @@ int ash_optimizer_norm(struct ash_optimizer *const *optimizers, const float *con
         int64_t here = largest(optimizers[i]->state, grads[i]);
         if (here > max) max = here;
     }
-    if (group != NULL && (rc = ash_group_all_reduce(group, &max, &max, 1, ASH_COLL_I64, ASH_COLL_MAX, err)) < 0)
-        return rc;
+    if ((rc = join(mesh, &max, 1, ASH_COLL_MAX, err)) < 0) return rc;
     bits = (uint32_t)max;
     memcpy(&value, &bits, sizeof(value));
     if (!isfinite(value)) {
@@ -76,8 +87,11 @@ int ash_optimizer_norm(struct ash_optimizer *const *optimizers, const float *con
     frexp((double)value, &exponent);
     for (size_t i = 0; i < count; i++)
         add_squares(optimizers[i]->state, grads[i], exponent, &sum);
-    if (group != NULL && (rc = ash_group_all_reduce(group, &sum, &sum, 2, ASH_COLL_I64, ASH_COLL_SUM, err)) < 0)
-        return rc;
+    halves[0] = (int64_t)sum.high;
+    halves[1] = (int64_t)sum.low;
+    if ((rc = join(mesh, halves, 2, ASH_COLL_SUM, err)) < 0) return rc;
+    sum.high = (uint64_t)halves[0];
+    sum.low = (uint64_t)halves[1];
     *norm_out = sqrt(squares_value(sum, exponent));
     return 0;
 }

@@ -4,8 +4,8 @@
 #define ASH_TRAIN_OPTIMIZER_H
 
 #include "ashlar/err.h"
-#include "collective/group.h"
 #include "train/job/job.h"
+#include "train/layout/mesh.h"
 #include "train/state.h"
 
 /* Caller's storage. */
@@ -18,9 +18,9 @@ struct ash_optimizer {
 void ash_optimizer_init(struct ash_optimizer *optimizer, const struct ash_job_optimizer *opts, struct ash_state *state);
 
 /* The 2-norm over all trained parameters of the job: of count states here, whose shards' gradients are grads, and of
- * those of all other ranks of group (NULL: none), which call it too. */
+ * those of all other ranks of the mesh, which call it too. */
 int ash_optimizer_norm(struct ash_optimizer *const *optimizers, const float *const *grads, size_t count,
-                       struct ash_group *group, double *norm_out, struct ash_err *err);
+                       struct ash_mesh *mesh, double *norm_out, struct ash_err *err);
 /* Clip by norm and AdamW, of what this process updates of the shard, into state->next; ash_state_advance makes it
  * count. */
 void ash_optimizer_update(struct ash_optimizer *optimizer, const float *grads, double norm, double lr);

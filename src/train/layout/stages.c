@@ -245,7 +245,7 @@ int ash_stages_norm(struct ash_stages *stages, double *norm_out, struct ash_err 
         optimizers[i] = &stages->chunks[i].optimizer;
         grads[i] = stages->chunks[i].grads;
     }
-    return ash_optimizer_norm(optimizers, grads, stages->chunk_count, stages->mesh->world, norm_out, err);
+    return ash_optimizer_norm(optimizers, grads, stages->chunk_count, stages->mesh, norm_out, err);
 }
 
 int ash_stages_update(struct ash_stages *stages, double norm, double lr, struct ash_err *err)

@@ -81,7 +81,10 @@ static int end_grain(struct ash_stages *stages, struct ash_stage *stage, size_t 
     int rc;
 
     if (works) {
-        if ((rc = ash_stages_tie(stages, stage, err)) < 0) return rc;
+        ash_meter_begin(&stages->mesh->meter);
+        rc = ash_stages_tie(stages, stage, err);
+        ash_meter_end(&stages->mesh->meter, ASH_METER_COMM);
+        if (rc < 0) return rc;
         ash_model_grad_fold(stage->state.model, stages->exec, stage->leaf);
     }
     if (stages->mesh->zero > 1) return ash_fsdp_end(&stage->fsdp, err);
@@ -114,9 +117,15 @@ static int go_backward(struct walk *walk, struct ash_stage *stage, size_t micro,
 /* Every loss was filled in by one rank that speaks for it; the others have zeros. */
 static int share_losses(const struct ash_stages *stages, double *losses, size_t count, struct ash_err *err)
 {
-    if (stages->mesh->world == NULL) return 0;
-    if (!ash_mesh_speaks(stages->mesh)) memset(losses, 0, count * sizeof(*losses));
-    return ash_group_all_reduce(stages->mesh->world, losses, losses, count, ASH_COLL_F64, ASH_COLL_SUM, err);
+    struct ash_mesh *mesh = stages->mesh;
+    int rc;
+
+    if (mesh->world == NULL) return 0;
+    if (!ash_mesh_speaks(mesh)) memset(losses, 0, count * sizeof(*losses));
+    ash_meter_begin(&mesh->meter);
+    rc = ash_group_all_reduce(mesh->world, losses, losses, count, ASH_COLL_F64, ASH_COLL_SUM, err);
+    ash_meter_end(&mesh->meter, ASH_METER_COMM);
+    return rc;
 }
 
 static void reset(struct ash_stage *stage)
