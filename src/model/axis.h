@@ -4,11 +4,20 @@
 #ifndef ASH_MODEL_AXIS_H
 #define ASH_MODEL_AXIS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include "ashlar/err.h"
 
-/* All calls but send are made by every rank of the axis, in the same order, and fail only where a rank is lost. */
+/* Floats that all ranks of an axis see where they lie, zeros at first. */
+struct ash_common {
+    float *data; /* NULL: none */
+    void *handle;
+};
+#define ASH_COMMON_COUNTERS 4
+
+/* All calls but send, say and wait are made by every rank of the axis, in the same order, and fail only where a rank is
+ * lost. */
 struct ash_axis_ops {
     /* data is the parts of all ranks, one behind the other, counts[r] floats from rank r; each brings its own. */
     int (*gather)(void *ctx, float *data, const size_t *counts, struct ash_err *err);
@@ -20,6 +29,13 @@ struct ash_axis_ops {
      * ASH_AXIS_PENDING messages to one rank may be under way. */
     int (*send)(void *ctx, size_t to, const float *data, size_t count, struct ash_err *err);
     int (*recv)(void *ctx, size_t from, float *data, size_t count, struct ash_err *err);
+    /* Where ranks are near: memory that all see, until each has closed it; and how far each rank is with it, in
+     * counters that only grow from 0. What a rank wrote before it said a value is seen by who has waited for that. */
+    int (*common_open)(void *ctx, size_t count, struct ash_common *common_out, struct ash_err *err);
+    void (*common_close)(void *ctx, struct ash_common *common);
+    void (*say)(void *ctx, const struct ash_common *common, size_t counter, uint64_t value);
+    int (*wait)(void *ctx, const struct ash_common *common, size_t rank, size_t counter, uint64_t value,
+                struct ash_err *err);
 };
 
 #define ASH_AXIS_PENDING 8
@@ -29,6 +45,7 @@ struct ash_axis {
     size_t rank, size;
     const struct ash_axis_ops *ops; /* NULL where size is 1 */
     void *ctx;
+    bool near; /* the ranks can share memory */
     /* Where the ranks are on several nodes (ep alone asks): the node of each, and this one's neighbours there as an
      * axis, in the same order. NULL where all are on one. */
     const uint32_t *node_of;

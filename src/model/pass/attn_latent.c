@@ -258,7 +258,7 @@ static void backward_plain_q(struct ash_pass *pass, size_t layer, const float *x
         plain_q_step(pass, p, 0, chain.rows, true, s->dnorm);
 }
 
-void ash_attn_latent_backward(struct ash_pass *pass, size_t layer, const float *x)
+const float *ash_attn_latent_backward(struct ash_pass *pass, size_t layer, const float *x)
 {
     const struct ash_model_config *c = &pass->model->config;
     const int32_t *p = pass->model->layers[layer].param;
@@ -268,8 +268,9 @@ void ash_attn_latent_backward(struct ash_pass *pass, size_t layer, const float *
     ash_pass_rope(pass, s->dq + c->nope_dim, c->heads, c->head_dim, pass->q_stride, true);
     if (c->q_rank == 0) {
         backward_plain_q(pass, layer, x);
-        return;
+        return s->dnorm;
     }
     linear_input_grad(pass, p[ASH_ROLE_KV_DOWN], s->dkv_low, c->kv_rank + c->rope_dim, false);
     backward_low_q(pass, layer, x);
+    return s->dnorm;
 }

@@ -4,7 +4,11 @@
  * into tiles, so that while one rank works on the first tile the rank before it works on the second.
  *
  * No rank ever waits for room, so none waits for another in a circle: a tile is one message, in one place at a time,
- * and no more tiles are under way than an axis takes messages. */
+ * and no more tiles are under way than an axis takes messages.
+ *
+ * Where the ranks can share memory nothing is sent: the sums lie in memory that all see, each rank goes on with them
+ * there and says how far it is. So do the rows of the stream that blocks need all of: a norm writes a rank's own rows
+ * beside those of the others. */
 #include "model/pass/pass_priv.h"
 
 #include "base/assert.h"
@@ -40,9 +44,28 @@ const float *ash_stream_gather(struct ash_pass *pass, const float *own, float *a
     size_t hidden = pass->model->config.hidden;
 
     if (pass->tp.size == 1) return own;
+    if (pass->tp.near) {
+        ash_share_meet(pass, ASH_SHARE_POSTS, ++pass->common.posts);
+        return own - pass->own.first * hidden;
+    }
     pass->exec->memory->copy(all + pass->own.first * hidden, own, pass->own.count * hidden * sizeof(float));
     ash_rows_gather(pass, (struct ash_run){0, pass->rows}, all, hidden);
     return all;
+}
+
+void ash_stream_place(struct ash_pass *pass)
+{
+    size_t skip = pass->own.first * pass->model->config.hidden;
+
+    if (!pass->tp.near) return;
+    for (size_t i = 0; i < pass->model->config.layers; i++) {
+        struct ash_layer_acts *acts = &pass->layers[i];
+
+        acts->attn.norm.out = acts->attn.norm.all + skip;
+        acts->ffn_norm.out = acts->ffn_norm.all + skip;
+    }
+    if (ash_pass_ends(pass)) pass->final_norm.out = pass->final_norm.all + skip;
+    if (pass->opts.backward) pass->scratch.dx = pass->scratch.dx_rows + skip;
 }
 
 /* ---- tiles ------------------------------------------------------------------------------------------------------- */
@@ -121,7 +144,7 @@ static float *place_of(const struct ash_pass *pass, const struct ash_chain *chai
     return chain->out + (tile->rows.first - pass->own.first) * chain->cols;
 }
 
-/* This rank's part of a tile's sums, in one round. */
+/* This rank's part of a tile's sums, in one round, as a message. */
 static void pass_on(struct ash_pass *pass, const struct ash_chain *chain, size_t round, const struct tile *tile)
 {
     const struct ash_axis *tp = &pass->tp;
@@ -145,26 +168,109 @@ static void take_own(struct ash_pass *pass, const struct ash_chain *chain, const
             ash_share_recv(pass, &pass->tp, last, place_of(pass, chain, &tiles[i]), tiles[i].rows.count * chain->cols);
 }
 
-void ash_chain_run(struct ash_pass *pass, const struct ash_chain *chain)
+/* ---- the same in memory that all see ----------------------------------------------------------------------------- */
+
+static float *common_sums(const struct ash_pass *pass)
+{
+    return pass->common.sums[pass->common.chains % 2];
+}
+
+/* The sums' place was that of the chain before the last: everyone must be through with those. */
+static void begin_common(struct ash_pass *pass)
+{
+    uint64_t number = ++pass->common.chains;
+
+    ash_share_say(pass, ASH_SHARE_CHAINS, number);
+    for (size_t r = 1; pass->tp.rank == 0 && r < pass->tp.size; r++)
+        ash_share_wait(pass, r, ASH_SHARE_CHAINS, number - 1);
+}
+
+/* Go on with a tile of `count` where it lies. Every rank makes the same steps in the same order, and numbers them. */
+static void go_on(struct ash_pass *pass, const struct ash_chain *chain, size_t round, const struct tile *tile,
+                  size_t count)
+{
+    const struct ash_axis *tp = &pass->tp;
+    uint64_t number = pass->common.steps + 1;
+    bool start = round == 0 && tp->rank == 0;
+
+    if (tp->rank > 0)
+        ash_share_wait(pass, tp->rank - 1, ASH_SHARE_STEPS, number);
+    else if (!start)
+        ash_share_wait(pass, tp->size - 1, ASH_SHARE_STEPS, number - count);
+    chain->step(pass, chain->ctx, round, tile->rows, start, common_sums(pass) + tile->rows.first * chain->cols);
+    ash_share_say(pass, ASH_SHARE_STEPS, pass->common.steps = number);
+}
+
+/* Wait for the last rank's last step of the tiles that matter here: of own rows, or of all. */
+static void await_tiles(struct ash_pass *pass, const struct ash_chain *chain, const struct tile *tiles, size_t count)
+{
+    size_t behind = count;
+
+    while (behind > 0 && chain->all == NULL && tiles[behind - 1].owner != pass->tp.rank)
+        behind--;
+    if (behind > 0 && pass->tp.rank + 1 < pass->tp.size)
+        ash_share_wait(pass, pass->tp.size - 1, ASH_SHARE_STEPS, pass->common.steps - (count - behind));
+}
+
+/* Finished sums to where they are wanted. */
+static void end_common(struct ash_pass *pass, const struct ash_chain *chain)
+{
+    struct ash_run rows = chain->all != NULL ? chain->rows : rows_among(pass, pass->tp.rank, chain->rows);
+    const float *sums = common_sums(pass) + rows.first * chain->cols;
+    float *to = chain->all != NULL ? chain->all + rows.first * chain->cols
+                                   : chain->out + (rows.first - pass->own.first) * chain->cols;
+
+    if (chain->found != NULL)
+        *chain->found = common_sums(pass) + pass->own.first * chain->cols;
+    else if (rows.count > 0)
+        pass->exec->memory->copy(to, sums, rows.count * chain->cols * sizeof(float));
+}
+
+/* ---- either way -------------------------------------------------------------------------------------------------- */
+
+static void run_tiles(struct ash_pass *pass, const struct ash_chain *chain)
 {
     struct walk walk = walk_start(pass, chain);
     struct tile tiles[ASH_AXIS_PENDING];
     bool busy = chain->meanwhile != NULL; /* the first rank starts with the sums, the others with what is beside them */
     size_t count;
 
-    ash_assert(pass->tp.size > 1);
     if (busy && pass->tp.rank > 0) chain->meanwhile(pass, chain->ctx);
     do {
         for (count = 0; count < ASH_AXIS_PENDING && walk_next(pass, &walk, &tiles[count]);)
             count++;
         for (size_t round = 0; round < chain->rounds; round++) {
-            for (size_t i = 0; i < count; i++)
-                pass_on(pass, chain, round, &tiles[i]);
+            for (size_t i = 0; i < count; i++) {
+                if (pass->tp.near)
+                    go_on(pass, chain, round, &tiles[i], count);
+                else
+                    pass_on(pass, chain, round, &tiles[i]);
+            }
             if (busy && pass->tp.rank == 0) chain->meanwhile(pass, chain->ctx);
             busy = false;
         }
-        take_own(pass, chain, tiles, count);
+        if (pass->tp.near)
+            await_tiles(pass, chain, tiles, count);
+        else
+            take_own(pass, chain, tiles, count);
     } while (count == ASH_AXIS_PENDING);
+}
+
+void ash_chain_run(struct ash_pass *pass, const struct ash_chain *chain)
+{
+    struct ash_chain sent = *chain;
+
+    ash_assert(pass->tp.size > 1);
+    if (pass->tp.near) {
+        begin_common(pass);
+        run_tiles(pass, chain);
+        end_common(pass, chain);
+        return;
+    }
+    if (chain->all != NULL) sent.out = chain->all + pass->own.first * chain->cols;
+    run_tiles(pass, &sent);
+    if (chain->all != NULL) ash_rows_gather(pass, chain->rows, chain->all, chain->cols);
+    if (chain->found != NULL) *chain->found = sent.out;
 }
 
 /* ---- products ---------------------------------------------------------------------------------------------------- */
@@ -204,7 +310,8 @@ static void product_meanwhile(struct ash_pass *pass, void *ctx)
     products->weight_grads(pass, products->columns);
 }
 
-static void run_products(struct ash_pass *pass, struct products *products, struct ash_run rows, float *out)
+static void run_products(struct ash_pass *pass, struct products *products, struct ash_run rows, float *out,
+                         const float **found)
 {
     struct ash_chain chain = {.rows = rows,
                               .cols = products->cols,
@@ -212,19 +319,21 @@ static void run_products(struct ash_pass *pass, struct products *products, struc
                               .step = product_step,
                               .meanwhile = products->weight_grads != NULL ? product_meanwhile : NULL,
                               .ctx = products,
-                              .out = out};
+                              .out = out,
+                              .found = found};
 
     ash_chain_run(pass, &chain);
 }
 
-void ash_rows_forward(struct ash_pass *pass, int32_t weight, int32_t bias, const float *x, size_t x_stride, float *out)
+void ash_rows_forward(struct ash_pass *pass, int32_t weight, int32_t bias, const float *x, size_t x_stride, float *out,
+                      const float **found)
 {
     struct products products = {.count = 1,
                                 .terms[0] = {.weight = weight, .x = x, .x_stride = x_stride},
                                 .bias = ash_model_vector(pass->model, bias),
                                 .cols = pass->model->config.hidden};
 
-    run_products(pass, &products, (struct ash_run){0, pass->rows}, out);
+    run_products(pass, &products, (struct ash_run){0, pass->rows}, out, found);
 }
 
 /* One term for each run of the weight's outputs: the runs of all ranks take turns (q, k and v in one matrix). */
@@ -254,7 +363,7 @@ void ash_columns_backward_rows(struct ash_pass *pass, const struct ash_columns *
 
     for (size_t i = 0; i < columns->count; i++)
         add_terms(pass, &columns->columns[i], &products);
-    run_products(pass, &products, (struct ash_run){columns->first, columns->rows}, columns->dx);
+    run_products(pass, &products, (struct ash_run){columns->first, columns->rows}, columns->dx, columns->found);
     if (waits) weight_grads(pass, columns);
 }
 
@@ -283,8 +392,10 @@ void ash_columns_backward(struct ash_pass *pass, const struct ash_columns *colum
 {
     bool shared = pass->tp.size > 1 && pass->model->params[columns->columns[0].weight].cut >= 0;
 
-    if (shared)
+    if (shared) {
         ash_columns_backward_rows(pass, columns, columns_weight_grads);
-    else
-        columns_grads(pass, columns, columns->dx);
+        return;
+    }
+    columns_grads(pass, columns, columns->dx);
+    if (columns->found != NULL) *columns->found = columns->dx;
 }

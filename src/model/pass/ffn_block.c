@@ -46,7 +46,7 @@ void ash_ffn_forward(struct ash_pass *pass, const struct ash_ffn_params *params,
 {
     ffn_inner(pass, params, rows, x, ASH_NO_PARAM, acts, width);
     if (is_shared(pass, params)) {
-        ash_rows_forward(pass, params->down, params->down_bias, acts->hidden, width, y);
+        ash_rows_forward(pass, params->down, params->down_bias, acts->hidden, width, y, NULL);
         return;
     }
     ash_linear_forward(
@@ -55,13 +55,14 @@ void ash_ffn_forward(struct ash_pass *pass, const struct ash_ffn_params *params,
             .rows = rows, .x = acts->hidden, .x_stride = width, .y = y, .y_stride = pass->model->config.hidden});
 }
 
-void ash_ffn_backward(struct ash_pass *pass, const struct ash_ffn_params *params, size_t rows, const float *x,
-                      const struct ash_ffn_acts *acts, const struct ash_ffn_acts *dacts, size_t width, const float *dy,
-                      float *dx)
+/* found: as of a chain. */
+static void ffn_backward(struct ash_pass *pass, const struct ash_ffn_params *params, size_t rows, const float *x,
+                         const struct ash_ffn_acts *acts, const struct ash_ffn_acts *dacts, size_t width,
+                         const float *dy, float *dx, const float **found)
 {
     const struct ash_act_ops *act = pass->exec->ops->act;
     size_t hidden = pass->model->config.hidden, seq_rows = params->expert ? 0 : pass->seq_rows;
-    struct ash_columns columns = {.rows = rows, .in = hidden, .seq_rows = seq_rows, .x = x, .dx = dx};
+    struct ash_columns columns = {.rows = rows, .in = hidden, .seq_rows = seq_rows, .x = x, .dx = dx, .found = found};
 
     ash_pass_linear_backward(pass, params->down, params->down_bias,
                              &(struct ash_linear_io){.rows = rows,
@@ -80,6 +81,13 @@ void ash_ffn_backward(struct ash_pass *pass, const struct ash_ffn_params *params
     }
     columns.columns[columns.count++] = (struct ash_column){params->up, params->up_bias, dacts->up, width};
     ash_columns_backward(pass, &columns);
+}
+
+void ash_ffn_backward(struct ash_pass *pass, const struct ash_ffn_params *params, size_t rows, const float *x,
+                      const struct ash_ffn_acts *acts, const struct ash_ffn_acts *dacts, size_t width, const float *dy,
+                      float *dx)
+{
+    ffn_backward(pass, params, rows, x, acts, dacts, width, dy, dx, NULL);
 }
 
 /* ---- the block --------------------------------------------------------------------------------------------------- */
@@ -157,11 +165,13 @@ void ash_ffn_block_backward(struct ash_pass *pass, size_t layer)
     if (c->sparse[layer]) {
         float *dx = pass->tp.size > 1 ? s->dx_all : s->dnorm;
         ash_moe_backward(pass, layer, x, dy, dx);
+        /* no sum went through the ranks since, so only now is dy known to have been read by all */
+        if (pass->tp.near) ash_share_meet(pass, ASH_SHARE_POSTS, ++pass->common.posts);
         dnorm = dx + pass->own.first * c->hidden;
     } else {
         struct ash_ffn_params params = dense_params(layer_params);
         if (pass->opts.recompute == ASH_RECOMPUTE_SELECTIVE) ash_ffn_activate(pass, &acts->ffn, pass->rows * c->ffn);
-        ash_ffn_backward(pass, &params, pass->rows, x, &acts->ffn, &s->dffn, c->ffn, dy, s->dnorm);
+        ffn_backward(pass, &params, pass->rows, x, &acts->ffn, &s->dffn, c->ffn, dy, s->dnorm, &dnorm);
     }
     ash_norm_block_backward(pass, layer_params->param[ASH_ROLE_NORM2], layer_params->param[ASH_ROLE_NORM2_BIAS],
                             acts->mid, &acts->ffn_norm, dnorm, true, s->dx);

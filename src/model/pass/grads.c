@@ -53,12 +53,29 @@ float *ash_grad_begin(struct ash_pass *pass, int32_t param, enum ash_grad_rows r
     return sum.data;
 }
 
-/* The end of the turn along cp; before it that along tp comes round: all have copies of the parameter. */
-static void end_rounds(struct ash_pass *pass, const struct sum *sum, enum ash_grad_rows rows)
+/* The end of the turn along cp; before it that along tp comes round: all have copies of the parameter. Alone along cp
+ * nobody needs it at once, and no rank waits here for the last. */
+static void end_rounds(struct ash_pass *pass, int32_t param, enum ash_grad_rows rows)
 {
-    if (sum->data == NULL) return;
-    if (rows == ASH_GRAD_STREAM) ash_share_broadcast(pass, &pass->tp, pass->tp.size - 1, sum->data, sum->count);
-    end_turn(pass, &pass->cp, sum->data, sum->count);
+    struct sum sum = sum_of(pass, param);
+    bool shared = rows == ASH_GRAD_STREAM && pass->tp.size > 1;
+
+    if (sum.data == NULL) return;
+    if (shared && pass->cp.size == 1)
+        pass->late[pass->late_count++] = param;
+    else if (shared)
+        ash_share_broadcast(pass, &pass->tp, pass->tp.size - 1, sum.data, sum.count);
+    end_turn(pass, &pass->cp, sum.data, sum.count);
+}
+
+void ash_grad_settle(struct ash_pass *pass)
+{
+    for (size_t i = 0; i < pass->late_count; i++) {
+        struct sum sum = sum_of(pass, pass->late[i]);
+
+        ash_share_broadcast(pass, &pass->tp, pass->tp.size - 1, sum.data, sum.count);
+    }
+    pass->late_count = 0;
 }
 
 void ash_grad_end_both(struct ash_pass *pass, int32_t one, int32_t other, enum ash_grad_rows rows)
@@ -67,8 +84,8 @@ void ash_grad_end_both(struct ash_pass *pass, int32_t one, int32_t other, enum a
 
     if (rows == ASH_GRAD_STREAM && first.data != NULL) end_turn(pass, &pass->tp, first.data, first.count);
     if (rows == ASH_GRAD_STREAM && second.data != NULL) end_turn(pass, &pass->tp, second.data, second.count);
-    end_rounds(pass, &first, rows);
-    end_rounds(pass, &second, rows);
+    end_rounds(pass, one, rows);
+    end_rounds(pass, other, rows);
 }
 
 void ash_grad_end(struct ash_pass *pass, int32_t param, enum ash_grad_rows rows)

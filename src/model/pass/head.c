@@ -76,12 +76,10 @@ static void go_round(struct ash_pass *pass, struct piece *piece,
                      void (*step)(struct ash_pass *, void *, size_t, struct ash_run, bool, float *), float *all,
                      size_t cols)
 {
-    struct ash_run rows = {piece->first, piece->part.rows};
     struct ash_chain chain = {
-        .rows = rows, .cols = cols, .rounds = 1, .step = step, .ctx = piece, .out = all + pass->own.first * cols};
+        .rows = {piece->first, piece->part.rows}, .cols = cols, .rounds = 1, .step = step, .ctx = piece, .all = all};
 
     ash_chain_run(pass, &chain);
-    ash_rows_gather(pass, rows, all, cols);
 }
 
 static void shared_loss(struct ash_pass *pass, size_t first, size_t count, float scale)

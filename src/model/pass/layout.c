@@ -24,7 +24,8 @@ struct placer {
 struct layout {
     struct ash_pass *pass;
     struct placer kept, shared;
-    size_t shared_peak;
+    struct placer common, common_shared; /* the same in memory that ranks along tp see together */
+    size_t shared_peak, common_shared_peak;
     size_t rows, own; /* of a batch on this rank; of the stream that it keeps */
 };
 
@@ -56,6 +57,15 @@ static float *take(struct layout *layout, enum ash_keep keep, size_t count)
     return place(placer, count * sizeof(float));
 }
 
+/* Rows of the stream of all ranks along tp, where those share memory. */
+static float *take_common(struct layout *layout, enum ash_keep keep)
+{
+    const struct ash_pass *pass = layout->pass;
+    struct placer *placer = ash_pass_keeps(pass, keep) ? &layout->common : &layout->common_shared;
+
+    return place(placer, layout->rows * pass->model->config.hidden * sizeof(float));
+}
+
 /* A column further right in the same rows. */
 static float *columns_on(float *base, size_t columns)
 {
@@ -66,7 +76,10 @@ static void lay_norm(struct layout *l, struct ash_norm_acts *norm)
 {
     const struct ash_model_config *c = &l->pass->model->config;
 
-    norm->out = take(l, ASH_KEEP_CHEAP, l->own * c->hidden);
+    if (l->pass->tp.near)
+        norm->all = take_common(l, ASH_KEEP_CHEAP);
+    else
+        norm->out = take(l, ASH_KEEP_CHEAP, l->own * c->hidden);
     norm->rstd = take(l, ASH_KEEP_COSTLY, l->own);
     norm->mean = c->norm == ASH_NORM_LAYER ? take(l, ASH_KEEP_COSTLY, l->own) : NULL;
 }
@@ -163,7 +176,7 @@ static void lay_layer(struct layout *l, size_t index)
     struct ash_pass *pass = l->pass;
     const struct ash_model_config *c = &pass->model->config;
     struct ash_layer_acts *acts = &pass->layers[index];
-    size_t shared_start = l->shared.used_bytes;
+    size_t shared_start = l->shared.used_bytes, common_start = l->common_shared.used_bytes;
 
     acts->in = take(l, ASH_KEEP_INPUT, l->own * c->hidden);
     acts->mid = pass->opts.backward ? take(l, ASH_KEEP_COSTLY, l->own * c->hidden) : acts->in;
@@ -183,7 +196,9 @@ static void lay_layer(struct layout *l, size_t index)
     else
         lay_ffn(l, &acts->ffn, l->rows, c->ffn);
     if (l->shared.used_bytes > l->shared_peak) l->shared_peak = l->shared.used_bytes;
+    if (l->common_shared.used_bytes > l->common_shared_peak) l->common_shared_peak = l->common_shared.used_bytes;
     l->shared.used_bytes = shared_start;
+    l->common_shared.used_bytes = common_start;
 }
 
 static size_t max_size(size_t a, size_t b)
@@ -204,7 +219,10 @@ static void lay_backward_scratch(struct layout *l)
     size_t pairs = l->rows * c->expert.choices, wide = max_size(c->ffn, c->expert.shared_ffn);
     struct placer *p = &l->kept;
 
-    s->dx = place(p, l->own * c->hidden * sizeof(float));
+    if (pass->tp.near)
+        s->dx_rows = place(&l->common, l->rows * c->hidden * sizeof(float));
+    else
+        s->dx = place(p, l->own * c->hidden * sizeof(float));
     s->dnorm = place(p, l->own * c->hidden * sizeof(float));
     s->dattn = place(p, l->rows * c->heads * pass->v_dim * sizeof(float));
     if (c->attn == ASH_ATTN_GROUPED) {
@@ -252,14 +270,18 @@ static void lay_exchange(struct layout *l)
     struct placer *p = &l->kept;
     bool experts = c->expert.experts > 0;
     const size_t cols[] = {c->hidden, c->q_rank, c->kv_rank, c->rope_dim, ASH_LANES}; /* of sums that go round */
-    size_t tile = 0;
+    size_t tile = 0, widest = 0;
     size_t all_heads = (whole->heads + whole->kv_heads) * c->head_dim;
 
-    for (size_t i = 0; i < sizeof(cols) / sizeof(cols[0]); i++)
+    for (size_t i = 0; i < sizeof(cols) / sizeof(cols[0]); i++) {
         if (cols[i] > 0) tile = max_size(tile, ash_chain_tile_most(l->own, cols[i]));
-    s->tile = place(p, tile * sizeof(float));
+        widest = max_size(widest, cols[i]);
+    }
+    for (size_t i = 0; pass->tp.near && i < 2; i++)
+        pass->common.sums[i] = place(&l->common, l->rows * widest * sizeof(float));
+    if (!pass->tp.near) s->tile = place(p, tile * sizeof(float));
     s->x_all = place(p, l->rows * c->hidden * sizeof(float));
-    if (pass->opts.backward || experts) s->dy_all = place(p, l->rows * c->hidden * sizeof(float));
+    if ((pass->opts.backward && !pass->tp.near) || experts) s->dy_all = place(p, l->rows * c->hidden * sizeof(float));
     if (pass->opts.backward && experts) s->dx_all = place(p, l->rows * c->hidden * sizeof(float));
     s->top = place(p, l->rows * 2 * sizeof(float));
     s->lanes = place(p, l->rows * ASH_LANES * sizeof(float));
@@ -294,7 +316,10 @@ static void lay_all(struct layout *l)
     /* without a backward pass the stream is one buffer that every layer updates in place */
     pass->final_in = pass->opts.backward ? place(p, l->own * c->hidden * sizeof(float)) : pass->layers[0].in;
     if (ash_pass_ends(pass)) {
-        pass->final_norm.out = place(p, l->own * c->hidden * sizeof(float));
+        if (pass->tp.near)
+            pass->final_norm.all = place(&l->common, l->rows * c->hidden * sizeof(float));
+        else
+            pass->final_norm.out = place(p, l->own * c->hidden * sizeof(float));
         pass->final_norm.rstd = place(p, l->own * sizeof(float));
         pass->final_norm.mean = place(p, l->own * sizeof(float));
     }
@@ -354,11 +379,21 @@ static struct layout measure(struct ash_pass *pass)
     return layout;
 }
 
+/* Of the memory that ranks along tp see together, a rank has its share. */
 size_t ash_pass_layout_bytes(struct ash_pass *pass)
 {
     struct layout layout = measure(pass);
+    size_t common = layout.common.used_bytes + layout.common_shared_peak;
 
-    return layout.kept.used_bytes + layout.shared_peak + ash_moe_inbox_bytes(pass);
+    return layout.kept.used_bytes + layout.shared_peak + common / pass->tp.size + ash_moe_inbox_bytes(pass);
+}
+
+static int open_common(struct ash_pass *pass, const struct layout *measured, struct ash_err *err)
+{
+    size_t bytes = measured->common.used_bytes + measured->common_shared_peak;
+
+    if (!pass->tp.near) return 0;
+    return pass->tp.ops->common_open(pass->tp.ctx, bytes / sizeof(float), &pass->common.memory, err);
 }
 
 int ash_pass_layout(struct ash_pass *pass, struct ash_err *err)
@@ -367,12 +402,16 @@ int ash_pass_layout(struct ash_pass *pass, struct ash_err *err)
     int rc = ash_buffer_init(&pass->memory, pass->exec->memory, measured.kept.used_bytes + measured.shared_peak,
                              "activations", err);
 
+    if (rc == 0) rc = open_common(pass, &measured, err);
     if (rc < 0) return rc;
+    char *common = (char *)pass->common.memory.data;
     struct layout real = {.pass = pass,
                           .rows = ash_pass_most_rows(pass),
                           .own = own_rows(pass),
                           .kept.base = pass->memory.data,
-                          .shared.base = (char *)pass->memory.data + measured.kept.used_bytes};
+                          .shared.base = (char *)pass->memory.data + measured.kept.used_bytes,
+                          .common.base = common,
+                          .common_shared.base = common == NULL ? NULL : common + measured.common.used_bytes};
     lay_all(&real);
     return 0;
 }

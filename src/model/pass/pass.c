@@ -30,7 +30,8 @@ static int open_lists(struct ash_pass *pass, struct ash_err *err)
     if (ranks == 1) return 0;
     pass->tp_counts = calloc(5 * ranks, sizeof(size_t));
     pass->lookup.host = calloc(3 * pass->opts.max_rows, sizeof(int32_t));
-    if (pass->tp_counts == NULL || pass->lookup.host == NULL)
+    pass->late = calloc(pass->model->param_count, sizeof(*pass->late));
+    if (pass->tp_counts == NULL || pass->lookup.host == NULL || pass->late == NULL)
         return ash_err_set(err, -ENOMEM, "out of memory for a pass over %zu rows", pass->opts.max_rows);
     pass->tp_more_counts = pass->tp_counts + ranks;
     pass->vocab_ends = pass->tp_counts + 2 * ranks;
@@ -100,7 +101,9 @@ void ash_pass_close(struct ash_pass *pass)
     ash_moe_close(pass);
     ash_buffer_fini(&pass->memory);
     ash_buffer_fini(&pass->rope);
+    if (pass->common.memory.data != NULL) pass->tp.ops->common_close(pass->tp.ctx, &pass->common.memory);
     free(pass->lookup.host);
+    free(pass->late);
     free(pass->tp_counts);
     free(pass->cp_there);
     free(pass->cp_back);
@@ -220,6 +223,8 @@ static int begin(struct ash_pass *pass, const struct ash_batch *batch, struct as
     if (rc == 0 && batch->targets != NULL) rc = memory->copy(pass->targets, batch->targets + own.first, bytes);
     if (rc < 0) return ash_err_set(err, rc, "cannot copy the batch");
     pass->own = ash_stream_rows(pass, pass->tp.rank);
+    ash_stream_place(pass);
+    if (pass->tp.near) ash_share_meet(pass, ASH_SHARE_BATCHES, ++pass->common.batches); /* through with the last */
     return ash_embed_begin(pass, batch->ids + own.first, err);
 }
 
@@ -255,6 +260,7 @@ static void done(struct ash_pass *pass, int unit, bool backward)
 {
     const struct ash_pass_hooks *hooks = &pass->opts.hooks;
 
+    if (hooks->done != NULL && backward) ash_grad_settle(pass);
     if (hooks->done != NULL && pass->failed == 0)
         pass->failed = hooks->done(hooks->ctx, unit, backward, &pass->failure);
 }
@@ -287,7 +293,10 @@ static void final_norm(struct ash_pass *pass, const float *x)
  * reads. */
 static void layer_backward(struct ash_pass *pass, size_t layer)
 {
-    if (pass->opts.recompute == ASH_RECOMPUTE_FULL) layer_forward(pass, layer, pass->scratch.residual);
+    bool again = pass->opts.recompute == ASH_RECOMPUTE_FULL;
+
+    if (again && pass->tp.near) ash_share_meet(pass, ASH_SHARE_POSTS, ++pass->common.posts); /* norms are shared */
+    if (again) layer_forward(pass, layer, pass->scratch.residual);
     if (pass->rows == 0) {
         if (pass->model->config.sparse[layer]) ash_moe_backward(pass, layer, NULL, NULL, NULL);
         return;
@@ -316,6 +325,7 @@ static void backward(struct ash_pass *pass)
         if (pass->rows > 0) ash_embed_backward(pass);
         done(pass, ASH_UNIT_EMBED, true);
     }
+    ash_grad_settle(pass);
     ash_grad_hand_over(pass);
 }
 

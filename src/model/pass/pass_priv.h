@@ -15,6 +15,7 @@ enum ash_keep {
 
 struct ash_norm_acts {
     float *out;         /* [own rows, C] */
+    float *all;         /* [rows, C], out among them, where ranks along tp share memory */
     float *rstd, *mean; /* [own rows]; mean for layer norm only */
 };
 
@@ -84,7 +85,8 @@ struct ash_head_rows {
 /* Gradients and temporaries of one layer at a time. Own rows are those of the stream that this rank keeps. */
 struct ash_scratch {
     float *residual;                /* [own rows, C]: a block's output before it joins the stream */
-    float *dx;                      /* [own rows, C]: gradient of the stream, layer by layer */
+    float *dx;                      /* [own rows, C]: gradient of the stream, layer by layer; */
+    float *dx_rows;                 /* [rows, C]: where it lies if ranks along tp share memory */
     float *dnorm;                   /* [own rows, C] */
     float *x_all, *dy_all, *dx_all; /* [rows, C]: rows of the stream of all ranks along tp; dx_all with experts only */
     float *tile;                    /* sums that go from rank to rank */
@@ -154,6 +156,13 @@ struct ash_exchange {
     struct ash_moe_nodes nodes;
 };
 
+/* What ranks along tp have in memory that all see, where they can (see chain.c). */
+struct ash_pass_common {
+    struct ash_common memory;
+    float *sums[2];                         /* [rows, columns of a sum at most]: of a chain and the one before it */
+    uint64_t batches, posts, chains, steps; /* so far: what the counters below say */
+};
+
 struct ash_pass {
     struct ash_model *model;
     struct ash_exec *exec;
@@ -162,15 +171,18 @@ struct ash_pass {
     int failed;                 /* 0, or the error of the first exchange that failed */
     struct ash_err failure;
     struct ash_buffer memory;
+    struct ash_pass_common common;
     struct ash_layer_acts *layers; /* [config.layers] */
     float *final_in;               /* [own rows, C]: the stream behind the last layer */
     struct ash_norm_acts final_norm;
     struct ash_scratch scratch;
-    struct ash_attn_seq *seqs;                  /* [max_rows], host */
-    int32_t *ids, *targets, *positions;         /* of this rank's rows, device copies */
-    float *all_losses, *losses;                 /* [max_rows], device; and those of this rank's rows */
-    size_t *cp_there, *cp_back;                 /* [cp size] floats of an exchange, host */
-    size_t *tp_counts, *tp_more_counts;         /* [tp size] likewise */
+    struct ash_attn_seq *seqs;          /* [max_rows], host */
+    int32_t *ids, *targets, *positions; /* of this rank's rows, device copies */
+    float *all_losses, *losses;         /* [max_rows], device; and those of this rank's rows */
+    size_t *cp_there, *cp_back;         /* [cp size] floats of an exchange, host */
+    size_t *tp_counts, *tp_more_counts; /* [tp size] likewise */
+    int32_t *late;                      /* [late_count, at most all]: parameters for ash_grad_settle, host */
+    size_t late_count;
     size_t *vocab_ends;                         /* [tp size]: where the parts of the vocabulary end, host */
     int32_t *host_positions;                    /* [max_rows] */
     size_t head_rows;                           /* rows of logits at a time, at most; whole groups of k */
@@ -209,6 +221,13 @@ void ash_share_exchange(struct ash_pass *pass, const struct ash_axis *axis, cons
 void ash_share_broadcast(struct ash_pass *pass, const struct ash_axis *axis, size_t root, float *data, size_t count);
 void ash_share_send(struct ash_pass *pass, const struct ash_axis *axis, size_t to, const float *data, size_t count);
 void ash_share_recv(struct ash_pass *pass, const struct ash_axis *axis, size_t from, float *data, size_t count);
+/* How far a rank is with what lies in common: batches begun; rows of the stream (own ones) that are there for all;
+ * chains begun, and steps of chains done. */
+enum ash_share_counter { ASH_SHARE_BATCHES, ASH_SHARE_POSTS, ASH_SHARE_CHAINS, ASH_SHARE_STEPS };
+void ash_share_say(struct ash_pass *pass, enum ash_share_counter counter, uint64_t value);
+void ash_share_wait(struct ash_pass *pass, size_t rank, enum ash_share_counter counter, uint64_t value);
+/* Say it, and wait until all have. */
+void ash_share_meet(struct ash_pass *pass, enum ash_share_counter counter, uint64_t value);
 /* 0, or the first failure. */
 int ash_share_result(struct ash_pass *pass, struct ash_err *err);
 
@@ -227,6 +246,8 @@ float *ash_grad_begin(struct ash_pass *pass, int32_t param, enum ash_grad_rows r
 void ash_grad_end(struct ash_pass *pass, int32_t param, enum ash_grad_rows rows);
 /* The end of two turns that began together: a rank that waits for one must not hold up the other. */
 void ash_grad_end_both(struct ash_pass *pass, int32_t one, int32_t other, enum ash_grad_rows rows);
+/* Sums over rows of the stream, which the last rank of tp has so far, to all: before anyone reads them. */
+void ash_grad_settle(struct ash_pass *pass);
 /* After a batch: where another of the same sums follows, the first rank of cp goes on with what the last one has. */
 void ash_grad_hand_over(struct ash_pass *pass);
 /* dx from dy, and the gradients of weight and bias (or ASH_NO_PARAM) over all rows. dx is neither x nor dy. */
@@ -244,8 +265,11 @@ void ash_pass_linear_skip(struct ash_pass *pass, int32_t weight);
 struct ash_run ash_stream_rows(const struct ash_pass *pass, size_t rank);
 /* data [rows of the batch, width]: get those of rows that other ranks keep. */
 void ash_rows_gather(struct ash_pass *pass, struct ash_run rows, float *data, size_t width);
-/* All rows of the stream from everyone's own ones, in all; alone: own. */
+/* All rows of the stream from everyone's own ones, which are a norm's out or scratch.dx: where they lie, or in all;
+ * alone: own. They stay until own ones are written again. */
 const float *ash_stream_gather(struct ash_pass *pass, const float *own, float *all);
+/* Point norms and scratch.dx at this rank's rows of the batch at hand, where they lie among those of all. */
+void ash_stream_place(struct ash_pass *pass);
 
 /* A sum per row and column whose terms are dealt out: it goes from rank to rank, in each of rounds, and ends at the
  * rank that keeps the row. */
@@ -258,14 +282,18 @@ struct ash_chain {
     void (*meanwhile)(struct ash_pass *pass, void *ctx);
     void *ctx;
     float *out; /* [own rows, cols]; of rows that are not among the chain's, nothing is written */
+    float *all; /* or: [rows of the batch, cols], of all ranks' rows among the chain's */
+    /* not NULL: the sums of own rows may stay where they are, which goes there, until the next chain but one */
+    const float **found;
 };
 /* Not for a pass alone. */
 void ash_chain_run(struct ash_pass *pass, const struct ash_chain *chain);
 /* Floats of a tile at most, where a rank keeps up to own rows and sums have up to cols columns. */
 size_t ash_chain_tile_most(size_t own, size_t cols);
 
-/* out [own rows, C] = x W^T + bias, W's inputs dealt out. Not for a pass alone. */
-void ash_rows_forward(struct ash_pass *pass, int32_t weight, int32_t bias, const float *x, size_t x_stride, float *out);
+/* out [own rows, C] = x W^T + bias, W's inputs dealt out; found (may be NULL) as of a chain. Not for a pass alone. */
+void ash_rows_forward(struct ash_pass *pass, int32_t weight, int32_t bias, const float *x, size_t x_stride, float *out,
+                      const float **found);
 
 /* Linear layers that share their input x, whose outputs are dealt out (or all here). */
 struct ash_column {
@@ -278,6 +306,7 @@ struct ash_columns {
     size_t rows, in, seq_rows; /* as in ash_linear_io */
     const float *x;            /* [rows, in] */
     float *dx;                 /* [own rows, in]; [rows, in] where the outputs are all here */
+    const float **found;       /* as of a chain, or NULL; where the outputs are all here: dx */
     size_t count;
     struct ash_column columns[ASH_PROJECT_OUTS_MAX];
 };
@@ -323,9 +352,10 @@ void ash_attn_block_backward(struct ash_pass *pass, size_t layer);
 /* The two kinds of attention: from the normed stream to q, k, v and back. */
 void ash_attn_grouped_forward(struct ash_pass *pass, size_t layer, const float *x,
                               int32_t norm); /* norm: as in a group */
-void ash_attn_grouped_backward(struct ash_pass *pass, size_t layer, const float *x);
+/* Backward returns where the gradient of the normed stream's own rows is. */
+const float *ash_attn_grouped_backward(struct ash_pass *pass, size_t layer, const float *x);
 void ash_attn_latent_forward(struct ash_pass *pass, size_t layer, const float *x);
-void ash_attn_latent_backward(struct ash_pass *pass, size_t layer, const float *x);
+const float *ash_attn_latent_backward(struct ash_pass *pass, size_t layer, const float *x);
 /* Norms over each head of q and k: from qk_raw to q and k, from their gradients to dqk_raw. */
 void ash_head_norm_forward(struct ash_pass *pass, size_t layer);
 void ash_head_norm_backward(struct ash_pass *pass, size_t layer);

@@ -48,6 +48,26 @@ void ash_share_recv(struct ash_pass *pass, const struct ash_axis *axis, size_t f
     }
 }
 
+void ash_share_say(struct ash_pass *pass, enum ash_share_counter counter, uint64_t value)
+{
+    if (pass->failed == 0) pass->tp.ops->say(pass->tp.ctx, &pass->common.memory, counter, value);
+}
+
+void ash_share_wait(struct ash_pass *pass, size_t rank, enum ash_share_counter counter, uint64_t value)
+{
+    const struct ash_axis *tp = &pass->tp;
+
+    if (pass->failed == 0)
+        pass->failed = tp->ops->wait(tp->ctx, &pass->common.memory, rank, counter, value, &pass->failure);
+}
+
+void ash_share_meet(struct ash_pass *pass, enum ash_share_counter counter, uint64_t value)
+{
+    ash_share_say(pass, counter, value);
+    for (size_t r = 0; r < pass->tp.size; r++)
+        if (r != pass->tp.rank) ash_share_wait(pass, r, counter, value);
+}
+
 int ash_share_result(struct ash_pass *pass, struct ash_err *err)
 {
     int rc = pass->failed;

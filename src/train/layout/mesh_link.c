@@ -3,6 +3,8 @@
 
 #include <stdlib.h>
 
+#include "collective/host/window.h"
+
 static int gather_parts(void *ctx, float *data, const size_t *counts, struct ash_err *err)
 {
     struct ash_mesh_link *link = ctx;
@@ -66,6 +68,32 @@ static int take_message(void *ctx, size_t from, float *data, size_t count, struc
     return rc < 0 ? rc : ash_channel_recv(link->from[from], data, count * sizeof(float), err);
 }
 
+/* ---- memory that all see: the first rank's window -----------------------------------------------------------------
+ */
+
+static int open_common(void *ctx, size_t count, struct ash_common *common_out, struct ash_err *err)
+{
+    struct ash_mesh_link *link = ctx;
+    struct ash_window *window = NULL;
+    int rc = ash_group_window_open(link->group, count * sizeof(float), &window, err);
+
+    if (rc == 0) *common_out = (struct ash_common){ash_window_data_of(window, 0), window};
+    return rc;
+}
+
+static void close_common(void *ctx, struct ash_common *common)
+{
+    (void)ctx;
+    ash_window_close(common->handle);
+    *common = (struct ash_common){0};
+}
+
+static void say(void *ctx, const struct ash_common *common, size_t counter, uint64_t value)
+{
+    (void)ctx;
+    ash_window_say(common->handle, counter, value);
+}
+
 /* ---- the same, on the clock -------------------------------------------------------------------------------------- */
 
 static int end(struct ash_mesh_link *link, int rc)
@@ -117,7 +145,16 @@ static int recv(void *ctx, size_t from, float *data, size_t count, struct ash_er
     return end(link, take_message(ctx, from, data, count, err));
 }
 
-static const struct ash_axis_ops link_ops = {gather, exchange, broadcast, send, recv};
+static int wait(void *ctx, const struct ash_common *common, size_t rank, size_t counter, uint64_t value,
+                struct ash_err *err)
+{
+    struct ash_mesh_link *link = begin(ctx);
+
+    return end(link, ash_group_window_wait(link->group, common->handle, rank, counter, value, err));
+}
+
+static const struct ash_axis_ops link_ops = {gather,      exchange,     broadcast, send, recv,
+                                             open_common, close_common, say,       wait};
 
 int ash_mesh_link_open(struct ash_mesh_link *link, struct ash_group *group, struct ash_meter *meter,
                        struct ash_err *err)
@@ -144,8 +181,11 @@ void ash_mesh_link_close(struct ash_mesh_link *link)
 
 static struct ash_axis axis_of(struct ash_mesh_link *link)
 {
-    return (struct ash_axis){
-        .rank = ash_group_rank(link->group), .size = ash_group_size(link->group), .ops = &link_ops, .ctx = link};
+    return (struct ash_axis){.rank = ash_group_rank(link->group),
+                             .size = ash_group_size(link->group),
+                             .ops = &link_ops,
+                             .ctx = link,
+                             .near = ash_group_nodes(link->group) == 1};
 }
 
 struct ash_axis ash_mesh_axis(struct ash_mesh *mesh, enum ash_mesh_axis axis, size_t message_floats)

@@ -11,6 +11,7 @@
 #include "model/axis.h"
 
 #define PARTY_MAX 8
+#define PARTY_COMMONS_MAX 8
 
 struct party_message {
     struct party_message *next;
@@ -26,18 +27,27 @@ struct party_queue {
 };
 enum party_lane { PARTY_CALLS, PARTY_MESSAGES, PARTY_LANES };
 
+/* Memory that all see. */
+struct party_common {
+    float *data;
+    uint64_t said[PARTY_MAX][ASH_COMMON_COUNTERS];
+};
+
 struct party {
     size_t size;
+    bool near;   /* its members share memory */
     size_t fuse; /* not 0: with so many more messages a rank is lost */
     bool lost;   /* whoever waits is told so */
     pthread_mutex_t lock;
     pthread_cond_t changed;
     struct party_queue queues[PARTY_LANES][PARTY_MAX][PARTY_MAX]; /* [lane][from][to] */
+    struct party_common commons[PARTY_COMMONS_MAX];
 };
 
 struct party_member {
     struct party *party;
     size_t rank;
+    size_t commons; /* that it has opened */
 };
 
 static void party_open(struct party *party, size_t size)
@@ -60,6 +70,8 @@ static void party_close(struct party *party)
             free(message);
         }
     }
+    for (size_t i = 0; i < PARTY_COMMONS_MAX; i++)
+        free(party->commons[i].data);
     pthread_cond_destroy(&party->changed);
     pthread_mutex_destroy(&party->lock);
 }
@@ -170,12 +182,66 @@ static int party_broadcast(void *ctx, size_t root, float *data, size_t count, st
     return rc;
 }
 
-static const struct ash_axis_ops party_ops = {party_gather, party_exchange, party_broadcast, party_send, party_recv};
+static int party_common_open(void *ctx, size_t count, struct ash_common *common_out, struct ash_err *err)
+{
+    struct party_member *me = ctx;
+    struct party_common *common = &me->party->commons[me->commons];
+
+    (void)err;
+    ash_assert(me->commons++ < PARTY_COMMONS_MAX);
+    pthread_mutex_lock(&me->party->lock);
+    if (common->data == NULL) common->data = calloc(count, sizeof(float));
+    pthread_mutex_unlock(&me->party->lock);
+    ash_assert(common->data != NULL);
+    *common_out = (struct ash_common){common->data, common};
+    return 0;
+}
+
+static void party_common_close(void *ctx, struct ash_common *common)
+{
+    (void)ctx;
+    *common = (struct ash_common){0};
+}
+
+static void party_say(void *ctx, const struct ash_common *common, size_t counter, uint64_t value)
+{
+    struct party_member *me = ctx;
+    struct party_common *place = common->handle;
+
+    pthread_mutex_lock(&me->party->lock);
+    ash_assert(value > place->said[me->rank][counter]);
+    place->said[me->rank][counter] = value;
+    if (me->party->fuse > 0 && --me->party->fuse == 0) me->party->lost = true;
+    pthread_cond_broadcast(&me->party->changed);
+    pthread_mutex_unlock(&me->party->lock);
+}
+
+static int party_wait(void *ctx, const struct ash_common *common, size_t rank, size_t counter, uint64_t value,
+                      struct ash_err *err)
+{
+    struct party_member *me = ctx;
+    const struct party_common *place = common->handle;
+    bool said;
+
+    pthread_mutex_lock(&me->party->lock);
+    while (!(said = place->said[rank][counter] >= value) && !me->party->lost)
+        pthread_cond_wait(&me->party->changed, &me->party->lock);
+    pthread_mutex_unlock(&me->party->lock);
+    return said ? 0 : ash_err_set(err, -ECONNRESET, "a rank is lost");
+}
+
+static const struct ash_axis_ops party_ops = {party_gather,       party_exchange, party_broadcast,
+                                              party_send,         party_recv,     party_common_open,
+                                              party_common_close, party_say,      party_wait};
 
 /* The axis as a member sees it. */
 static inline struct ash_axis party_axis(struct party_member *member)
 {
-    return (struct ash_axis){.rank = member->rank, .size = member->party->size, .ops = &party_ops, .ctx = member};
+    return (struct ash_axis){.rank = member->rank,
+                             .size = member->party->size,
+                             .ops = &party_ops,
+                             .ctx = member,
+                             .near = member->party->near};
 }
 
 #endif

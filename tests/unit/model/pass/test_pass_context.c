@@ -183,6 +183,7 @@ static void crew_run(struct crew *crew, const struct settings *s)
     crew->size = s->tp * s->cp * s->ep;
     for (size_t i = 0; i < crew->size; i++) {
         party_open(&crew->tp[i], s->tp);
+        crew->tp[i].near = true;
         party_open(&crew->cp[i], s->cp);
         crew->cp[i].fuse = s->fuse;
         party_open(&crew->ep[i], s->ep);

@@ -28,6 +28,7 @@ struct variant {
     size_t head_rows; /* of the ranks; 0: as the pass likes */
     size_t rows;      /* of the batch */
     bool deal_experts;
+    bool near; /* ranks share memory */
 };
 
 /* A model as a folder, or as a config whose weights are drawn. */
@@ -186,6 +187,7 @@ static void check_crew(const struct subject *subject, const struct member *whole
     struct party party;
 
     party_open(&party, size);
+    party.near = variant.near;
     memset(members, 0, sizeof(members));
     for (size_t r = 0; r < size; r++) {
         members[r] = (struct member){.subject = subject, .variant = variant, .place = {&party, r}};
@@ -221,9 +223,9 @@ static void draw_tokens(struct subject *subject, size_t vocab)
 /* All sizes that the model allows, at least one. */
 static void check_subject(struct subject *subject, const struct ash_model_config *config, size_t rows)
 {
-    static const struct variant variants[] = {{ASH_RECOMPUTE_NONE, false, 0, 0, true},
-                                              {ASH_RECOMPUTE_SELECTIVE, true, 32, 0, true},
-                                              {ASH_RECOMPUTE_FULL, false, 64, 0, false}};
+    static const struct variant variants[] = {{ASH_RECOMPUTE_NONE, false, 0, 0, true, false},
+                                              {ASH_RECOMPUTE_SELECTIVE, true, 32, 0, true, false},
+                                              {ASH_RECOMPUTE_FULL, false, 64, 0, false, false}};
     struct member whole = {.subject = subject, .variant.rows = rows, .slice = ash_slice_whole(config)};
     size_t sizes = 0;
 
@@ -236,10 +238,11 @@ static void check_subject(struct subject *subject, const struct ash_model_config
         slice.tp_size = size;
         if (ash_slice_check(config, &slice, subject->bf16, NULL) < 0) continue;
         sizes++;
-        for (size_t v = 0; v < (rows < SEQ ? 1 : sizeof(variants) / sizeof(variants[0])); v++) {
-            struct variant variant = variants[v];
+        for (size_t v = 0; v < 2 * (rows < SEQ ? 1 : sizeof(variants) / sizeof(variants[0])); v++) {
+            struct variant variant = variants[v / 2];
 
             variant.rows = rows;
+            variant.near = v % 2 == 1;
             check_crew(subject, &whole, size, variant);
         }
     }
@@ -355,7 +358,42 @@ static int lost_recv(void *ctx, size_t from, float *data, size_t count, struct a
     return lost_after(ctx, err);
 }
 
-static const struct ash_axis_ops lost_ops = {lost_gather, lost_exchange, lost_broadcast, lost_send, lost_recv};
+static int lost_common_open(void *ctx, size_t count, struct ash_common *common_out, struct ash_err *err)
+{
+    (void)ctx;
+    (void)err;
+    *common_out = (struct ash_common){calloc(count, sizeof(float)), NULL};
+    assert_non_null(common_out->data);
+    return 0;
+}
+
+static void lost_common_close(void *ctx, struct ash_common *common)
+{
+    (void)ctx;
+    free(common->data);
+    *common = (struct ash_common){0};
+}
+
+static void lost_say(void *ctx, const struct ash_common *common, size_t counter, uint64_t value)
+{
+    (void)ctx;
+    (void)common;
+    (void)counter;
+    (void)value;
+}
+
+static int lost_wait(void *ctx, const struct ash_common *common, size_t rank, size_t counter, uint64_t value,
+                     struct ash_err *err)
+{
+    (void)common;
+    (void)rank;
+    (void)counter;
+    (void)value;
+    return lost_after(ctx, err);
+}
+
+static const struct ash_axis_ops lost_ops = {lost_gather,      lost_exchange,     lost_broadcast, lost_send, lost_recv,
+                                             lost_common_open, lost_common_close, lost_say,       lost_wait};
 
 static void open_half(const char *text, struct ash_model **model_out)
 {
@@ -382,9 +420,10 @@ static void test_lost_rank(void **state)
 
     (void)state;
     draw_tokens(&subject, 140);
-    for (size_t i = 0; i < WIDE_MODEL_COUNT * sizeof(calls) / sizeof(calls[0]); i++) {
-        size_t left = calls[i / WIDE_MODEL_COUNT];
-        struct ash_pass_opts opts = {.max_rows = ROWS, .backward = true, .tp = {0, 2, &lost_ops, &left}};
+    for (size_t i = 0; i < 2 * WIDE_MODEL_COUNT * sizeof(calls) / sizeof(calls[0]); i++) {
+        size_t left = calls[i / 2 / WIDE_MODEL_COUNT];
+        struct ash_pass_opts opts = {
+            .max_rows = ROWS, .backward = true, .tp = {.size = 2, .ops = &lost_ops, .ctx = &left, .near = i % 2 == 1}};
         struct ash_batch batch = {
             .rows = 50, .ids = subject.ids, .targets = subject.targets, .docs = &doc, .doc_count = 1};
         struct ash_model *model = NULL;
@@ -392,7 +431,7 @@ static void test_lost_rank(void **state)
         struct ash_err err = {0};
         struct ash_exec exec;
 
-        open_half(wide_models[i % WIDE_MODEL_COUNT], &model);
+        open_half(wide_models[i / 2 % WIDE_MODEL_COUNT], &model);
         assert_int_equal(ash_exec_init(&exec, NULL, 1, &err), 0);
         float *grads = calloc(ash_model_grad_size(model), sizeof(float));
         if (ash_pass_open(model, &exec, &opts, &pass, &err) < 0) fail_msg("%s", err.text);
@@ -408,8 +447,9 @@ static void test_lost_rank(void **state)
 /* A slice is for a pass with its ranks, and for one without a cache; what cannot be cut is refused with a reason. */
 static void test_refusals(void **state)
 {
-    struct ash_pass_opts opts = {.max_rows = 8, .tp = {0, 2, &lost_ops, NULL}};
-    struct ash_pass_opts alone = {.max_rows = 8}, other = {.max_rows = 8, .tp = {1, 2, &lost_ops, NULL}};
+    struct ash_pass_opts opts = {.max_rows = 8, .tp = {.size = 2, .ops = &lost_ops}};
+    struct ash_pass_opts alone = {.max_rows = 8},
+                         other = {.max_rows = 8, .tp = {.rank = 1, .size = 2, .ops = &lost_ops}};
     struct ash_doc doc = {.count = 1};
     struct ash_batch batch = {.rows = 1, .ids = (int32_t[]){1}, .docs = &doc, .doc_count = 1};
     struct ash_model *model = NULL;
