@@ -68,6 +68,7 @@ int ash_state_open_twins(struct ash_state *state, bool bf16, struct ash_err *err
         &state->window, err);
 
     if (rc < 0) return rc;
+    if (ash_group_rank(twins) == 0) ash_window_fill(state->window);
     memory = ash_window_data_of(state->window, 0);
     take_values(state, &memory, &now);
     take_values(state, &memory, &state->next);

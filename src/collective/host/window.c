@@ -58,6 +58,11 @@ int ash_window_open(struct ash_local *local, size_t size_bytes, struct ash_windo
     return 0;
 }
 
+void ash_window_fill(struct ash_window *window)
+{
+    ash_segment_fill(&window->own);
+}
+
 void ash_window_close(struct ash_window *window)
 {
     if (window == NULL) return;

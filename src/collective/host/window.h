@@ -10,6 +10,8 @@ struct ash_window;
 
 /* All ranks call it with the same size. The memory is zeroed. */
 int ash_window_open(struct ash_local *local, size_t size_bytes, struct ash_window **window_out, struct ash_err *err);
+/* This rank's memory will all be used: see ash_segment_fill. */
+void ash_window_fill(struct ash_window *window);
 /* No call on it may be under way on any rank. NULL is a no-op. */
 void ash_window_close(struct ash_window *window);
 /* This rank's memory; another's, of the group on this node. */

@@ -9,17 +9,52 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#define HUGE_PAGE_BYTES ((size_t)2 << 20)
+#ifndef MADV_COLLAPSE
+#define MADV_COLLAPSE 25 /* Linux 6.1; this C library does not know it yet */
+#endif
 #define SIZE_SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) /* what is mapped stays: nobody gets a bus error */
+
+/* Addresses for so many bytes on a huge-page border, where pages of the segment can be mapped as huge ones. */
+static char *reserve(size_t size_bytes)
+{
+    char *base =
+        mmap(NULL, size_bytes + HUGE_PAGE_BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    size_t before;
+
+    if (base == MAP_FAILED) return NULL;
+    before = (HUGE_PAGE_BYTES - (uintptr_t)base % HUGE_PAGE_BYTES) % HUGE_PAGE_BYTES;
+    if (before > 0) munmap(base, before);
+    munmap(base + before + size_bytes, HUGE_PAGE_BYTES - before);
+    return base + before;
+}
 
 static int map_fd(struct ash_segment *segment, int fd, size_t size_bytes)
 {
-    void *data = mmap(NULL, size_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    void *place = size_bytes >= HUGE_PAGE_BYTES ? reserve(size_bytes) : NULL;
+    void *data =
+        mmap(place, size_bytes, PROT_READ | PROT_WRITE, place != NULL ? MAP_SHARED | MAP_FIXED : MAP_SHARED, fd, 0);
 
-    if (data == MAP_FAILED) return -errno;
-    madvise(data, size_bytes, MADV_HUGEPAGE); /* a wish; most systems keep small pages for shared memory */
+    if (data == MAP_FAILED) {
+        int rc = -errno;
+
+        if (place != NULL) munmap(place, size_bytes);
+        return rc;
+    }
     segment->data = data;
     segment->size_bytes = size_bytes;
     return 0;
+}
+
+/* Most systems give shared memory small pages unless asked like this, of memory that is there: a page of each. */
+void ash_segment_fill(struct ash_segment *segment)
+{
+    const volatile char *data = segment->data;
+    size_t whole = segment->size_bytes / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES;
+
+    for (size_t at = 0; at < whole; at += HUGE_PAGE_BYTES)
+        (void)data[at];
+    if (whole > 0) madvise(segment->data, whole, MADV_COLLAPSE); /* a wish */
 }
 
 int ash_segment_create(struct ash_segment *segment, size_t size_bytes, const char *what, struct ash_err *err)

@@ -142,6 +142,7 @@ static int open_windows(struct ash_grains *grains, struct ash_grains_lane *lane,
         int rc = ash_group_window_open(opts->group, opts->leaf_size * sizeof(float), &grains->windows[i], err);
 
         if (rc < 0) return rc;
+        if (i < lane->buffer_count && opts->unused.count == 0) ash_window_fill(grains->windows[i]);
         lane->sums[i] = ash_window_data(grains->windows[i]);
     }
     return 0;

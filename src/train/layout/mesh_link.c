@@ -77,8 +77,10 @@ static int open_common(void *ctx, size_t count, struct ash_common *common_out, s
     struct ash_window *window = NULL;
     int rc = ash_group_window_open(link->group, count * sizeof(float), &window, err);
 
-    if (rc == 0) *common_out = (struct ash_common){ash_window_data_of(window, 0), window};
-    return rc;
+    if (rc < 0) return rc;
+    if (ash_group_rank(link->group) == 0) ash_window_fill(window);
+    *common_out = (struct ash_common){ash_window_data_of(window, 0), window};
+    return 0;
 }
 
 static void close_common(void *ctx, struct ash_common *common)

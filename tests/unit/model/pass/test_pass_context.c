@@ -191,9 +191,9 @@ static void crew_run(struct crew *crew, const struct settings *s)
     for (size_t i = 0; i < crew->size; i++) {
         size_t t = i % s->tp, c = i / s->tp % s->cp, e = i / s->tp / s->cp;
         crew->members[i] = (struct member){.settings = s,
-                                           .tp = {&crew->tp[i - t], t},
-                                           .cp = {&crew->cp[i - c * s->tp], c},
-                                           .ep = {&crew->ep[i - e * s->tp * s->cp], e}};
+                                           .tp = {&crew->tp[i - t], t, 0},
+                                           .cp = {&crew->cp[i - c * s->tp], c, 0},
+                                           .ep = {&crew->ep[i - e * s->tp * s->cp], e, 0}};
         assert_int_equal(pthread_create(&crew->members[i].thread, NULL, member_thread, &crew->members[i]), 0);
     }
     for (size_t i = 0; i < crew->size; i++)
@@ -416,7 +416,7 @@ static void test_refusals(void **state)
 {
     struct settings s = {.model = "llama-gqa", .bf16 = true, .tp = 1, .cp = 2, .ep = 1};
     struct party cp, ep;
-    struct member m = {.settings = &s, .cp = {&cp, 1}, .ep = {&ep, 0}};
+    struct member m = {.settings = &s, .cp = {&cp, 1, 0}, .ep = {&ep, 0, 0}};
     struct ash_pass_opts opts = {.max_rows = ROWS, .backward = true};
     struct ash_pass *pass = NULL;
     struct ash_err err = {0};

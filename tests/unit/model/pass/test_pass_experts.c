@@ -186,7 +186,7 @@ static void seat(struct crew *crew, struct member *m)
 
     for (size_t r = 0; r < s->size; r++)
         m->node_of[r] = 7 + (uint32_t)(s->nodes[r] - 'a'); /* numbers say nothing but who is with whom */
-    m->neighbours = (struct party_member){node, node->size++};
+    m->neighbours = (struct party_member){node, node->size++, 0};
 }
 
 static void crew_run(struct crew *crew, const struct settings *settings)
@@ -198,7 +198,7 @@ static void crew_run(struct crew *crew, const struct settings *settings)
     for (size_t i = 0; i < 4; i++)
         party_open(&crew->nodes[i], 0);
     for (size_t i = 0; i < settings->size; i++) {
-        members[i] = (struct member){.settings = settings, .party = {&crew->all, i}};
+        members[i] = (struct member){.settings = settings, .party = {&crew->all, i, 0}};
         if (settings->nodes != NULL) seat(crew, &members[i]);
     }
     for (size_t i = 0; i < settings->size; i++) {
@@ -412,7 +412,7 @@ static void test_refusals(void **state)
 {
     struct settings s = {.model = "mixtral-window", .size = 2};
     struct party party;
-    struct member m = {.settings = &s, .party = {&party, 1}};
+    struct member m = {.settings = &s, .party = {&party, 1, 0}};
     struct ash_pass_opts opts = {.max_rows = ROWS, .backward = true};
     struct ash_pass *pass = NULL;
     struct ash_batch empty = {0};

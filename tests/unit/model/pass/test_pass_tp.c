@@ -190,7 +190,7 @@ static void check_crew(const struct subject *subject, const struct member *whole
     party.near = variant.near;
     memset(members, 0, sizeof(members));
     for (size_t r = 0; r < size; r++) {
-        members[r] = (struct member){.subject = subject, .variant = variant, .place = {&party, r}};
+        members[r] = (struct member){.subject = subject, .variant = variant, .place = {&party, r, 0}};
         members[r].slice = ash_slice_whole(ash_model_config(whole->model));
         members[r].slice.tp_rank = r;
         members[r].slice.tp_size = size;
