@@ -82,9 +82,9 @@ struct walk {
     size_t owner, piece; /* of the next tile */
 };
 
-/* Rows of a tile: few, so that the next rank can start soon; not so few that products lose their speed. Ranks that have
- * something else to do are in no hurry. */
-#define TILE_ROWS ((size_t)64)
+/* Rows of a tile: few, so that the next rank can start soon; not so few that products lose their speed, each of which
+ * packs its weights anew. Ranks that have something else to do are in no hurry. */
+#define TILE_ROWS ((size_t)128)
 #define TILE_ROWS_UNHURRIED ((size_t)256)
 
 static size_t rows_per_message(size_t cols)
