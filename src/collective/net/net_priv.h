@@ -15,6 +15,7 @@
 struct ash_arena {
     uint8_t stage[ASH_NET_SLOTS][ASH_NET_STAGE_BYTES];
     uint8_t result[ASH_NET_SLOTS][ASH_NET_RESULT_BYTES];
+    uint64_t row[2][1 + ASH_SHARES_RANKS_MAX]; /* of an all-to-all, every other call: see pairs.c */
 };
 
 /* How the ranks of a group are taken to be placed: as they are, or each on a node of its own. */

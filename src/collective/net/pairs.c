@@ -10,7 +10,6 @@
 
 #include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 #include "base/metrics.h"
 
@@ -30,7 +29,7 @@ struct pairs {
     const size_t *send_bytes, *recv_bytes;
     size_t send_at[ASH_SHARES_RANKS_MAX], recv_at[ASH_SHARES_RANKS_MAX];
     bool bundles;                       /* this node does */
-    uint64_t *rows;                     /* [ranks here, 1 + size]: a rank's vote, and what it sends to each rank */
+    size_t row;                         /* which of its two rows in the arena everyone here uses */
     size_t all[ASH_SHARES_RANKS_MAX];   /* bytes that this node has for each rank, but what that has for itself */
     size_t gone[ASH_SHARES_RANKS_MAX];  /* of these, in earlier rounds */
     size_t slot;                        /* of the arenas, in this round */
@@ -64,13 +63,20 @@ static int disagree(const struct pairs *pairs, size_t r, uint64_t bytes)
     return ash_net_fail(pairs->net, -EPROTO, r, why);
 }
 
+/* A rank's row: its vote, and what it sends to each rank. Those of two calls lie beside each other, so that a rank may
+ * write its next one while others still read. */
+static uint64_t *row_of(const struct pairs *pairs, size_t place)
+{
+    return pairs->net->arenas[place]->row[pairs->row];
+}
+
 /* What the rank in a place of this node sends to rank r of another, or of this one. */
 static size_t bytes_of(const struct pairs *pairs, size_t place, size_t r)
 {
     const struct ash_net_view *view = pairs->view;
 
     if (ash_net_rank_at(view, view->node, place) == r) return 0; /* it keeps that */
-    return (size_t)pairs->rows[place * (1 + pairs->net->opts.size) + 1 + r];
+    return (size_t)row_of(pairs, place)[1 + r];
 }
 
 /* The vote of the rank that sends most counts: all here see the same, whatever made them vote so. */
@@ -88,40 +94,44 @@ static bool count_votes(const struct pairs *pairs)
             voter = place;
         }
     }
-    return pairs->rows[voter * (1 + size)] != 0;
+    return row_of(pairs, voter)[0] != 0;
 }
 
-/* Hear what the others of this node send to whom, and choose this node's way. */
-static int ask_node(struct pairs *pairs)
+/* Say what this rank sends, before it meets the others. */
+static void write_row(struct pairs *pairs)
 {
-    struct ash_net *net = pairs->net;
-    size_t size = net->opts.size, here = ash_net_ranks_on(pairs->view, pairs->view->node), total = 0;
-    uint64_t *own = pairs->rows + here * (1 + size);
-    int rc;
+    uint64_t *row = row_of(pairs, pairs->view->here);
+    size_t total = 0;
 
-    for (size_t r = 0; r < size; r++) {
-        own[1 + r] = pairs->send_bytes[r];
+    for (size_t r = 0; r < pairs->net->opts.size; r++) {
+        row[1 + r] = pairs->send_bytes[r];
         total += pairs->send_bytes[r];
     }
-    own[0] = !ash_net_flat(net, ASH_CALL_ALL_TO_ALL, total);
-    rc = ash_local_all_gather(net->opts.local, own, pairs->rows, (1 + size) * WORD, net->err);
-    for (size_t place = 0; place < here && rc == 0; place++) {
+    row[0] = !ash_net_flat(pairs->net, ASH_CALL_ALL_TO_ALL, total);
+}
+
+/* Look at what all here send to whom, and choose this node's way. */
+static int read_rows(struct pairs *pairs)
+{
+    size_t size = pairs->net->opts.size, rank = pairs->net->opts.rank;
+
+    for (size_t place = 0; place < ash_net_ranks_on(pairs->view, pairs->view->node); place++) {
         size_t r = ash_net_rank_at(pairs->view, pairs->view->node, place);
 
-        if (r != net->opts.rank && bytes_of(pairs, place, net->opts.rank) != pairs->recv_bytes[r])
-            rc = disagree(pairs, r, bytes_of(pairs, place, net->opts.rank));
+        if (r != rank && bytes_of(pairs, place, rank) != pairs->recv_bytes[r])
+            return disagree(pairs, r, bytes_of(pairs, place, rank));
         for (size_t to = 0; to < size; to++)
             pairs->all[to] += bytes_of(pairs, place, to);
     }
-    pairs->bundles = rc == 0 && count_votes(pairs);
-    return rc;
+    pairs->bundles = !pairs->view->alone && count_votes(pairs);
+    return 0;
 }
 
 /* ---- bundles ----------------------------------------------------------------------------------------------------- */
 
 /* A bundle for rank r: what the ranks of a node have for it, one behind the other. Each receiver's begins with another
  * rank, so that in a round all have about as much to bring. */
-static size_t turn(size_t i, const struct ash_net_view *view, size_t node, size_t r)
+static size_t place_of(size_t i, const struct ash_net_view *view, size_t node, size_t r)
 {
     return (i + view->place[r]) % ash_net_ranks_on(view, node);
 }
@@ -164,14 +174,14 @@ struct part {
     size_t staged;      /* where in its stage; SIZE_MAX: it bundles this itself */
 };
 
-/* The parts of all ranks here, by turn, of the piece for rank r. used[place]: bytes of each stage that are taken. */
+/* The parts of all ranks here, one by one, of the piece for rank r. used[place]: bytes of each stage that are taken. */
 static void cut_piece(const struct pairs *pairs, size_t r, size_t length, size_t *used, struct part *parts)
 {
     const struct ash_net_view *view = pairs->view;
     size_t carrier = view->place[ash_net_sender(view, view->node, r)], begin = 0;
 
     for (size_t i = 0; i < ash_net_ranks_on(view, view->node); i++) {
-        size_t place = turn(i, view, view->node, r), size = bytes_of(pairs, place, r);
+        size_t place = place_of(i, view, view->node, r), size = bytes_of(pairs, place, r);
 
         parts[i].bytes = overlap(begin, size, pairs->gone[r], length, &parts[i].from);
         parts[i].staged = place != carrier ? used[place] : SIZE_MAX;
@@ -215,7 +225,7 @@ static void read_parts(struct pairs *pairs, const struct part *parts)
     size_t rank = pairs->net->opts.rank;
 
     for (size_t i = 0; i < ash_net_ranks_on(view, view->node); i++) {
-        size_t place = turn(i, view, view->node, rank), from = ash_net_rank_at(view, view->node, place);
+        size_t place = place_of(i, view, view->node, rank), from = ash_net_rank_at(view, view->node, place);
 
         if (parts[i].bytes == 0) continue;
         memcpy(pairs->out + pairs->recv_at[from] + parts[i].from, part_data(pairs, rank, place, &parts[i]),
@@ -239,7 +249,7 @@ static int send_bundle(struct pairs *pairs, size_t round, size_t r, size_t lengt
         memcpy(body + (1 + place) * WORD, &word, WORD);
     }
     for (size_t i = 0; i < here; i++) {
-        size_t place = turn(i, view, view->node, r);
+        size_t place = place_of(i, view, view->node, r);
 
         ash_net_copy(body + at, part_data(pairs, r, place, &parts[i]), parts[i].bytes);
         at += parts[i].bytes;
@@ -311,7 +321,7 @@ static void spread_bundle(struct pairs *pairs, size_t node, size_t length, const
     size_t begin = 0, from;
 
     for (size_t i = 0; i < ash_net_ranks_on(view, node); i++) {
-        size_t r = ash_net_rank_at(view, node, turn(i, view, node, pairs->net->opts.rank)),
+        size_t r = ash_net_rank_at(view, node, place_of(i, view, node, pairs->net->opts.rank)),
                bytes = overlap(begin, pairs->recv_bytes[r], pairs->came[node], length, &from);
 
         if (bytes > 0) memcpy(pairs->out + pairs->recv_at[r] + from, data, bytes);
@@ -482,25 +492,26 @@ static int run_rounds(struct pairs *pairs)
 int ash_net_all_to_all(struct ash_net *net, const void *in, const size_t *send_bytes, void *out,
                        const size_t *recv_bytes, struct ash_err *err)
 {
-    struct pairs pairs = {
-        .net = net, .view = &net->placed, .in = in, .out = out, .send_bytes = send_bytes, .recv_bytes = recv_bytes};
-    size_t rank = net->opts.rank, here = ash_net_ranks_on(&net->placed, net->placed.node);
-    int rc = ash_net_begin(net, (struct ash_board_call){.kind = ASH_CALL_ALL_TO_ALL}, 0, err);
+    struct pairs pairs = {.net = net,
+                          .view = &net->placed,
+                          .in = in,
+                          .out = out,
+                          .send_bytes = send_bytes,
+                          .recv_bytes = recv_bytes,
+                          .row = net->call.number % 2};
+    size_t rank = net->opts.rank;
+    int rc;
 
+    write_row(&pairs);
+    rc = ash_net_begin(net, (struct ash_board_call){.kind = ASH_CALL_ALL_TO_ALL}, 0, err);
     if (rc < 0) return rc;
     if (send_bytes[rank] != recv_bytes[rank]) return disagree(&pairs, rank, send_bytes[rank]);
     find_places(&pairs);
-    if (!net->placed.alone) {
-        pairs.rows = malloc((here + 1) * (1 + net->opts.size) * WORD);
-        if (pairs.rows == NULL)
-            return ash_err_set(err, -ENOMEM, "out of memory for an all-to-all of %zu ranks", net->opts.size);
-        rc = ask_node(&pairs);
-    }
+    rc = read_rows(&pairs);
     net->view = pairs.bundles ? &net->placed : &net->flat;
     if (rc == 0) ash_net_copy(pairs.out + pairs.recv_at[rank], pairs.in + pairs.send_at[rank], send_bytes[rank]);
     if (rc == 0) rc = run_rounds(&pairs);
     ash_metric_add(&inside_bytes, (double)pairs.inside);
     ash_metric_add(&across_bytes, (double)pairs.across);
-    free(pairs.rows);
     return rc;
 }

@@ -55,7 +55,8 @@ static void find_nodes(struct ash_pass *pass)
 int ash_moe_nodes_open(struct ash_pass *pass, struct ash_err *err)
 {
     struct ash_moe_nodes *nodes = &pass->exchange.nodes;
-    size_t size = pass->ep.size, pairs = most_pairs(pass);
+    size_t size = pass->ep.size, pairs = most_pairs(pass), row = pass->model->config.hidden + 2;
+    int rc;
 
     if (!ash_moe_crosses(pass)) return 0;
     nodes->node = calloc(4 * size + 1, sizeof(*nodes->node));
@@ -72,7 +73,10 @@ int ash_moe_nodes_open(struct ash_pass *pass, struct ash_err *err)
     nodes->chosen = nodes->index + pairs;
     nodes->mark = nodes->chosen + pairs;
     find_nodes(pass);
-    return ash_buffer_init(&nodes->rows, pass->exec->memory, pairs * sizeof(int32_t), "lists of tokens", err);
+    rc = ash_buffer_init(&nodes->rows, pass->exec->memory, pairs * sizeof(int32_t), "lists of tokens", err);
+    if (rc == 0) rc = ash_moe_reserve(pass, &nodes->out.memory, &nodes->out.capacity, pairs * row, 1, err);
+    if (rc == 0) rc = ash_moe_reserve(pass, &nodes->in.memory, &nodes->in.capacity, pairs * row, 1, err);
+    return rc;
 }
 
 void ash_moe_nodes_close(struct ash_pass *pass)

@@ -311,7 +311,7 @@ static struct ash_cost only(enum ash_cost_across way)
 /* All-to-alls of which each rank thinks that another way is the cheapest: each node goes one, and all understand. */
 static int ways_of_pairs(struct ash_group *group, struct shared *shared, const void *arg)
 {
-    struct buffers buffers = {.out = malloc(8 * COUNT_MAX), .parts = {malloc(8 * COUNT_MAX)}};
+    struct buffers buffers = {.out = malloc(16 * COUNT_MAX), .parts = {malloc(16 * COUNT_MAX)}};
     size_t rank = ash_group_rank(group), wrong[RANKS_MAX];
     struct ash_err err = {0};
 
@@ -438,10 +438,11 @@ static void test_ways(void **state)
 
 static void test_ways_of_pairs(void **state)
 {
-    static const char *const placements[] = {"aabb", "abcac", "aaaabbc"};
+    /* the last one: more than a stage holds at once, where one rank sends all */
+    static const char *const placements[] = {"aabb", "abcac", "aaaabbc", "aaaaaaabbbbb"};
 
     (void)state;
-    for (size_t i = 0; i < 3; i++) {
+    for (size_t i = 0; i < 4; i++) {
         struct job job = {
             .size = strlen(placements[i]), .silent_s = 20, .call_s = 20, .run = ways_of_pairs, .nodes = placements[i]};
 
