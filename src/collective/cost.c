@@ -22,8 +22,8 @@ const struct ash_cost ash_cost_default = {
                                         [ASH_COST_HIERARCHICAL] = {.latency_s = 270e-6, .bytes_per_s = 0.28e9}},
                [ASH_COST_BROADCAST] = {[ASH_COST_FLAT] = {.latency_s = 300e-6, .bytes_per_s = 0.98e9},
                                        [ASH_COST_HIERARCHICAL] = {.latency_s = 330e-6, .bytes_per_s = 0.64e9}},
-               [ASH_COST_ALL_TO_ALL] = {[ASH_COST_FLAT] = {.latency_s = 230e-6, .bytes_per_s = 0.43e9},
-                                        [ASH_COST_HIERARCHICAL] = {.latency_s = 130e-6, .bytes_per_s = 0.61e9}}}};
+               [ASH_COST_ALL_TO_ALL] = {[ASH_COST_FLAT] = {.latency_s = 220e-6, .bytes_per_s = 0.61e9},
+                                        [ASH_COST_HIERARCHICAL] = {.latency_s = 130e-6, .bytes_per_s = 0.55e9}}}};
 
 /* ---- inside a node ----------------------------------------------------------------------------------------------- */
 
