@@ -11,6 +11,10 @@ apt_get() {
         { apt-get update -qq && apt-get install -y -qq --no-install-recommends "$@"; }; } > "$BUILD/bench-apt.log" 2>&1
 }
 
+# OpenBLAS older than the processor does not know it and takes its kernels for SSE3 ("Prescott"), alone or under PyTorch: a peer
+# held back by its package is none, so it is told what the processor can do.
+if [ -z "${OPENBLAS_CORETYPE:-}" ] && grep -qw avx512bw /proc/cpuinfo; then export OPENBLAS_CORETYPE=SkylakeX; fi
+
 # wanted ROW...: does the pattern of this run ask for any of these rows?
 wanted() {
     [ -z "$BENCH_PATTERN" ] || grep -qE "$BENCH_PATTERN" <<< "$(printf '%s\n' "$@")"

@@ -17,11 +17,57 @@ static void use_whole_tiles(void)
     tile_use(&whole);
 }
 
-/* c[PANEL_LINES, PANEL_LINES] = a b, or += where add, over k_count. */
-static void tile(size_t k_count, const void *left, const void *right, bool add, float *c, size_t c_stride)
+/* Fetch the bytes [done, end) of what is ahead into L2. */
+INLINE void fetch_lines(const struct gemm_ahead *ahead, size_t done, size_t end)
 {
-    const uint16_t *a = left, *b = right;
-    const size_t row_bytes = TILE_K * sizeof(*a), c_bytes = c_stride * sizeof(*c);
+    for (; done < end; done += 64)
+        _mm_prefetch((const char *)ahead->from + done, _MM_HINT_T1);
+}
+
+/* Fetch the rows [row, end) of c for writing: an instruction that no option of ours lets the compiler use. */
+INLINE void fetch_rows(const float *c, size_t c_stride, size_t row, size_t end)
+{
+    for (; row < end; row++)
+        __asm__ volatile("prefetchw (%0)\n\tprefetchw 64(%0)" : : "r"(c + row * c_stride));
+}
+
+/* The sums of all steps. Each operand is loaded again as soon as the last instruction that reads it has been issued;
+ * what is fetched is spread over the steps, because the lines on their way to L1 are few. */
+INLINE void multiply_steps(size_t steps, const uint16_t *a, const uint16_t *b, const float *c, size_t c_stride,
+                           const struct gemm_ahead *ahead, size_t c_rows)
+{
+    const size_t row_bytes = TILE_K * sizeof(*a);
+    size_t piece = round_up(ahead->size_bytes / steps + 1, 64), rows = (c_rows + steps - 1) / steps;
+
+    TILE_LOAD(4, a, row_bytes);
+    TILE_LOAD(6, b, row_bytes);
+    TILE_LOAD(7, b + TILE_SIZE, row_bytes);
+    TILE_LOAD(5, a + TILE_SIZE, row_bytes);
+    for (size_t step = 1; step < steps; step++) {
+        a += 2 * TILE_SIZE;
+        b += 2 * TILE_SIZE;
+        TILE_MULTIPLY(0, 4, 6);
+        fetch_lines(ahead, min_size((step - 1) * piece, ahead->size_bytes), min_size(step * piece, ahead->size_bytes));
+        TILE_MULTIPLY(1, 4, 7);
+        TILE_LOAD(4, a, row_bytes);
+        TILE_MULTIPLY(3, 5, 7);
+        fetch_rows(c, c_stride, min_size((step - 1) * rows, c_rows), min_size(step * rows, c_rows));
+        TILE_MULTIPLY(2, 5, 6);
+        TILE_LOAD(6, b, row_bytes);
+        TILE_LOAD(7, b + TILE_SIZE, row_bytes);
+        TILE_LOAD(5, a + TILE_SIZE, row_bytes);
+    }
+    TILE_MULTIPLY(0, 4, 6);
+    TILE_MULTIPLY(1, 4, 7);
+    TILE_MULTIPLY(3, 5, 7);
+    TILE_MULTIPLY(2, 5, 6);
+}
+
+/* c[PANEL_LINES, PANEL_LINES] = a b, or += where add, over k_count. */
+static void tile_ahead(size_t k_count, const void *left, const void *right, bool add, float *c, size_t c_stride,
+                       const struct gemm_ahead *ahead)
+{
+    const size_t c_bytes = c_stride * sizeof(*c);
     float *below = c + TILE_SIDE * c_stride;
 
     if (add) {
@@ -35,20 +81,16 @@ static void tile(size_t k_count, const void *left, const void *right, bool add, 
         TILE_ZERO(2);
         TILE_ZERO(3);
     }
-    for (size_t k = 0; k < k_count; k += TILE_K, a += 2 * TILE_SIZE, b += 2 * TILE_SIZE) {
-        TILE_LOAD(6, b, row_bytes);
-        TILE_LOAD(4, a, row_bytes);
-        TILE_MULTIPLY(0, 4, 6);
-        TILE_LOAD(7, b + TILE_SIZE, row_bytes);
-        TILE_MULTIPLY(1, 4, 7);
-        TILE_LOAD(5, a + TILE_SIZE, row_bytes);
-        TILE_MULTIPLY(2, 5, 6);
-        TILE_MULTIPLY(3, 5, 7);
-    }
+    if (k_count > 0) multiply_steps(k_count / TILE_K, left, right, c, c_stride, ahead, add ? 0 : PANEL_LINES);
     TILE_STORE(0, c, c_bytes);
     TILE_STORE(1, c + TILE_SIDE, c_bytes);
     TILE_STORE(2, below, c_bytes);
     TILE_STORE(3, below + TILE_SIDE, c_bytes);
+}
+
+static void tile(size_t k_count, const void *left, const void *right, bool add, float *c, size_t c_stride)
+{
+    tile_ahead(k_count, left, right, add, c, c_stride, &(struct gemm_ahead){0});
 }
 
 static const struct gemm_kernel kernel = {.tile_rows = PANEL_LINES,
@@ -59,7 +101,8 @@ static const struct gemm_kernel kernel = {.tile_rows = PANEL_LINES,
                                           .pack = pack_block,
                                           .begin = use_whole_tiles,
                                           .end = tile_release,
-                                          .tile = tile};
+                                          .tile = tile,
+                                          .tile_ahead = tile_ahead};
 
 void ash_gemm_amx(struct ash_exec *exec, const struct ash_gemm_args *args)
 {

@@ -4,13 +4,15 @@
 #include <string.h>
 #include "base/assert.h"
 
-#define SHARED_LINES 1024 /* at most, of the operand that all threads read: its block stays in L3 */
-#define PART_LINES 192    /* at most, that a thread packs and multiplies at once: its panels stay in L2 */
-#define PACK_LINES_MIN 48 /* lines that are worth waking a thread for */
-#define LEVELS_MAX 7      /* of units, see unit_start */
-#define CHUNK_ROWS 128    /* rows whose panels stay in L2 while a panel of columns stays in L1 */
-#define ADJACENT_LINES 96 /* lines beside each other that are packed together: whole cache lines */
-#define TILE_MAX 1024     /* sums of a tile */
+#define SHARED_LINES 1024           /* at most, of the operand that all threads read: its block stays in L3 */
+#define PART_LINES 192              /* at most, that a thread packs and multiplies at once: its panels stay in L2 */
+#define PART_L2_BYTES (1280u << 10) /* with tile_ahead: of packed lines that stay in L2, half of them shared ones */
+#define UNIT_PANELS_AHEAD 4         /* with tile_ahead: panels of the smallest unit, each of which walks through L3 */
+#define PACK_LINES_MIN 48           /* lines that are worth waking a thread for */
+#define LEVELS_MAX 7                /* of units, see unit_start */
+#define CHUNK_ROWS 128              /* rows whose panels stay in L2 while a panel of columns stays in L1 */
+#define ADJACENT_LINES 96           /* lines beside each other that are packed together: whole cache lines */
+#define TILE_MAX 1024               /* sums of a tile */
 
 /* One operand. */
 struct side {
@@ -29,9 +31,9 @@ struct product {
     struct side rows, cols;
     bool share_rows; /* the shared operand is the left one */
     struct side *shared, *own;
-    size_t first, count; /* lines of the shared operand */
-    size_t k, k_count;   /* from k on */
-    size_t line_bytes;   /* of a packed line of this block */
+    size_t first, count;    /* lines of the shared operand */
+    size_t k, k_count;      /* from k on */
+    size_t line_bytes;      /* of a packed line of this block */
     size_t threads, levels; /* of units */
     size_t part_lines;      /* of the other operand, whole panels */
     size_t own_bytes;       /* scratch of a part */
@@ -74,7 +76,8 @@ static void pack_shared_units(void *ctx, size_t begin, size_t end, int worker)
 
     (void)worker;
     for (size_t i = begin * step; i < end * step && i < op->count; i += step)
-        pack_lines(op, op->shared, op->first + i, min_size(step, op->count - i), op->shared_panels + i * op->line_bytes);
+        pack_lines(op, op->shared, op->first + i, min_size(step, op->count - i),
+                   op->shared_panels + i * op->line_bytes);
 }
 
 /* ---- multiplying ------------------------------------------------------------------------------------------------- */
@@ -94,7 +97,7 @@ static void edge_tile(const struct product *op, const void *a, const void *b, bo
     copy_block(whole, kernel->tile_cols, c, op->args->c_stride, rows, cols);
 }
 
-/* Have a tile of c near when its turn comes: c is larger than the caches, and a chain cannot begin without its value. */
+/* Have a tile of c near when its turn comes: c is larger than the caches, and a chain cannot begin without it. */
 static void fetch_tile(const struct gemm_kernel *kernel, const float *c, size_t c_stride)
 {
     for (size_t r = 0; r < kernel->tile_rows; r++, c += c_stride) {
@@ -103,25 +106,43 @@ static void fetch_tile(const struct gemm_kernel *kernel, const float *c, size_t 
     }
 }
 
+/* The tile of the part from row r and column n on. */
+static void multiply_tile(const struct product *op, const struct part *part, size_t r, size_t n,
+                          const struct gemm_ahead *ahead)
+{
+    const struct gemm_kernel *kernel = op->kernel;
+    const unsigned char *left = part->left + r * op->line_bytes, *right = part->right + n * op->line_bytes;
+    size_t k_count = round_up(op->k_count, kernel->k_step), stride = op->args->c_stride;
+    size_t rows = min_size(kernel->tile_rows, part->rows - r), cols = min_size(kernel->tile_cols, part->cols - n);
+    float *c = op->args->c + (part->row + r) * stride + part->col + n;
+    bool add = op->args->accumulate || op->k > 0;
+
+    if (rows < kernel->tile_rows || cols < kernel->tile_cols)
+        edge_tile(op, left, right, add, c, rows, cols);
+    else if (ahead != NULL)
+        kernel->tile_ahead(k_count, left, right, add, c, stride, ahead);
+    else
+        kernel->tile(k_count, left, right, add, c, stride);
+}
+
+/* Have the tile at (r, n) on its way, if it is a whole one and is added to. */
+static void fetch_next(const struct product *op, const struct part *part, size_t r, size_t n)
+{
+    const struct gemm_kernel *kernel = op->kernel;
+    bool add = op->args->accumulate || op->k > 0;
+
+    if (add && r + kernel->tile_rows <= part->rows && n + kernel->tile_cols <= part->cols)
+        fetch_tile(kernel, op->args->c + (part->row + r) * op->args->c_stride + part->col + n, op->args->c_stride);
+}
+
 /* A panel of columns, the part's from n on, against the panels of rows from r to end. */
 static void multiply_panel(const struct product *op, const struct part *part, size_t n, size_t r, size_t end)
 {
-    const struct gemm_kernel *kernel = op->kernel;
-    const unsigned char *right = part->right + n * op->line_bytes;
-    size_t k_count = round_up(op->k_count, kernel->k_step), stride = op->args->c_stride;
-    size_t cols = min_size(kernel->tile_cols, part->cols - n);
-    bool add = op->args->accumulate || op->k > 0;
+    size_t step = op->kernel->tile_rows;
 
-    for (; r < end; r += kernel->tile_rows) {
-        float *c = op->args->c + (part->row + r) * stride + part->col + n;
-        const unsigned char *left = part->left + r * op->line_bytes;
-
-        if (add && cols == kernel->tile_cols && r + 2 * kernel->tile_rows <= end)
-            fetch_tile(kernel, c + kernel->tile_rows * stride, stride);
-        if (cols == kernel->tile_cols && r + kernel->tile_rows <= end)
-            kernel->tile(k_count, left, right, add, c, stride);
-        else
-            edge_tile(op, left, right, add, c, min_size(kernel->tile_rows, end - r), cols);
+    for (; r < end; r += step) {
+        if (r + step < end) fetch_next(op, part, r + step, n);
+        multiply_tile(op, part, r, n, NULL);
     }
 }
 
@@ -149,9 +170,44 @@ static void pack_own(const struct product *op, const struct part *part, size_t l
                    panels + *packed * op->line_bytes);
 }
 
+static bool last_block(const struct product *op)
+{
+    return op->k + op->k_count == op->args->K;
+}
+
+/* The piece of the shared panel behind the one at line that is fetched beside the tile of own line own. */
+static struct gemm_ahead ahead_of(const struct product *op, size_t line, size_t own, size_t own_count)
+{
+    size_t panel = op->shared->width * op->line_bytes, tiles = (own_count + op->own->width - 1) / op->own->width;
+    size_t piece = round_up((panel + tiles - 1) / tiles, 64), at = own / op->own->width * piece;
+
+    if (line + op->shared->width >= op->count || at >= panel) return (struct gemm_ahead){0};
+    return (struct gemm_ahead){op->shared_panels + (line + op->shared->width) * op->line_bytes + at,
+                               min_size(piece, panel - at)};
+}
+
+/* Every panel of the shared operand against all of the part's own lines, which stay in L2. */
+static void multiply_passing(const struct product *op, const struct part *part)
+{
+    size_t own_count = op->share_rows ? part->cols : part->rows, packed = 0;
+
+    pack_own(op, part, own_count, &packed);
+    for (size_t line = 0; line < op->count; line += op->shared->width) {
+        for (size_t own = 0; own < own_count; own += op->own->width) {
+            struct gemm_ahead ahead = ahead_of(op, line, own, own_count);
+            size_t next = own + op->own->width;
+
+            fetch_next(op, part, op->share_rows ? line : next, op->share_rows ? next : line);
+            multiply_tile(op, part, op->share_rows ? line : own, op->share_rows ? own : line, &ahead);
+        }
+        if (op->share_rows && last_block(op) && op->args->bias != NULL)
+            add_bias(op, part, line, min_size(line + op->shared->width, op->count));
+    }
+    if (!op->share_rows && last_block(op) && op->args->bias != NULL) add_bias(op, part, 0, part->rows);
+}
+
 static void multiply_part(const struct product *op, const struct part *part)
 {
-    bool last = op->k + op->k_count == op->args->K;
     size_t packed = 0;
 
     for (size_t r = 0; r < part->rows; r += CHUNK_ROWS) {
@@ -162,7 +218,7 @@ static void multiply_part(const struct product *op, const struct part *part)
             if (op->share_rows) pack_own(op, part, n + op->cols.width, &packed);
             multiply_panel(op, part, n, r, end);
         }
-        if (last && op->args->bias != NULL) add_bias(op, part, r, end);
+        if (last_block(op) && op->args->bias != NULL) add_bias(op, part, r, end);
     }
 }
 
@@ -182,7 +238,10 @@ static void multiply_lines(const struct product *op, size_t first, size_t count,
                            ? (struct part){op->first, op->count, first, count, op->shared_panels, own_panels}
                            : (struct part){first, count, op->first, op->count, own_panels, op->shared_panels};
 
-    multiply_part(op, &part);
+    if (op->kernel->tile_ahead != NULL)
+        multiply_passing(op, &part);
+    else
+        multiply_part(op, &part);
 }
 
 static void multiply_units(void *ctx, size_t begin, size_t end, int worker)
@@ -190,8 +249,8 @@ static void multiply_units(void *ctx, size_t begin, size_t end, int worker)
     const struct product *op = ctx;
     size_t width = op->own->width, line = unit_start(op, begin) * width;
     size_t last = min_size(unit_start(op, end) * width, op->own->lines);
-    unsigned char *own_panels = worker == 0 ? op->shared_panels - op->own_bytes
-                                            : ash_exec_scratch(op->exec, worker, op->own_bytes);
+    unsigned char *own_panels =
+        worker == 0 ? op->shared_panels - op->own_bytes : ash_exec_scratch(op->exec, worker, op->own_bytes);
 
     if (op->kernel->begin != NULL) op->kernel->begin();
     for (; line < last; line += op->part_lines)
@@ -213,14 +272,27 @@ static struct side side_of(const struct ash_mat *mat, size_t line_stride, size_t
                          .together = panels * width};
 }
 
-/* Levels of units, down to one of about a panel for each thread. */
+/* Levels of units, down to one of about a panel (or a few) for each thread. */
 static size_t level_count(const struct product *op)
 {
     size_t panels = (op->own->lines + op->own->width - 1) / op->own->width, levels = 1;
+    size_t least = op->threads * (op->kernel->tile_ahead != NULL ? UNIT_PANELS_AHEAD : 1);
 
-    while (op->threads > 1 && levels < LEVELS_MAX && panels >> levels >= op->threads)
+    while (op->threads > 1 && levels < LEVELS_MAX && panels >> levels >= least)
         levels++;
     return levels;
+}
+
+/* Own lines that a thread packs and multiplies at once, where a block of the shared ones has so many lines. */
+static size_t part_lines(const struct product *op, size_t shared_lines, size_t line_bytes)
+{
+    size_t most = PART_LINES, shared;
+
+    if (op->kernel->tile_ahead != NULL) {
+        shared = min_size(shared_lines * line_bytes, PART_L2_BYTES / 2);
+        most = max_size((PART_L2_BYTES - shared) / line_bytes, op->own->width);
+    }
+    return block_size(op->own->lines, most, op->own->width);
 }
 
 static void run_block(struct product *op)
@@ -229,8 +301,8 @@ static void run_block(struct product *op)
     size_t packs = (op->count + op->shared->together - 1) / op->shared->together;
 
     op->line_bytes = k_padded * op->kernel->element_bytes;
-    ash_workers_run(op->exec->workers, packs, max_size(PACK_LINES_MIN / op->shared->together, 1),
-                    pack_shared_units, op);
+    ash_workers_run(op->exec->workers, packs, max_size(PACK_LINES_MIN / op->shared->together, 1), pack_shared_units,
+                    op);
     ash_workers_run(op->exec->workers, op->threads * op->levels, 1, multiply_units, op);
 }
 
@@ -247,9 +319,9 @@ void ash_gemm_blocks(struct ash_exec *exec, const struct ash_gemm_args *args, co
     op.own = op.share_rows ? &op.cols : &op.rows;
     op.threads = (size_t)ash_workers_count(exec->workers);
     op.levels = level_count(&op);
-    op.part_lines = block_size(op.own->lines, PART_LINES, op.own->width);
     lines = block_size(op.shared->lines, SHARED_LINES, op.shared->together);
     bytes = block_k * kernel->element_bytes;
+    op.part_lines = part_lines(&op, lines, bytes);
     op.own_bytes = round_up(op.part_lines * bytes + GEMM_SLACK_BYTES, 64);
     scratch = ash_exec_scratch(exec, 0, op.own_bytes + lines * bytes + GEMM_SLACK_BYTES);
     op.shared_panels = scratch + op.own_bytes;

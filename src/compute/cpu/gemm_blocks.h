@@ -4,7 +4,8 @@
  *
  * k is cut into blocks, between which the sums wait in c, so every chain stays in order. Of one operand, the one with
  * fewer lines, a block is packed by all threads together and read by all. The lines of the other are dealt out in
- * units; the thread that has one packs it, panel by panel as it goes, and multiplies. So each element is packed once. */
+ * units; the thread that has one packs it, panel by panel as it goes, and multiplies. So each element is packed once.
+ */
 #ifndef ASH_COMPUTE_GEMM_BLOCKS_H
 #define ASH_COMPUTE_GEMM_BLOCKS_H
 
@@ -23,11 +24,17 @@ struct pack {
     size_t count, k_count;
 };
 
+/* Memory that is needed soon. */
+struct gemm_ahead {
+    const unsigned char *from;
+    size_t size_bytes;
+};
+
 struct gemm_kernel {
     size_t tile_rows, tile_cols;
     size_t k_step;        /* k of one instruction: panels are filled up with zeros to whole steps */
     size_t element_bytes; /* of a packed element */
-    size_t block_k;       /* at most; whole steps. A panel of so many k and a c tile leave room in L1 for another panel. */
+    size_t block_k; /* at most; whole steps. A panel of so many k and a c tile leave room in L1 for another panel. */
     /* Write panels of width lines, one after the other; the last is filled up with zeros. */
     void (*pack)(const struct pack *lines, void *out, size_t width);
     /* What a thread does before its tiles and after them; or NULL. */
@@ -35,6 +42,11 @@ struct gemm_kernel {
     void (*end)(void);
     /* c[tile_rows, tile_cols] = a b, or += where add, over k_count (whole steps) of one panel each. */
     void (*tile)(size_t k_count, const void *a, const void *b, bool add, float *c, size_t c_stride);
+    /* The same for an instruction that is faster than L3 is, or NULL: meanwhile it fetches what ahead says into L2.
+     * Such a kernel multiplies panel by panel of the shared operand: each is read from L3 once per part of a thread's
+     * own lines, and the part is as large as L2 allows. */
+    void (*tile_ahead)(size_t k_count, const void *a, const void *b, bool add, float *c, size_t c_stride,
+                       const struct gemm_ahead *ahead);
 };
 
 /* The product of args (M, N > 0), which kernel multiplies. Runs on the workers of exec. */
