@@ -164,21 +164,7 @@ static void rows_gemm(struct ash_exec *exec, const struct ash_gemm_args *args)
 
 /* ---- as the kernel of few.h -------------------------------------------------------------------------------------- */
 
-static size_t few_left_bytes(size_t M, size_t K)
-{
-    return M * round_up(K, TILE_K) * sizeof(uint16_t);
-}
-
-static void few_prepare(const float *x, size_t M, size_t K, bool round_bf16, void *left)
-{
-    struct pack lines = {
-        .data = x, .dtype = ASH_F32, .line_stride = K, .k_stride = 1, .count = M, .k_count = K, .right = true};
-
-    (void)round_bf16;
-    rows_pack(&lines, left);
-}
-
-static void few_sums(const struct ash_few *job)
+static void rows_sums(const struct ash_few *job)
 {
     struct rows rows = {.M = job->M, .k_count = job->K, .left = job->left, .right = &job->w->mat};
 

@@ -37,7 +37,11 @@ struct ash_few_kernel {
 #define ASH_BFMMLA_PANEL 4
 
 #if defined(__x86_64__)
-extern const struct ash_few_kernel ash_few_amx; /* for round_bf16 alone; reads nothing packed */
+extern const struct ash_few_kernel ash_few_amx; /* for round_bf16 alone; reads what ash_pack_amx wrote, too */
+size_t ash_packed_bytes_amx(size_t N, size_t K);
+/* As ash_matrix_ops.pack, for weights that are floats. */
+void ash_pack_amx(struct ash_exec *exec, const struct ash_weight *w, size_t K, size_t first, size_t count,
+                  void *packed);
 #elif defined(__aarch64__)
 extern const struct ash_few_kernel ash_few_bfmmla; /* round_bf16 is understood; reads what ash_pack_bfmmla wrote, too */
 size_t ash_packed_bytes_bfmmla(size_t N, size_t K);

@@ -8,6 +8,7 @@
 #include "base/assert.h"
 #include "compute/cpu/amx_pack.h"
 #include "compute/cpu/amx_rows.h"
+#include "compute/cpu/amx_packed.h"
 
 static void use_whole_tiles(void)
 {
@@ -114,7 +115,55 @@ void ash_gemm_amx(struct ash_exec *exec, const struct ash_gemm_args *args)
         ash_gemm_blocks(exec, args, &kernel);
 }
 
-const struct ash_few_kernel ash_few_amx = {
-    .rows_max = ASH_FEW_ROWS, .left_bytes = few_left_bytes, .prepare = few_prepare, .sums = few_sums};
+/* ---- weights that are packed already ----------------------------------------------------------------------------- */
+
+static void gemm_packed(struct ash_exec *exec, const struct ash_gemm_args *args, size_t first)
+{
+    struct gemm_kernel packed_kernel = kernel;
+    struct ash_gemm_args panels = *args;
+    size_t k_padded = round_up(args->K, TILE_K);
+
+    ash_assert(args->a.dtype == ASH_F32 && first % TILE_SIDE == 0);
+    if (args->M == 0 || args->N == 0) return;
+    packed_kernel.pack = pack_either;
+    panels.b = (struct ash_mat){(const uint16_t *)args->b.data + first * k_padded, ASH_BF16, TILE_SIDE, k_padded};
+    ash_gemm_blocks(exec, &panels, &packed_kernel);
+}
+
+/* ---- few rows ---------------------------------------------------------------------------------------------------- */
+
+/* x twice: for rows of w as they lie, where it is the right operand, and for packed ones. With one row these are alike.
+ */
+static size_t few_left_bytes(size_t M, size_t K)
+{
+    return (M > 1 ? 2 : 1) * M * round_up(K, TILE_K) * sizeof(uint16_t);
+}
+
+static void few_prepare(const float *x, size_t M, size_t K, bool round_bf16, void *left)
+{
+    struct pack lines = {
+        .data = x, .dtype = ASH_F32, .line_stride = K, .k_stride = 1, .count = M, .k_count = K, .right = true};
+    uint16_t *out = left;
+
+    (void)round_bf16;
+    rows_pack(&lines, out);
+    if (M > 1) packed_left(&lines, out + M * round_up(K, TILE_K));
+}
+
+static void few_sums(const struct ash_few *job)
+{
+    const uint16_t *left = job->left;
+
+    if (job->w->packed)
+        packed_sums(job, job->M > 1 ? left + job->M * round_up(job->K, TILE_K) : left);
+    else
+        rows_sums(job);
+}
+
+const struct ash_few_kernel ash_few_amx = {.rows_max = ASH_FEW_ROWS,
+                                           .left_bytes = few_left_bytes,
+                                           .prepare = few_prepare,
+                                           .sums = few_sums,
+                                           .packed_gemm = gemm_packed};
 
 #endif
