@@ -127,6 +127,7 @@ static void find_features(struct ash_cpu *cpu)
     cpu->avx512bw = zmm && bit(seven.b, 30);
     cpu->avx512vl = zmm && bit(seven.b, 31);
     cpu->avx512_vnni = zmm && bit(seven.c, 11);
+    cpu->avx512_fp16 = zmm && bit(seven.d, 23);
     cpu->avx512_bf16 = zmm && bit(more.a, 5);
     cpu->amx_bf16 = tiles && bit(seven.d, 22);
     cpu->amx_tile = tiles && bit(seven.d, 24);
@@ -260,6 +261,7 @@ const char *ash_cpu_describe(const struct ash_cpu *cpu, char *buf, size_t buf_by
         {"avx512dq", cpu->avx512dq},
         {"avx512_bf16", cpu->avx512_bf16},
         {"avx512_vnni", cpu->avx512_vnni},
+        {"avx512_fp16", cpu->avx512_fp16},
         {"amx_tile", cpu->amx_tile},
         {"amx_bf16", cpu->amx_bf16},
         {"amx_int8", cpu->amx_int8},

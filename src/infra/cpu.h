@@ -15,7 +15,7 @@ struct ash_cpu {
     /* Instruction sets that the processor has and the kernel lets us use. */
     bool asimd, fp16, dotprod, bf16, i8mm, sve; /* arm64 */
     bool avx2, fma, f16c;                       /* x86-64 */
-    bool avx512f, avx512bw, avx512vl, avx512dq, avx512_bf16, avx512_vnni;
+    bool avx512f, avx512bw, avx512vl, avx512dq, avx512_bf16, avx512_vnni, avx512_fp16;
     bool amx_tile, amx_bf16, amx_int8; /* the kernel has been asked, and lets all threads of this process use tiles */
 };
 

@@ -165,7 +165,7 @@ const struct ash_quant_panels *ash_quant_panels_avx512(const struct ash_ops *ops
     const struct ash_cpu *cpu = ash_cpu_get();
 
     if (!cpu->avx512_vnni) return NULL;
-    return ops == &ash_ops_amx && cpu->amx_int8 ? &ash_quant_panels_amx : &ash_quant_panels_vnni;
+    return ops == &ash_ops_amx && cpu->avx512_fp16 ? &ash_quant_panels_amx : &ash_quant_panels_vnni;
 }
 
 void ash_quant_gemm_avx2(struct ash_exec *exec, const struct ash_quant_args *args)

@@ -12,12 +12,10 @@
 
 #define QUANT_FEW_ROWS 8    /* up to so many, x is quickly prepared */
 #define QUANT_MANY_ROWS 384 /* of x, in the second cache */
-#define QUANT_K_BLOCKS 32   /* of a panel and of x, in the first cache */
 #define QUANT_UNIT_PANELS 8
 #define QUANT_CACHE_WAY 16384 /* addresses so far apart compete for the same lines of the first cache */
 #define QUANT_STREAM_APART 2048
 #define QUANT_STREAM_TRIES 16
-#define QUANT_EXPANDED 4 /* panels in the first cache */
 #define QUANT_UNITS_PER_THREAD 4
 #define QUANT_GROUP ASH_QUANT_PANEL_GROUP
 #define QUANT_GROUP_COLS (QUANT_GROUP * ASH_QUANT_PANEL_ROWS_MAX)
@@ -81,7 +79,7 @@ static size_t quant_tile_strips(const struct quant_project *op, size_t strip)
 static void quant_prepare_strip(const struct quant_project *op, size_t strip, float *normed, uint8_t *x)
 {
     const struct ash_quant_panels *kernels = op->kernels;
-    const float *rows[2] = {NULL};
+    const float *rows[ASH_QUANT_STRIP_ROWS_MAX] = {NULL};
     size_t first = strip * kernels->strip_rows;
 
     for (size_t i = 0; i < kernels->strip_rows && first + i < op->rows; i++)
@@ -298,12 +296,13 @@ static void quant_project_few(struct quant_project *op)
  */
 static size_t quant_own_bytes(const struct quant_project *op)
 {
-    size_t expanded = quant_align(QUANT_EXPANDED * op->k_blocks * op->kernels->expanded_bytes);
+    size_t expanded = quant_align(op->kernels->expanded_panels * op->k_blocks * op->kernels->expanded_bytes);
     size_t tile_rows = op->tile_strips * op->kernels->strip_rows;
     size_t rows = (op->rows + tile_rows - 1) / tile_rows * tile_rows;
     size_t product = expanded + rows * op->unit_panels * op->panel_rows * sizeof(float);
+    size_t normed = op->kernels->strip_rows * op->args->K * sizeof(float);
 
-    return product > 2 * op->args->K * sizeof(float) ? product : 2 * op->args->K * sizeof(float);
+    return product > normed ? product : normed;
 }
 
 static uint8_t *quant_own(const struct quant_project *op, int worker)
@@ -331,6 +330,11 @@ static void quant_many_tiles(const struct quant_project *op, const uint8_t *cons
     for (size_t i = 0; i < count; i++)
         kernels->expand(op->dtype, panels[i] + block * (op->panel_bytes / op->blocks), blocks,
                         expanded + i * expanded_bytes);
+    if (kernels->many != NULL) {
+        kernels->many(expanded, count, quant_tile_at(op, op->shared, 0, block), op->strips / op->tile_strips, blocks,
+                      sums, panel_sums);
+        return;
+    }
     for (size_t strip = 0; strip < op->strips; strip += op->tile_strips, sums += tile_sums)
         for (size_t i = 0; i < count; i++)
             kernels->tile(op->dtype, true, expanded + i * expanded_bytes, quant_tile_at(op, op->shared, strip, block),
@@ -360,9 +364,10 @@ static void quant_many_units(void *ctx, size_t begin, size_t end, int worker)
     size_t tile_rows = op->tile_strips * op->kernels->strip_rows;
     size_t panel_sums = (op->rows + tile_rows - 1) / tile_rows * tile_rows * op->panel_rows;
     uint8_t *expanded = quant_own(op, worker);
-    float *sums =
-        (float *)(void *)(expanded + quant_align(QUANT_EXPANDED * op->k_blocks * op->kernels->expanded_bytes));
+    float *sums = (float *)(void *)(expanded + quant_align(op->kernels->expanded_panels * op->k_blocks *
+                                                           op->kernels->expanded_bytes));
 
+    if (op->kernels->many != NULL) op->kernels->begin();
     for (size_t i = begin; i < end; i++) {
         struct quant_unit unit = quant_unit_at(op, i);
         const uint8_t *panels[QUANT_UNIT_PANELS];
@@ -371,11 +376,12 @@ static void quant_many_units(void *ctx, size_t begin, size_t end, int worker)
         quant_unit_panels(op, &unit, panels);
         memset(sums, 0, count * panel_sums * sizeof(*sums));
         for (size_t block = 0; block < op->blocks; block += op->k_blocks)
-            for (size_t p = 0; p < count; p += QUANT_EXPANDED)
-                quant_many_tiles(op, panels + p, quant_min(QUANT_EXPANDED, count - p), block, expanded,
+            for (size_t p = 0; p < count; p += op->kernels->expanded_panels)
+                quant_many_tiles(op, panels + p, quant_min(op->kernels->expanded_panels, count - p), block, expanded,
                                  sums + p * panel_sums, panel_sums);
         quant_many_finish(op, &unit, sums, panel_sums);
     }
+    if (op->kernels->many != NULL) op->kernels->end();
 }
 
 static void quant_project_many(struct quant_project *op)
@@ -386,7 +392,7 @@ static void quant_project_many(struct quant_project *op)
     size_t round_rows = (args->M - 1) / rounds + 1;
 
     op->tile_strips = kernels->tile_strips;
-    op->k_blocks = QUANT_K_BLOCKS;
+    op->k_blocks = kernels->k_blocks;
     op->unit_panels = QUANT_UNIT_PANELS;
     while (op->unit_panels > 2 && quant_unit_count(op) < QUANT_UNITS_PER_THREAD * threads)
         op->unit_panels /= 2;
@@ -419,6 +425,7 @@ static void quant_project(struct ash_exec *exec, const struct ash_project_args *
         ash_assert(args->outs[i].w.packed && args->outs[i].w.mat.dtype == op.dtype);
     if (args->M == 0) return;
     op.panel_bytes = op.blocks * ash_quant_panel_block(kernels->layout, op.dtype);
+    if (args->M <= QUANT_FEW_ROWS && kernels->few != NULL) op.kernels = kernels->few;
     if (args->M <= QUANT_FEW_ROWS)
         quant_project_few(&op);
     else

@@ -24,6 +24,7 @@
 enum ash_quant_layout { ASH_QUANT_PAIRS, ASH_QUANT_QUADS };
 
 #define ASH_QUANT_PANEL_ROWS_MAX 16
+#define ASH_QUANT_STRIP_ROWS_MAX 16
 #define ASH_QUANT_PANEL_GROUP 4 /* panels that one() walks side by side: one stream does not fill the memory's time */
 
 /* Rows of a panel, and bytes of one of its blocks. */
@@ -46,9 +47,11 @@ void ash_quant_pack(struct ash_exec *exec, enum ash_quant_layout layout, const s
  * them make a tile, in which the strips of one block lie together: strips * strip_bytes bytes for each block. */
 struct ash_quant_panels {
     enum ash_quant_layout layout;
+    const struct ash_quant_panels *few; /* the kernels for few rows, where these are for many alone; NULL: these */
     size_t strip_rows, strip_bytes, tile_strips;
-    size_t expanded_bytes; /* of a block of a panel */
-    size_t one_bytes;      /* of a block of a single row, as one() takes it */
+    size_t expanded_bytes;            /* of a block of a panel */
+    size_t k_blocks, expanded_panels; /* that the first cache holds beside a tile of x, for many rows */
+    size_t one_bytes;                 /* of a block of a single row, as one() takes it */
 
     /* Quantise a strip (rows[i] NULL: zeros) into its place among the strips of a tile: blocks from k = 0 of the rows.
      */
@@ -59,6 +62,13 @@ struct ash_quant_panels {
      * tile_strips * strip_rows times the panel's rows floats, zero at first. */
     void (*tile)(enum ash_dtype dtype, bool expanded, const uint8_t *panel, const uint8_t *x, size_t strips,
                  size_t blocks, float *sums);
+    /* The same for many rows: blocks of count expanded panels, one after the other, times full tiles of x, one after
+     * the other. A panel has the sums of all tiles, panel_sums apart. A thread calls begin before and end after any
+     * number of these. NULL: tile() does it. */
+    void (*begin)(void);
+    void (*many)(const uint8_t *panels, size_t count, const uint8_t *x, size_t tiles, size_t blocks, float *sums,
+                 size_t panel_sums);
+    void (*end)(void);
     /* Those sums as rows. */
     void (*untile)(const float *sums, size_t rows, float *y, size_t y_stride);
     /* A single row of x, and its products with up to ASH_QUANT_PANEL_GROUP panels. */

@@ -1,7 +1,8 @@
-/* Kernels of packed quantised weights for x86-64 with AMX: 16 rows of x times 16 rows of weights, a block of k, in one
- * TDPBSSD, of which half the depth of a tile is used: each block has scales of its own. The dots go through memory, and
- * while the tiles work on the next block the vector units add the last. Few rows, which memory decides, stay with VNNI.
- */
+/* Kernels of packed quantised weights for x86-64 with AMX: 16 rows of x times 16 rows of weights, one block of k, in
+ * one TDPBF16PS. Whole numbers of 8 bits are bf16 numbers, and their dot over 32 k is exact in float32. TDPBSSD would
+ * take as long (each block has scales of its own, so it fills half the depth of a tile) and leave a conversion to the
+ * vector units, of which only one computes floats while tiles are at work. Dots go through memory, some blocks behind
+ * the tiles, so that neither waits for the other. Few rows, which memory decides, stay with VNNI. */
 #if defined(__x86_64__)
 
 #include "compute/cpu/quant_pack.h"
@@ -11,127 +12,350 @@
 
 #include "compute/cpu/amx.h"
 #include "compute/cpu/quant_quads.h"
+#include "compute/quant.h"
 
-/* ---- weights: as for VNNI, but signed ---------------------------------------------------------------------------- */
+#define PAIRS (ASH_QUANT_BLOCK / 2)                 /* of k: rows of a tile of weights */
+#define NUMBERS_BYTES (TILE_SIDE * 64)              /* of a tile */
+#define BLOCK_BYTES (NUMBERS_BYTES + TILE_SIDE * 4) /* and its scales behind it: of x, and of expanded weights */
+#define TILE_SUMS (TILE_SIDE * QUADS_ROWS)
+#define GROUP 4           /* blocks of which each has a tile of dots of its own */
+#define X_FACTOR 0x1p112f /* expanded weights are so much too small: see small_bf16 */
 
-INLINE void expand_as(enum ash_dtype dtype, const uint8_t *panel, size_t blocks, uint8_t *to)
+/* Of 4 k, 0 1 2 3, a tile has the pairs 0 2 and 1 3: so they come out of bytes with the fewest instructions. The order
+ * within a block does not matter to an exact sum. */
+
+/* ---- weights ----------------------------------------------------------------------------------------------------- */
+
+/* Whole numbers of up to 8 bits as bf16, divided by X_FACTOR: a half with its mantissa cut and its exponent put where
+ * bf16 has its own, whose bias is 112 larger. */
+INLINE __m512i small_bf16(__m512i words)
 {
-    const __m512i nibble = _mm512_set1_epi8(15), eight = _mm512_set1_epi8(8), flip = _mm512_set1_epi8((char)0x80);
+    __m512i halves = _mm512_castph_si512(_mm512_cvtepi16_ph(words));
 
-    for (size_t b = 0; b < blocks; b++, to += QUADS_EXPANDED_BYTES) {
-        const uint8_t *numbers = panel + QUADS_ROWS * sizeof(uint16_t);
+    return _mm512_and_si512(_mm512_srai_epi16(halves, 3), _mm512_set1_epi16((short)0x8fff));
+}
 
-        _mm512_storeu_ps(to, _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)panel)));
-        for (size_t quad = 0; quad < (dtype == ASH_Q8_0 ? QUADS : QUADS / 2); quad++) {
-            __m512i bytes = _mm512_loadu_si512(numbers + quad * 64);
-            uint8_t *low = to + (1 + quad) * 64, *high = low + QUADS / 2 * 64;
+INLINE void store_row(uint8_t *to, size_t row, __m512i numbers)
+{
+    _mm512_storeu_si512(to + row * 64, numbers);
+}
 
-            if (dtype == ASH_Q8_0) {
-                _mm512_storeu_si512(low, _mm512_xor_si512(bytes, flip));
-                continue;
-            }
-            _mm512_storeu_si512(low, _mm512_sub_epi8(_mm512_and_si512(bytes, nibble), eight));
-            _mm512_storeu_si512(high, _mm512_sub_epi8(_mm512_and_si512(_mm512_srli_epi16(bytes, 4), nibble), eight));
-        }
-        panel += dtype == ASH_Q8_0 ? QUADS_ROWS * 34 : QUADS_ROWS * 18;
+INLINE void expand_q8(const uint8_t *numbers, uint8_t *to)
+{
+    UNROLL
+    for (size_t quad = 0; quad < QUADS; quad++) {
+        __m512i bytes = _mm512_xor_si512(_mm512_loadu_si512(numbers + quad * 64), _mm512_set1_epi8((char)0x80));
+
+        store_row(to, 2 * quad, small_bf16(_mm512_srai_epi16(_mm512_slli_epi16(bytes, 8), 8)));
+        store_row(to, 2 * quad + 1, small_bf16(_mm512_srai_epi16(bytes, 8)));
+    }
+}
+
+/* table has the 16 numbers twice, because a lookup takes five bits. */
+INLINE void expand_q4(const uint8_t *numbers, __m512i table, uint8_t *to)
+{
+    UNROLL
+    for (size_t quad = 0; quad < QUADS / 2; quad++) {
+        __m512i bytes = _mm512_loadu_si512(numbers + quad * 64);
+        size_t high = quad + QUADS / 2;
+
+        store_row(to, 2 * quad, _mm512_permutexvar_epi16(bytes, table));
+        store_row(to, 2 * high, _mm512_permutexvar_epi16(_mm512_srli_epi16(bytes, 4), table));
+        store_row(to, 2 * quad + 1, _mm512_permutexvar_epi16(_mm512_srli_epi16(bytes, 8), table));
+        store_row(to, 2 * high + 1, _mm512_permutexvar_epi16(_mm512_srli_epi16(bytes, 12), table));
     }
 }
 
 static void expand(enum ash_dtype dtype, const uint8_t *panel, size_t blocks, uint8_t *expanded)
 {
-    if (dtype == ASH_Q8_0)
-        expand_as(ASH_Q8_0, panel, blocks, expanded);
-    else
-        expand_as(ASH_Q4_0, panel, blocks, expanded);
-}
+    int16_t nibbles[32];
+    __m512i table;
 
-/* ---- many rows --------------------------------------------------------------------------------------------------- */
+    for (int i = 0; i < 32; i++)
+        nibbles[i] = (int16_t)(i % 16 - 8);
+    table = small_bf16(_mm512_loadu_si512(nibbles));
+    for (size_t b = 0; b < blocks; b++, expanded += BLOCK_BYTES) {
+        const uint8_t *numbers = panel + QUADS_ROWS * sizeof(uint16_t);
 
-/* Tile 0: dots; 4: x; 6: weights. */
-static void use_tiles(size_t rows)
-{
-    struct tile_config config = {.palette = 1};
-
-    config.rows[0] = config.rows[4] = (uint8_t)rows;
-    config.rows[6] = QUADS;
-    config.row_bytes[0] = config.row_bytes[6] = QUADS_ROWS * sizeof(int32_t);
-    config.row_bytes[4] = ASH_QUANT_BLOCK;
-    tile_use(&config);
-}
-
-/* One block: dots[rows, QUADS_ROWS]. */
-INLINE void dots_block(const uint8_t *panel, const uint8_t *x, size_t rows, int32_t *dots)
-{
-    TILE_LOAD(6, panel + QUADS_ROWS * sizeof(float), QUADS_ROWS * sizeof(int32_t));
-    TILE_LOAD(4, quads_row(x, rows, 0), ASH_QUANT_BLOCK);
-    TILE_ZERO(0);
-    TILE_MULTIPLY_INT8(0, 4, 6);
-    TILE_STORE(0, dots, QUADS_ROWS * sizeof(int32_t));
-}
-
-/* Add the dots of one block. */
-INLINE void add_block(const uint8_t *panel, const uint8_t *x, size_t rows, const int32_t *dots, __m512 *acc)
-{
-    __m512 scales = _mm512_loadu_ps(panel);
-
-    UNROLL
-    for (size_t i = 0; i < rows; i++) {
-        __m512 dot = _mm512_cvtepi32_ps(_mm512_loadu_si512(dots + i * QUADS_ROWS));
-
-        acc[i] = _mm512_fmadd_ps(dot, _mm512_mul_ps(_mm512_set1_ps(quads_scales(x)[i]), scales), acc[i]);
+        _mm512_storeu_ps(expanded + NUMBERS_BYTES,
+                         _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)panel)));
+        if (dtype == ASH_Q8_0)
+            expand_q8(numbers, expanded);
+        else
+            expand_q4(numbers, table, expanded);
+        panel += QUADS_ROWS * ash_dtype_bytes(dtype);
     }
 }
 
-INLINE void run_tile(const uint8_t *panel, const uint8_t *x, size_t rows, size_t blocks, float *sums)
+/* ---- x ----------------------------------------------------------------------------------------------------------- */
+
+/* ash_quant_block, with numbers as bf16 times X_FACTOR in the order of the pairs. */
+INLINE float quantise_block(const float *x, __m512i order, uint8_t *numbers)
 {
-    int32_t dots[2][QUADS_TILE_STRIPS * QUADS_ROWS] __attribute__((aligned(64)));
-    __m512 acc[QUADS_TILE_STRIPS];
+    const __m512i no_sign = _mm512_set1_epi32(0x7fffffff);
+    const __m512 rounder = _mm512_set1_ps(ASH_QUANT_ROUNDER), factor = _mm512_set1_ps(X_FACTOR);
+    __m512 low = _mm512_loadu_ps(x), high = _mm512_loadu_ps(x + 16), scale;
+    uint32_t bits = _mm512_reduce_max_epu32(_mm512_max_epu32(_mm512_and_si512(_mm512_castps_si512(low), no_sign),
+                                                             _mm512_and_si512(_mm512_castps_si512(high), no_sign)));
+    float amax, d, inverse;
 
-    UNROLL
-    for (size_t i = 0; i < QUADS_TILE_STRIPS; i++)
-        acc[i] = i < rows ? _mm512_loadu_ps(sums + i * QUADS_ROWS) : _mm512_setzero_ps();
-    dots_block(panel, x, rows, dots[0]);
-    for (size_t b = 1; b < blocks; b++) {
-        const uint8_t *last_panel = panel, *last_x = x;
-
-        panel += QUADS_EXPANDED_BYTES;
-        x += rows * QUADS_STRIP_BYTES;
-        dots_block(panel, x, rows, dots[b % 2]);
-        add_block(last_panel, last_x, rows, dots[(b - 1) % 2], acc);
+    memcpy(&amax, &bits, sizeof(amax));
+    d = amax / 127.0f;
+    inverse = 1.0f / d;
+    if (bits >= ASH_QUANT_INFINITY_BITS || isinf(inverse)) {
+        _mm512_storeu_si512(numbers, _mm512_setzero_si512());
+        return bits >= ASH_QUANT_INFINITY_BITS ? NAN : 0.0f;
     }
-    add_block(panel, x, rows, dots[(blocks - 1) % 2], acc);
+    scale = _mm512_set1_ps(inverse);
+    low = _mm512_sub_ps(_mm512_add_ps(_mm512_mul_ps(low, scale), rounder), rounder);
+    high = _mm512_sub_ps(_mm512_add_ps(_mm512_mul_ps(high, scale), rounder), rounder);
+    _mm512_storeu_si512(numbers, _mm512_permutex2var_epi16(_mm512_castps_si512(_mm512_mul_ps(low, factor)), order,
+                                                           _mm512_castps_si512(_mm512_mul_ps(high, factor))));
+    return d;
+}
+
+static void quantise(const float *const *rows, size_t blocks, size_t strip, size_t strips, uint8_t *tile)
+{
+    static const uint8_t pairs[4] = {0, 2, 1, 3};
+    uint16_t upper_half[32];
+    __m512i order;
+
+    (void)strip;
+    (void)strips;
+    for (size_t i = 0; i < 32; i++)
+        upper_half[i] = (uint16_t)(2 * (i / 4 * 4 + pairs[i % 4]) + 1);
+    order = _mm512_loadu_si512(upper_half);
+    for (size_t row = 0; row < TILE_SIDE; row++)
+        for (size_t b = 0; b < blocks; b++) {
+            uint8_t *block = tile + b * BLOCK_BYTES, *numbers = block + row * 64;
+            float scale = 0.0f;
+
+            if (rows[row] != NULL)
+                scale = quantise_block(rows[row] + b * ASH_QUANT_BLOCK, order, numbers);
+            else
+                memset(numbers, 0, 64);
+            memcpy(block + NUMBERS_BYTES + row * sizeof(scale), &scale, sizeof(scale));
+        }
+}
+
+/* ---- products ---------------------------------------------------------------------------------------------------- */
+
+/* All tiles of x times all panels, in groups of blocks; a walk is at one of these groups. */
+struct job {
+    const uint8_t *x, *panels; /* [tiles, blocks], [count, blocks] */
+    size_t tiles, count, blocks;
+    float *sums;
+    size_t panel_sums;
+};
+
+struct walk {
+    size_t tile, panel, block;
+};
+
+INLINE void walk_on(const struct job *job, struct walk *walk)
+{
+    walk->block += GROUP;
+    if (walk->block + GROUP <= job->blocks) return;
+    walk->block = 0;
+    if (++walk->panel < job->count) return;
+    walk->panel = 0;
+    walk->tile++;
+}
+
+INLINE const uint8_t *walk_x(const struct job *job, const struct walk *walk)
+{
+    return job->x + (walk->tile * job->blocks + walk->block) * BLOCK_BYTES;
+}
+
+INLINE const uint8_t *walk_panel(const struct job *job, const struct walk *walk)
+{
+    return job->panels + (walk->panel * job->blocks + walk->block) * BLOCK_BYTES;
+}
+
+INLINE float *walk_sums(const struct job *job, const struct walk *walk)
+{
+    return job->sums + walk->panel * job->panel_sums + walk->tile * TILE_SUMS;
+}
+
+/* Four rows of the dots of a block. */
+INLINE void add_rows(const float *dots, const uint8_t *x, __m512 scales, size_t first, __m512 *acc)
+{
+    const float *x_scales = (const float *)(const void *)(x + NUMBERS_BYTES);
+
     UNROLL
-    for (size_t i = 0; i < rows; i++)
+    for (size_t i = first; i < first + 4; i++)
+        acc[i] = _mm512_fmadd_ps(_mm512_load_ps(dots + i * QUADS_ROWS),
+                                 _mm512_mul_ps(_mm512_set1_ps(x_scales[i]), scales), acc[i]);
+}
+
+INLINE void load_sums(const float *sums, __m512 *acc)
+{
+    UNROLL
+    for (size_t i = 0; i < TILE_SIDE; i++)
+        acc[i] = _mm512_loadu_ps(sums + i * QUADS_ROWS);
+}
+
+INLINE void store_sums(const __m512 *acc, float *sums)
+{
+    UNROLL
+    for (size_t i = 0; i < TILE_SIDE; i++)
         _mm512_storeu_ps(sums + i * QUADS_ROWS, acc[i]);
 }
 
-static void tile(enum ash_dtype dtype, bool expanded, const uint8_t *panel, const uint8_t *x, size_t strips,
-                 size_t blocks, float *sums)
+/* What a turn of the loop does; what it leaves out at both ends is known when it is compiled. */
+struct turn {
+    bool multiply_last, multiply; /* the last block of its group; the first ones of the next */
+    bool store_last, store;       /* dots of the group before each */
+    bool add;                     /* the group before its own */
+};
+
+/* One block of each: a tile's dots go to memory and it multiplies another block; dots that came there three blocks ago
+ * are added. Mixed finely, because a processor looks only so far ahead. */
+#define TURN_STEP(multiplies, stores, tile, left, right, x, w, add_at)                                                 \
+    do {                                                                                                               \
+        const uint8_t *add_x = behind_x + (add_at)*BLOCK_BYTES;                                                        \
+        __m512 scales = turn.add ? _mm512_loadu_ps(behind_w + (add_at)*BLOCK_BYTES + NUMBERS_BYTES) : acc[0];          \
+                                                                                                                       \
+        if (multiplies) TILE_LOAD(right, (w) + (tile)*BLOCK_BYTES, 64);                                                \
+        if (turn.add) add_rows(dots[add_at], add_x, scales, 0, acc);                                                   \
+        if (stores) TILE_STORE(tile, dots[tile], 64);                                                                  \
+        if (turn.add) add_rows(dots[add_at], add_x, scales, 4, acc);                                                   \
+        if (multiplies) TILE_LOAD(left, (x) + (tile)*BLOCK_BYTES, 64);                                                 \
+        if (turn.add) add_rows(dots[add_at], add_x, scales, 8, acc);                                                   \
+        if (multiplies) TILE_ZERO(tile);                                                                               \
+        if (multiplies) TILE_MULTIPLY(tile, left, right);                                                              \
+        if (turn.add) add_rows(dots[add_at], add_x, scales, 12, acc);                                                  \
+    } while (0)
+
+/* A turn begins with a tile that is one behind the others, so that all dots fit four tiles of memory: stores that are
+ * 4 KiB from a load would hold it up. */
+INLINE void run_turn(const struct job *job, struct turn turn, struct walk *ahead, struct walk *behind,
+                     float (*dots)[TILE_SUMS], __m512 *acc)
 {
-    if (!expanded) {
-        ash_quant_quads_tile(dtype, false, panel, x, strips, blocks, sums);
-        return;
-    }
-    if (blocks == 0) return;
-    use_tiles(strips);
-    if (strips == QUADS_TILE_STRIPS)
-        run_tile(panel, x, QUADS_TILE_STRIPS, blocks, sums);
+    const uint8_t *last_x = walk_x(job, ahead), *last_w = walk_panel(job, ahead), *x, *w;
+    const uint8_t *behind_x = walk_x(job, behind), *behind_w = walk_panel(job, behind);
+
+    if (turn.add && behind->block == 0) load_sums(walk_sums(job, behind), acc);
+    TURN_STEP(turn.multiply_last, turn.store_last, 3, 5, 7, last_x, last_w, 0);
+    if (turn.multiply) walk_on(job, ahead);
+    x = walk_x(job, ahead);
+    w = walk_panel(job, ahead);
+    TURN_STEP(turn.multiply, turn.store, 0, 4, 6, x, w, 1);
+    TURN_STEP(turn.multiply, turn.store, 1, 5, 7, x, w, 2);
+    TURN_STEP(turn.multiply, turn.store, 2, 4, 6, x, w, 3);
+    if (turn.add && behind->block + 2 * GROUP > job->blocks) store_sums(acc, walk_sums(job, behind));
+    if (turn.add) walk_on(job, behind);
+}
+
+/* The first three blocks of all. */
+INLINE void run_start(const struct job *job)
+{
+    TILE_LOAD(6, job->panels, 64);
+    TILE_LOAD(4, job->x, 64);
+    TILE_ZERO(0);
+    TILE_MULTIPLY(0, 4, 6);
+    TILE_LOAD(7, job->panels + BLOCK_BYTES, 64);
+    TILE_LOAD(5, job->x + BLOCK_BYTES, 64);
+    TILE_ZERO(1);
+    TILE_MULTIPLY(1, 5, 7);
+    TILE_LOAD(6, job->panels + 2 * BLOCK_BYTES, 64);
+    TILE_LOAD(4, job->x + 2 * BLOCK_BYTES, 64);
+    TILE_ZERO(2);
+    TILE_MULTIPLY(2, 4, 6);
+}
+
+static void run_groups(const struct job *job)
+{
+    const struct turn first = {.multiply_last = true, .multiply = true, .store = true};
+    const struct turn only = {.multiply_last = true, .store = true};
+    const struct turn any = {.multiply_last = true, .multiply = true, .store_last = true, .store = true, .add = true};
+    const struct turn next_to_last = {.multiply_last = true, .store_last = true, .store = true, .add = true};
+    const struct turn last = {.store_last = true, .add = true};
+    float dots[GROUP][TILE_SUMS] __attribute__((aligned(64)));
+    size_t groups = job->tiles * job->count * (job->blocks / GROUP);
+    struct walk ahead = {0}, behind = {0};
+    __m512 acc[TILE_SIDE];
+
+    if (groups == 0) return;
+    UNROLL
+    for (size_t i = 0; i < TILE_SIDE; i++)
+        acc[i] = _mm512_setzero_ps();
+    run_start(job);
+    if (groups > 1)
+        run_turn(job, first, &ahead, &behind, dots, acc);
     else
-        run_tile(panel, x, strips, blocks, sums);
-    tile_release();
+        run_turn(job, only, &ahead, &behind, dots, acc);
+    for (size_t group = 1; group + 1 < groups; group++)
+        run_turn(job, any, &ahead, &behind, dots, acc);
+    if (groups > 1) run_turn(job, next_to_last, &ahead, &behind, dots, acc);
+    run_turn(job, last, &ahead, &behind, dots, acc);
+}
+
+/* The blocks behind the last whole group, one at a time. */
+static void run_rest(const struct job *job, size_t tile, size_t panel)
+{
+    float dots[TILE_SUMS] __attribute__((aligned(64))), *sums = job->sums + panel * job->panel_sums + tile * TILE_SUMS;
+    __m512 acc[TILE_SIDE];
+
+    load_sums(sums, acc);
+    for (size_t b = job->blocks / GROUP * GROUP; b < job->blocks; b++) {
+        const uint8_t *x = job->x + (tile * job->blocks + b) * BLOCK_BYTES;
+        const uint8_t *w = job->panels + (panel * job->blocks + b) * BLOCK_BYTES;
+        __m512 scales = _mm512_loadu_ps(w + NUMBERS_BYTES);
+
+        TILE_LOAD(6, w, 64);
+        TILE_LOAD(4, x, 64);
+        TILE_ZERO(0);
+        TILE_MULTIPLY(0, 4, 6);
+        TILE_STORE(0, dots, 64);
+        UNROLL
+        for (size_t i = 0; i < TILE_SIDE; i += 4)
+            add_rows(dots, x, scales, i, acc);
+    }
+    store_sums(acc, sums);
+}
+
+static void begin(void)
+{
+    struct tile_config config = {.palette = 1};
+
+    for (size_t i = 0; i < 8; i++) {
+        config.rows[i] = TILE_SIDE;
+        config.row_bytes[i] = 64;
+    }
+    tile_use(&config);
+}
+
+static void many(const uint8_t *panels, size_t count, const uint8_t *x, size_t tiles, size_t blocks, float *sums,
+                 size_t panel_sums)
+{
+    const struct job job = {.x = x,
+                            .panels = panels,
+                            .tiles = tiles,
+                            .count = count,
+                            .blocks = blocks,
+                            .sums = sums,
+                            .panel_sums = panel_sums};
+
+    run_groups(&job);
+    for (size_t tile = 0; tile < tiles && blocks % GROUP != 0; tile++)
+        for (size_t panel = 0; panel < count; panel++)
+            run_rest(&job, tile, panel);
 }
 
 const struct ash_quant_panels ash_quant_panels_amx = {.layout = ASH_QUANT_QUADS,
-                                                      .strip_rows = 1,
-                                                      .strip_bytes = QUADS_STRIP_BYTES,
-                                                      .tile_strips = QUADS_TILE_STRIPS,
-                                                      .expanded_bytes = QUADS_EXPANDED_BYTES,
-                                                      .one_bytes = QUADS_STRIP_BYTES,
-                                                      .quantise = ash_quant_quads_quantise,
+                                                      .few = &ash_quant_panels_vnni,
+                                                      .strip_rows = TILE_SIDE,
+                                                      .strip_bytes = BLOCK_BYTES,
+                                                      .tile_strips = 1,
+                                                      .expanded_bytes = BLOCK_BYTES,
+                                                      .k_blocks = 8,
+                                                      .expanded_panels = 2,
+                                                      .quantise = quantise,
                                                       .expand = expand,
-                                                      .tile = tile,
-                                                      .untile = ash_quant_quads_untile,
-                                                      .quantise_one = ash_quant_quads_quantise_one,
-                                                      .one = ash_quant_quads_one};
+                                                      .begin = begin,
+                                                      .end = tile_release,
+                                                      .many = many,
+                                                      .untile = ash_quant_quads_untile};
 
 #endif

@@ -455,6 +455,8 @@ const struct ash_quant_panels ash_quant_panels_i8mm = {.layout = ASH_QUANT_PAIRS
                                                        .strip_bytes = STRIP_BYTES,
                                                        .tile_strips = TILE_STRIPS,
                                                        .expanded_bytes = EXPANDED_BYTES,
+                                                       .k_blocks = 32,
+                                                       .expanded_panels = 4,
                                                        .one_bytes = ONE_BYTES,
                                                        .quantise = quantise,
                                                        .expand = expand,

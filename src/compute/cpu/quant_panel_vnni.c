@@ -261,6 +261,8 @@ const struct ash_quant_panels ash_quant_panels_vnni = {.layout = ASH_QUANT_QUADS
                                                        .strip_bytes = QUADS_STRIP_BYTES,
                                                        .tile_strips = QUADS_TILE_STRIPS,
                                                        .expanded_bytes = QUADS_EXPANDED_BYTES,
+                                                       .k_blocks = 32,
+                                                       .expanded_panels = 4,
                                                        .one_bytes = QUADS_STRIP_BYTES,
                                                        .quantise = ash_quant_quads_quantise,
                                                        .expand = expand,
