@@ -12,16 +12,17 @@ void ash_optimizer_init(struct ash_optimizer *optimizer, const struct ash_job_op
 
 /* ---- norm -------------------------------------------------------------------------------------------------------- */
 
-/* What of a parameter's gradients this process stands for: of copies, one rank counts, and replicas (who have all sums
- * alike) each take a part. */
+/* What of a parameter's gradients this process stands for: of copies, one rank counts, and replicas each take a part,
+ * where they are twins that which they update. */
 static struct ash_shard_part counted(const struct ash_state *state, const struct ash_param *param)
 {
     const struct ash_state_part *part = &state->part;
     size_t total = state->shards->total, first = total * part->replica / part->replicas,
            end = total * (part->replica + 1) / part->replicas;
+    struct ash_run run = ash_state_parted(state) ? state->own : (struct ash_run){first, end - first};
 
     if (!param->trained || !param->counts || !(param->expert || part->stands_dense)) return (struct ash_shard_part){0};
-    return ash_shards_part_in(state->shards, param, (struct ash_run){first, end - first});
+    return ash_shards_part_in(state->shards, param, run);
 }
 
 static uint32_t largest(const struct ash_state *state, const float *grads)

@@ -16,8 +16,8 @@
 
 /* Which part of a job's state a process keeps. NULL stands for all of it. */
 struct ash_state_part {
-    bool stands;       /* of those who have copies of this slice, does this one count in sums over the job? */
-    bool stands_dense; /* and for what is not an expert's? */
+    bool stands;              /* of those who have copies of this slice, does this one count in sums over the job? */
+    bool stands_dense;        /* and for what is not an expert's? */
     size_t replica, replicas; /* this one's number among those who have copies of this slice */
     struct ash_group *twins;  /* those of them on this node: they keep one copy together; NULL: nobody. Borrowed. */
 };
@@ -51,6 +51,8 @@ int ash_state_init(struct ash_state *state, struct ash_exec *exec, struct ash_mo
                    const struct ash_state_part *part, struct ash_err *err);
 /* Free, the model too; a zeroed struct is a no-op. */
 void ash_state_fini(struct ash_state *state);
+/* Are all replicas twins of this process? Then each needs the gradients of its own part only. */
+bool ash_state_parted(const struct ash_state *state);
 /* Wait until all twins have come here: what each of them wrote is there for all. Returns 0 or the group's error. */
 int ash_state_meet(const struct ash_state *state, struct ash_err *err);
 /* An update has been written to next: once all twins are here it counts. On error the state is as it was. */

@@ -83,6 +83,11 @@ int ash_state_open_twins(struct ash_state *state, bool bf16, struct ash_err *err
     return 0;
 }
 
+bool ash_state_parted(const struct ash_state *state)
+{
+    return state->window != NULL && ash_group_size(state->part.twins) == state->part.replicas;
+}
+
 int ash_state_meet(const struct ash_state *state, struct ash_err *err)
 {
     return state->window != NULL ? ash_group_barrier(state->part.twins, err) : 0;

@@ -8,8 +8,8 @@
 
 #include "base/hash.h"
 
-static const char *const call_names[] = {"no call",    "barrier",   "all-reduce", "reduce-scatter",
-                                         "all-gather", "broadcast", "all-to-all", "all-reduce"};
+static const char *const call_names[] = {"no call",   "barrier",    "all-reduce", "reduce-scatter", "all-gather",
+                                         "broadcast", "all-to-all", "all-reduce", "reduce-scatter"};
 
 void ash_board_say(struct ash_local *local, _Atomic uint64_t *counter, uint64_t value)
 {
@@ -22,7 +22,7 @@ void ash_board_say(struct ash_local *local, _Atomic uint64_t *counter, uint64_t 
 const char *ash_board_call_text(const struct ash_board_call *call, char *buf, size_t buf_bytes)
 {
     if (call->kind == ASH_CALL_ALL_REDUCE || call->kind == ASH_CALL_REDUCE_SCATTER ||
-        call->kind == ASH_CALL_WINDOW_REDUCE)
+        call->kind == ASH_CALL_WINDOW_REDUCE || call->kind == ASH_CALL_WINDOW_PARTS)
         snprintf(buf, buf_bytes, "%s (%s of %s, %llu bytes)", call_names[call->kind], ash_coll_op_name(call->op),
                  ash_coll_dtype_name(call->dtype), (unsigned long long)call->size_bytes);
     else

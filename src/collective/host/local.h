@@ -25,6 +25,7 @@ enum ash_call_kind {
     ASH_CALL_BROADCAST,
     ASH_CALL_ALL_TO_ALL,
     ASH_CALL_WINDOW_REDUCE,
+    ASH_CALL_WINDOW_PARTS,
 };
 
 /* A call, as it is compared between ranks. */

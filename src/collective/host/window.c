@@ -128,20 +128,27 @@ int ash_window_wait(struct ash_window *window, size_t rank, size_t counter, uint
 
 /* ---- sums -------------------------------------------------------------------------------------------------------- */
 
-/* Join bytes begin ... end - 1 of all ranks' parts and give the result to everyone. */
-static void join_share(struct ash_window *const *windows, const struct ash_shares *shares, size_t begin, size_t end,
-                       enum ash_coll_dtype dtype, enum ash_coll_op op)
+/* A rank's share of a join: bytes begin ... end - 1, to itself or to everyone. */
+struct part {
+    size_t begin, end;
+    bool to_all;
+};
+
+static void join_part(struct ash_window *const *windows, const struct ash_shares *shares, const struct part *part,
+                      enum ash_coll_dtype dtype, enum ash_coll_op op)
 {
     const struct ash_local *local = windows[0]->local;
     const void *parts[ASH_TREE_PARTS_MAX];
     void *outs[ASH_LOCAL_RANKS_MAX];
+    size_t out_count = 0;
 
     for (size_t r = 0; r < local->size; r++) {
-        outs[r] = windows[0]->data[r] + begin;
+        if (part->to_all || r == local->rank) outs[out_count++] = windows[0]->data[r] + part->begin;
         for (size_t p = shares->first[r], i = 0; p < shares->first[r + 1]; p++, i++)
-            parts[p] = windows[i]->data[r] + begin;
+            parts[p] = windows[i]->data[r] + part->begin;
     }
-    ash_coll_reduce_to(dtype, op, &shares->tree, parts, (end - begin) / ash_coll_dtype_bytes(dtype), outs, local->size);
+    ash_coll_reduce_to(dtype, op, &shares->tree, parts, (part->end - part->begin) / ash_coll_dtype_bytes(dtype), outs,
+                       out_count);
 }
 
 /* Rank r's share of so many bytes: where it begins; r = size gives the end. */
@@ -152,15 +159,17 @@ static size_t share_begin(size_t bytes, size_t r, size_t size)
     return begin < bytes ? begin : bytes;
 }
 
-int ash_window_all_reduce(struct ash_window *const *windows, const struct ash_shares *shares, size_t count,
-                          enum ash_coll_dtype dtype, enum ash_coll_op op, struct ash_err *err)
+/* Two meetings around it: all have come, all are done. */
+static int join_all(struct ash_window *const *windows, const struct ash_shares *shares, size_t bytes,
+                    const struct part *part, enum ash_coll_dtype dtype, enum ash_coll_op op, struct ash_err *err)
 {
     struct ash_local *local = windows[0]->local;
     struct ash_board *own = local->boards[local->rank];
-    size_t bytes = count * ash_coll_dtype_bytes(dtype);
-    int rc = ash_board_begin(
-        local, (struct ash_board_call){.kind = ASH_CALL_WINDOW_REDUCE, .dtype = dtype, .op = op, .size_bytes = bytes},
-        err);
+    struct ash_board_call call = {.kind = part->to_all ? ASH_CALL_WINDOW_REDUCE : ASH_CALL_WINDOW_PARTS,
+                                  .dtype = dtype,
+                                  .op = op,
+                                  .size_bytes = bytes};
+    int rc = ash_board_begin(local, call, err);
 
     ash_assert(bytes <= windows[0]->size_bytes && shares->first[local->size] == shares->tree.part_count);
     if (rc < 0) return rc;
@@ -168,10 +177,30 @@ int ash_window_all_reduce(struct ash_window *const *windows, const struct ash_sh
     for (size_t r = 0; r < local->size && rc == 0; r++)
         if (r != local->rank) rc = ash_board_wait_flag(local, r, &local->boards[r]->flag, err);
     if (rc < 0) return rc;
-    join_share(windows, shares, share_begin(bytes, local->rank, local->size),
-               share_begin(bytes, local->rank + 1, local->size), dtype, op);
+    join_part(windows, shares, part, dtype, op);
     ash_board_say(local, &own->finished, local->call.number);
     for (size_t r = 0; r < local->size && rc == 0; r++)
         if (r != local->rank) rc = ash_board_wait(local, r, &local->boards[r]->finished, local->call.number, err);
     return rc;
+}
+
+int ash_window_all_reduce(struct ash_window *const *windows, const struct ash_shares *shares, size_t count,
+                          enum ash_coll_dtype dtype, enum ash_coll_op op, struct ash_err *err)
+{
+    const struct ash_local *local = windows[0]->local;
+    size_t bytes = count * ash_coll_dtype_bytes(dtype);
+    struct part part = {share_begin(bytes, local->rank, local->size), share_begin(bytes, local->rank + 1, local->size),
+                        true};
+
+    return join_all(windows, shares, bytes, &part, dtype, op, err);
+}
+
+int ash_window_reduce(struct ash_window *const *windows, const struct ash_shares *shares, size_t count, size_t first,
+                      size_t own, enum ash_coll_dtype dtype, enum ash_coll_op op, struct ash_err *err)
+{
+    size_t width = ash_coll_dtype_bytes(dtype);
+    struct part part = {first * width, (first + own) * width, false};
+
+    ash_assert(first <= count && own <= count - first);
+    return join_all(windows, shares, count * width, &part, dtype, op, err);
 }

@@ -29,5 +29,9 @@ int ash_window_wait(struct ash_window *window, size_t rank, size_t counter, uint
  * calls of local.h do. */
 int ash_window_all_reduce(struct ash_window *const *windows, const struct ash_shares *shares, size_t count,
                           enum ash_coll_dtype dtype, enum ash_coll_op op, struct ash_err *err);
+/* The same where each rank wants elements first ... first + own - 1 of the join only, in its own windows[0]: no two
+ * ranks want the same ones. What else is there afterwards is of no use. */
+int ash_window_reduce(struct ash_window *const *windows, const struct ash_shares *shares, size_t count, size_t first,
+                      size_t own, enum ash_coll_dtype dtype, enum ash_coll_op op, struct ash_err *err);
 
 #endif

@@ -275,6 +275,9 @@ int ash_grains_finish(struct ash_grains *grains, float *out, struct ash_err *err
     const void *parts[ASH_TREE_PARTS_MAX];
     size_t count = 0;
 
+    if (grains->windows[0] != NULL && opts->wanted.count > 0)
+        return ash_group_window_reduce(opts->group, grains->windows, &grains->shares, opts->sum_size,
+                                       opts->wanted.first, opts->wanted.count, ASH_COLL_F32, ASH_COLL_SUM, err);
     if (grains->windows[0] != NULL)
         return ash_group_window_all_reduce(opts->group, grains->windows, &grains->shares, opts->sum_size, ASH_COLL_F32,
                                            ASH_COLL_SUM, err);

@@ -28,6 +28,8 @@ struct ash_grains_opts {
     size_t leaf_size;      /* floats of a leaf */
     struct ash_run unused; /* of those, floats behind the sum that no leaf has: once only, for sums from elsewhere */
     bool in_windows;       /* keep them where the ranks of the group can add up in place; for one lane */
+    struct ash_run
+        wanted; /* of windows: the floats of the sum that this rank asks for, which no other does; empty: all */
 };
 
 /* The partial sums of a lane: which leaves are under each, from the first on. */

@@ -67,6 +67,9 @@ static int open_sums(struct ash_stages *stages, struct ash_stage *stage, struct 
                                    .in_windows = true};
     int rc;
 
+    if (mesh->size[ASH_MESH_CP] == 1 && ash_state_parted(&stage->state) &&
+        ash_group_size(mesh->data) == ash_mesh_replicas(mesh))
+        opts.wanted = stage->state.own; /* nobody but its twins asks for the rest */
     if (served) {
         opts.sum_size = size - experts;
         opts.unused = (struct ash_run){size - experts, experts};

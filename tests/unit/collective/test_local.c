@@ -302,9 +302,11 @@ static int check_parts(struct ash_local *local, size_t leaves, size_t count, boo
     return rc != 0 ? rc : bad;
 }
 
-/* The same in windows: the result is in everyone's first. */
-static int check_windows(struct ash_local *local, size_t leaves, size_t count)
+/* The same in windows: the result is in everyone's first; or of each rank's part in its own. */
+static int check_windows(struct ash_local *local, size_t leaves, size_t count, bool apart)
 {
+    size_t begin = apart ? count * local->rank / local->size : 0,
+           end = apart ? count * (local->rank + 1) / local->size : count;
     struct ash_shares shares = shares_of(leaves, local->size);
     struct operands operands = make_operands(ASH_COLL_F32, leaves, count);
     struct ash_window *windows[ASH_TREE_COVER_MAX] = {NULL};
@@ -319,8 +321,11 @@ static int check_windows(struct ash_local *local, size_t leaves, size_t count)
         for (size_t i = 0; i < count; i++)
             ((float *)ash_window_data(windows[p]))[i] =
                 (float)tree(ASH_COLL_F32, ASH_COLL_SUM, operands.parts, spans[p].first, spans[p].count, i);
-    if (rc == 0) rc = ash_window_all_reduce(windows, &shares, count, ASH_COLL_F32, ASH_COLL_SUM, NULL);
-    for (size_t i = 0; rc == 0 && i < count; i += 1 + i / 16)
+    if (rc == 0 && apart)
+        rc = ash_window_reduce(windows, &shares, count, begin, end - begin, ASH_COLL_F32, ASH_COLL_SUM, NULL);
+    else if (rc == 0)
+        rc = ash_window_all_reduce(windows, &shares, count, ASH_COLL_F32, ASH_COLL_SUM, NULL);
+    for (size_t i = begin; rc == 0 && i < end; i += 1 + (i - begin) / 16)
         if (!same(ASH_COLL_F32, ash_window_data(windows[0]), i,
                   tree(ASH_COLL_F32, ASH_COLL_SUM, operands.parts, 0, leaves, i)))
             bad = 1;
@@ -342,7 +347,8 @@ static int parts(struct ash_local *local, struct meeting *meeting, const void *a
 
             if (check_parts(local, leaves, sizes[c], false) != 0) return (int)leaves;
             if (check_parts(local, leaves, sizes[c], true) != 0) return 100 + (int)leaves;
-            if (check_windows(local, leaves, sizes[c]) != 0) return 200 + (int)leaves;
+            if (check_windows(local, leaves, sizes[c], false) != 0) return 200 + (int)leaves;
+            if (check_windows(local, leaves, sizes[c], true) != 0) return 300 + (int)leaves;
         }
     return 0;
 }
