@@ -251,18 +251,28 @@ static int forget(struct ash_fsdp *fsdp, struct ash_err *err)
     return 0;
 }
 
-int ash_fsdp_spread(struct ash_fsdp *fsdp, struct ash_err *err)
+/* All parts of a unit to where its weights are: at once where they are of equal size, else through a slot. */
+static int bring(struct ash_fsdp *fsdp, const struct ash_shard_unit *unit, struct ash_err *err)
 {
     struct ash_fsdp_slot *slot = &fsdp->slots[0];
-    size_t width = ash_fsdp_width(fsdp);
+    size_t width = ash_fsdp_width(fsdp), bytes = unit->part * width;
+    char *whole = weights(fsdp) + unit->whole.first * width;
     int rc;
 
+    if (unit->part * fsdp->shards->size == unit->whole.count)
+        return ash_group_all_gather(fsdp->group, whole + fsdp->shards->rank * bytes, whole, bytes, err);
+    if ((rc = start(fsdp, slot, unit, err)) < 0 || (rc = wait_for(fsdp, slot, err)) < 0) return rc;
+    memcpy(whole, slot->data.data, unit->whole.count * width);
+    return 0;
+}
+
+int ash_fsdp_spread(struct ash_fsdp *fsdp, struct ash_err *err)
+{
     if (fsdp->mesh->zero == 0) return 0;
     if (fsdp->mesh->zero == 3) return forget(fsdp, err);
     for (size_t i = 0; i < fsdp->shards->unit_count; i++) {
-        const struct ash_shard_unit *unit = &fsdp->shards->units[i];
-        if ((rc = start(fsdp, slot, unit, err)) < 0 || (rc = wait_for(fsdp, slot, err)) < 0) return rc;
-        memcpy(weights(fsdp) + unit->whole.first * width, slot->data.data, unit->whole.count * width);
+        int rc = bring(fsdp, &fsdp->shards->units[i], err);
+        if (rc < 0) return rc;
     }
     ash_model_refresh(fsdp->state->model);
     return 0;
