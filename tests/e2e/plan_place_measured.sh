@@ -1,0 +1,80 @@
+#!/usr/bin/env bash
+# Placement as predicted and as measured: four hosts below two switches whose joint uplink carries a quarter of what the hosts could send
+# (network namespaces, bridges, veth, tbf). Pairs of data-parallel ranks sum at the same time, once inside the switches and once across:
+# `plan place` must say which is faster, and by how much.
+. "$SOURCE/tests/e2e/lib.bash" || exit 1
+"$ASHLAR" version | grep -q 'libfabric [0-9]' || { echo "skipped: no libfabric"; exit 77; }
+if [ -z "${PLACED:-}" ]; then # again, in a network of its own
+    own=(unshare --net)
+    [ "$(id -u)" -eq 0 ] || own=(unshare --user --map-root-user --net)
+    "${own[@]}" sh -c 'ip link add name t type bridge && tc qdisc add dev t root tbf rate 1mbit burst 256k latency 50ms' 2> /dev/null ||
+        { echo "skipped: no network namespaces here"; exit 77; }
+    PLACED=1 exec "${own[@]}" bash "$0"
+fi
+
+holders=()
+mkfifo "$SCRATCH/ready"
+trap 'kill "${holders[@]}" 2> /dev/null' EXIT
+inside() { local host=$1; shift; nsenter --net="/proc/${holders[$host]}/ns/net" "$@"; }
+limit() { tc qdisc add dev "$1" root tbf rate "$2" burst 256k latency 50ms; }
+
+ip link add name leaf_a type bridge && ip link add name leaf_b type bridge && ip link add name from_a type veth peer name from_b || fail "no switches"
+ip link set dev from_a master leaf_a up && ip link set dev from_b master leaf_b up && ip link set dev leaf_a up && ip link set dev leaf_b up || fail "no uplink"
+limit from_a 100mbit && limit from_b 100mbit || fail "the uplink is not limited"
+for host in 0 1 2 3; do # n0 and n1 below a, n2 and n3 below b
+    unshare --net sh -c 'echo > "$0"; exec sleep 300' "$SCRATCH/ready" &
+    holders+=($!)
+    read -r < "$SCRATCH/ready"
+    ip link add name "n$host" type veth peer name eth0 netns "${holders[$host]}" || fail "no cable to n$host"
+    ip link set dev "n$host" master "leaf_$([ "$host" -lt 2 ] && echo a || echo b)" up
+    limit "n$host" 200mbit
+    inside "$host" ip link set dev lo up && inside "$host" ip addr add "10.78.0.$((host + 1))/16" dev eth0 && inside "$host" ip link set dev eth0 up &&
+        inside "$host" tc qdisc add dev eth0 root tbf rate 200mbit burst 256k latency 50ms || fail "n$host has no network"
+done
+[ "$failures" -eq 0 ] || finish
+
+rank() { # pair, rank, host, host of the first rank
+    inside "$3" env RANK="$2" WORLD_SIZE=2 LOCAL_RANK=0 MASTER_ADDR="10.78.0.$(($4 + 1))" MASTER_PORT=$((29600 + $1)) \
+        "$ASHLAR" bench collective --op all_reduce --min 1mi --max 1mi --rounds 7 --json group.node="n$3" fabric.provider=tcp \
+        > "$SCRATCH/pair$1.$2" 2> "$SCRATCH/pair$1.$2.err"
+}
+# measure NAME HOSTS: both pairs at once; microseconds of the slower one into $measured.
+measure() {
+    local hosts=($2) jobs=() pair us
+    measured=0
+    for pair in 0 1; do
+        for r in 0 1; do
+            rank "$pair" "$r" "${hosts[$((2 * pair + r))]}" "${hosts[$((2 * pair))]}" &
+            jobs+=($!)
+        done
+    done
+    for r in "${jobs[@]}"; do wait "$r" || fail "$1: a rank failed: $(cat "$SCRATCH"/pair*.err)"; done
+    for pair in 0 1; do
+        us=$(sed -n 's,.*"us":\([0-9]*\).*,\1,p' "$SCRATCH/pair$pair.0")
+        [ "${us:-0}" -le "$measured" ] || measured=$us
+    done
+    [ "$measured" -gt 0 ] || fail "$1: nothing was measured: $(cat "$SCRATCH"/pair*)"
+}
+printf 'SwitchName=a Nodes=n[0-1]\nSwitchName=b Nodes=n[2-3]\nSwitchName=top Switches=a,b\n' > "$SCRATCH/topology.conf"
+echo 'machines: [{name: host, gpu: H100, gpus: 1, nvlink_domain: 1, network_gbps: 100}]' > "$SCRATCH/host.yaml"
+# predict HOSTS: the share of the network that data-parallel traffic keeps, in thousandths, into $share.
+predict() {
+    try "$ASHLAR" plan place --topology "$SCRATCH/topology.conf" --catalog "$SCRATCH/host.yaml" --model gpt2-124m --machine host \
+        --layout pp=2,zero=0 --global-batch 8 --seq 1024 --hosts "$1" --uplink-share 0.25 --json
+    expect 0 "plan place --hosts $1"
+    share=$(grep -A5 '"axis": "dp"' "$SCRATCH/out" | sed -n 's/.*"net_share": \([0-9.]*\).*/\1/p' | awk '{ printf "%d", 1000 * $1 }')
+}
+measure "inside the switches" "0 1 2 3"
+near=$measured
+measure "across the uplink" "0 2 1 3"
+far=$measured
+predict n0,n1,n2,n3
+near_share=$share
+predict n0,n2,n1,n3
+grep -q '"verdict": "reorder the ranks' "$SCRATCH/out" || fail "plan place does not advise the other order: $(cat "$SCRATCH/out")"
+measured=$((1000 * far / near))
+predicted=$((1000 * near_share / share))
+echo "an all-reduce of two pairs takes $near us inside the switches and $far us across: $measured thousandths; predicted: $predicted"
+[ $((100 * measured)) -ge $((70 * predicted)) ] && [ $((100 * measured)) -le $((140 * predicted)) ] ||
+    fail "predicted $predicted thousandths, measured $measured"
+finish
