@@ -194,15 +194,25 @@ void ash_catalog_close(struct ash_catalog *catalog)
 
 /* ---- look-ups ---------------------------------------------------------------------------------------------------- */
 
+/* The names of things that begin with prefix, whatever the case. */
+static void add_names(const json_t *things, const char *prefix, struct ash_str *names)
+{
+    for (size_t i = 0; i < json_array_size(things); i++) {
+        const char *name = json_string_value(json_object_get(json_array_get(things, i), "name"));
+
+        if (strncasecmp(name, prefix, strlen(prefix)) != 0) continue;
+        ash_str_addf(names, "%s%s", names->data != NULL ? ", " : "", name);
+    }
+}
+
 static int no_such(const struct ash_catalog *catalog, const char *list, const char *what, const char *name,
                    struct ash_err *err)
 {
     const json_t *things = json_object_get(catalog->json, list);
     struct ash_str names = {0};
 
-    for (size_t i = 0; i < json_array_size(things); i++)
-        ash_str_addf(&names, "%s%s", i > 0 ? ", " : "",
-                     json_string_value(json_object_get(json_array_get(things, i), "name")));
+    add_names(things, name, &names); /* those that begin so, or all */
+    if (names.data == NULL) add_names(things, "", &names);
     ash_err_set(err, -ENOENT, "there is no %s '%.80s' in the catalog; known: %s", what, name,
                 names.data != NULL ? names.data : "none");
     ash_str_fini(&names);

@@ -63,7 +63,7 @@ int ash_cluster_parse(const struct ash_catalog *catalog, const char *text, struc
     long count = 1;
     int rc;
 
-    if (isdigit((unsigned char)text[0])) {
+    if (isdigit((unsigned char)text[0]) || text[0] == '-' || text[0] == '+') {
         errno = 0;
         count = strtol(text, &end, 10);
         if (errno == 0 && (*end == 'x' || *end == '*')) name = end + 1;

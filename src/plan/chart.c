@@ -8,10 +8,10 @@
 #include "base/file.h"
 #include "base/str.h"
 
-#define WIDTH 900.0
+#define WIDTH 1060.0
 #define HEIGHT 520.0
 #define LEFT 70.0
-#define RIGHT 30.0
+#define RIGHT 190.0 /* the legend stands there, where no line is */
 #define TOP 50.0
 #define BOTTOM 60.0
 #define TICKS_Y 10
@@ -99,15 +99,15 @@ static int add_line(struct ash_str *svg, const struct ash_chart *chart, size_t i
 {
     const struct ash_chart_line *line = &chart->lines[index];
     int rc = ash_str_addf(svg, "<polyline fill=\"none\" stroke-width=\"2.5\" stroke=\"%s\" points=\"", colours[index]);
-    double y = HEIGHT - BOTTOM - 20 * (double)(chart->line_count - index);
+    double y = TOP + 20 * (double)index;
 
     for (size_t i = 0; i < chart->count && rc == 0; i++)
         rc = ash_str_addf(svg, "%.1f,%.1f ", place_x(chart, chart->x[i]), place_y(chart, line->y[i]));
     if (rc == 0) rc = ash_str_adds(svg, "\"/>\n");
     if (rc == 0)
-        rc = ash_str_addf(svg, "<rect x=\"%.1f\" y=\"%.1f\" width=\"22\" height=\"4\" fill=\"%s\"/>\n", LEFT + 14, y,
-                          colours[index]);
-    return rc == 0 ? add_text(svg, LEFT + 44, y + 6, "start", "#222", line->name) : rc;
+        rc = ash_str_addf(svg, "<rect x=\"%.1f\" y=\"%.1f\" width=\"22\" height=\"4\" fill=\"%s\"/>\n",
+                          WIDTH - RIGHT + 16, y, colours[index]);
+    return rc == 0 ? add_text(svg, WIDTH - RIGHT + 44, y + 6, "start", "#222", line->name) : rc;
 }
 
 static int add_mark(struct ash_str *svg, const struct ash_chart *chart, const struct ash_chart_mark *mark)
@@ -115,7 +115,10 @@ static int add_mark(struct ash_str *svg, const struct ash_chart *chart, const st
     double x = place_x(chart, mark->x), y = place_y(chart, mark->y);
     int rc = ash_str_addf(svg, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"5\" fill=\"none\" stroke=\"#222\"/>\n", x, y);
 
-    return rc == 0 ? add_text(svg, x - 9, y + 4, "end", "#222", mark->label) : rc;
+    /* a white rim keeps the words readable on lines */
+    if (rc == 0) rc = ash_str_adds(svg, "<g stroke=\"#fff\" stroke-width=\"4\" paint-order=\"stroke\">");
+    if (rc == 0) rc = add_text(svg, x - 9, y + 4, "end", "#222", mark->label);
+    return rc == 0 ? ash_str_adds(svg, "</g>\n") : rc;
 }
 
 static int draw(struct ash_str *svg, const struct ash_chart *chart)

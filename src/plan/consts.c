@@ -2,9 +2,14 @@
 #include "plan/consts.h"
 
 #include <errno.h>
+#include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/number.h"
+#include "base/spelling.h"
+
+#define NAME_SHOWN 60 /* bytes of a name in a message */
 
 #define X(name, value, meaning, source) {#name, value, meaning, source},
 static const struct ash_const table[] = {
@@ -38,6 +43,23 @@ static double *field(struct ash_consts *consts, size_t index)
 
 _Static_assert(sizeof(struct ash_consts) == sizeof(table) / sizeof(table[0]) * sizeof(double), "only doubles");
 
+/* The name that is spelt most like the first length bytes of text. */
+static const char *nearest(const char *text, size_t length)
+{
+    char name[NAME_SHOWN + 1];
+    size_t best = 0, least = SIZE_MAX;
+
+    snprintf(name, sizeof(name), "%.*s", (int)(length < NAME_SHOWN ? length : NAME_SHOWN), text);
+    for (size_t i = 0; i < ash_const_count(); i++) {
+        size_t distance = ash_spelling_distance(name, table[i].name);
+
+        if (distance >= least) continue;
+        best = i;
+        least = distance;
+    }
+    return table[best].name;
+}
+
 int ash_consts_set(struct ash_consts *consts, const char *assignment, struct ash_err *err)
 {
     const char *equals = strchr(assignment, '=');
@@ -52,7 +74,12 @@ int ash_consts_set(struct ash_consts *consts, const char *assignment, struct ash
         *field(consts, i) = value;
         return 0;
     }
-    return ash_err_set(err, -EINVAL, "there is no constant '%.60s'; `ashlar plan constants` lists them", assignment);
+    if (equals == NULL)
+        return ash_err_set(err, -EINVAL, "constant '%.60s': write name=value (`ashlar plan constants` lists them)",
+                           assignment);
+    return ash_err_set(err, -EINVAL,
+                       "there is no constant '%.*s'; did you mean %s? (`ashlar plan constants` lists them)",
+                       (int)(length < NAME_SHOWN ? length : NAME_SHOWN), assignment, nearest(assignment, length));
 }
 
 int ash_consts_set_all(struct ash_consts *consts, const char *const *assignments, size_t count, struct ash_err *err)

@@ -20,6 +20,22 @@ head -1 "$SCRATCH/out" | grep -q '^network is the first abnormal layer: node2 de
     fail "the verdict: $(head -1 "$SCRATCH/out")"
 grep -q '  GPU .*DCGM_FI_DEV_SM_CLOCK (8)' "$SCRATCH/out" || fail "what was ruled out is not listed"
 grep -q 'not in the scrapes: .*node_load1' "$SCRATCH/out" || fail "what could not be judged is not listed"
+mkdir -p "$SCRATCH/spare/now" "$SCRATCH/spare/before"
+for node in 1 2 3 4; do # the fourth is a spare: its GPUs idle, and its devices send nothing
+    for part in 0 1 2 3; do
+        util=97 sent=$((node < 4 ? 900000000 : 0))
+        [ $node -lt 4 ] || util=0
+        echo "DCGM_FI_DEV_GPU_UTIL{gpu=\"$part\",Hostname=\"node$node\"} $util" | tee -a "$SCRATCH/spare/before/n$node.prom"
+        echo "node_amazonefa_tx_bytes{device=\"efa$part\",port=\"1\"} $((1000 + sent))"
+        echo "node_amazonefa_tx_bytes{device=\"efa$part\",port=\"1\"} 1000" >> "$SCRATCH/spare/before/n$node.prom"
+    done > "$SCRATCH/spare/now/n$node.prom"
+done
+try "$ASHLAR" plan diagnose "$SCRATCH"/spare/now/*.prom --before "$SCRATCH/spare/before" --seconds 60
+expect 0 "a spare node"
+grep -q '^nothing abnormal' "$SCRATCH/out" || fail "an idle spare node is called slow: $(head -3 "$SCRATCH/out")"
+sed -i 's/} 0$/} 98/' "$SCRATCH/spare/now/n4.prom"
+try "$ASHLAR" plan diagnose "$SCRATCH"/spare/now/*.prom --before "$SCRATCH/spare/before" --seconds 60
+head -1 "$SCRATCH/out" | grep -q '^network is the first abnormal layer: node4' || fail "a node that works and sends nothing: $(head -3 "$SCRATCH/out")"
 try "$ASHLAR" plan diagnose "$SCRATCH"/now/*.prom
 expect 0 "one scrape"
 grep -q '^nothing abnormal' "$SCRATCH/out" || fail "one scrape: $(head -1 "$SCRATCH/out")"

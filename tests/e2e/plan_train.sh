@@ -45,6 +45,10 @@ expect 0 "plan machines --json"
 [ "$(grep -c '"usd_hour"' "$SCRATCH/out")" -eq 2 ] || fail "plan machines does not list both: $(cat "$SCRATCH/out")"
 try "$ASHLAR" plan machines --model llama-3.1-70b --tokens 2e12
 expect_error 2 "neither GPUs nor days" '--gpus or --days'
+try "$ASHLAR" plan machines --model kimi-k2 --tokens 1e12 --gpus 8 --precision fp4 --machines p5.48xlarge
+grep -q 'has no fp4 arithmetic' "$SCRATCH/out" || fail "fp4 on Hopper: $(cat "$SCRATCH/out")"
+try "$ASHLAR" plan machines --model llama-3.1-405b --tokens 15e12 --days 0.01 --machines p5.48xlarge
+grep -q '1048576 of its GPUs at 80 % of their peak would take' "$SCRATCH/out" || fail "no time at all: $(cat "$SCRATCH/out")"
 try "$ASHLAR" plan machines --model llama-3.1-70b --tokens 2e12 --gpus 8 --machines p9
 expect_error 1 "an unknown machine" p9 known
 try "$ASHLAR" plan memory --model gpt2-124m --micro-batch 4 --precision bf16 --json
@@ -64,7 +68,19 @@ expect_error 1 "no machines" COUNTxNAME
 try "$ASHLAR" plan train --model llama-3.1-405b --cluster 2xp5.48xlarge --no-offload
 expect_error 1 "too little memory" 'does not fit' 'would do'
 try "$ASHLAR" plan train --model llama-3-8b --cluster p5.48xlarge --layout tp=16
-expect_error 1 "a layout for more GPUs" 'does not divide 8 GPUs'
+expect_error 1 "a layout for more GPUs" 'does not divide 8 GPUs' 'a product of 8 would'
+try "$ASHLAR" plan train --model llama-3-8b --cluster p5.48xlarge --layout tp=2,mbs=3
+expect_error 1 "a batch in parts" 'not whole micro-batches' '1032 would be'
+try "$ASHLAR" plan train --model llama-3-8b --cluster p5.48xlarge --layout shard=3
+expect_error 1 "copies in parts" '2 would'
+try "$ASHLAR" plan train --model llama-3-8b --cluster p5.48xlarge --set gemm_hoper=0.7
+expect_error 1 "a constant that is misspelt" 'did you mean gemm_hopper?'
+try "$ASHLAR" plan train --model llama-3-8b --cluster p5.48xlarge --set gemm_hopper
+expect_error 1 "a constant without a value" 'name=value'
+try "$ASHLAR" plan train --model llama-3-8b --cluster -3xp5.48xlarge
+expect_error 1 "fewer than no machines" COUNTxNAME
+try "$ASHLAR" plan train --model llama-3-8b --cluster 8xp5
+expect_error 1 "half a name" 'known: p5.4xlarge, p5.48xlarge'
 try "$ASHLAR" plan train --model llama-3-8b --cluster p5.48xlarge --layout pp=3,schedule=dualpipe
 expect_error 1 "a layout for fewer GPUs" 'does not divide 8 GPUs'
 try "$ASHLAR" plan train --model llama-3-8b --cluster p5.48xlarge --layout schedule=dualpipe

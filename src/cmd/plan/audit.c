@@ -152,12 +152,15 @@ static int fill_job(const struct flags *flags, const struct ash_plan_facts *fact
 
 /* ---- answer ------------------------------------------------------------------------------------------------------ */
 
-static int answer_it(const struct flags *flags, const struct ash_plan_facts *facts, struct audit_answer *answer,
-                     struct ash_err *err)
+static int answer_it(const void *ctx, const struct ash_plan_facts *facts, const char *word, struct ash_err *err)
 {
+    static struct audit_answer found; /* large; one command per process */
     static double counts[EXPERTS_MAX];
+    struct audit_answer *answer = &found;
+    const struct flags *flags = ctx;
     int rc;
 
+    (void)word;
     if (flags->check) return ash_audit_print_check(&facts->consts, facts->catalog, flags->json, err);
     answer->consts = facts->consts;
     rc = fill_job(flags, facts, counts, &answer->job, err);
@@ -170,8 +173,11 @@ static int answer_it(const struct flags *flags, const struct ash_plan_facts *fac
 }
 
 /* Flags that are missing or mean nothing together: the exit code, or 0. */
-static int misused(const struct flags *flags)
+static int misused(const void *ctx, const struct ash_opts *opts)
 {
+    const struct flags *flags = ctx;
+
+    (void)opts;
     if (flags->check) {
         if (flags->model == NULL && flags->cluster == NULL) return 0;
         return ash_cmd_misuse("plan audit", "--check takes neither model nor cluster: it predicts what was published");
@@ -182,27 +188,12 @@ static int misused(const struct flags *flags)
     return 0;
 }
 
-static int respond(const void *ctx, const struct ash_opts *opts, const char *word)
-{
-    static struct audit_answer answer; /* large; one command per process */
-    const struct flags *flags = ctx;
-    struct ash_plan_facts facts = {0};
-    struct ash_err err = {0};
-    int rc = misused(flags);
-
-    (void)opts, (void)word;
-    if (rc != 0) return rc;
-    rc = ash_plan_facts_open(&flags->plan, &facts, &err);
-    if (rc == 0) rc = answer_it(flags, &facts, &answer, &err);
-    ash_plan_facts_close(&facts);
-    return rc < 0 ? ash_cmd_fail(&err) : 0;
-}
-
 static int run(int argc, char **argv)
 {
     struct flags flags = {0};
 
-    return ash_plan_run(&usage, (struct ash_opt_binding){&audit_table, &flags}, &flags.plan, respond, argc, argv);
+    return ash_plan_run(&(struct ash_plan_question){&usage, &audit_table, &flags, &flags.plan, misused, answer_it},
+                        argc, argv);
 }
 
 const struct ash_cmd ash_cmd_plan_audit = {"audit", "is the NVLink domain the right size for a model with experts",

@@ -5,39 +5,43 @@
 
 #define FIELD(name) offsetof(struct ash_plan_flags, name)
 
-static const struct ash_opt opts[] = {
+static const struct ash_opt plan_opts[] = {
     {"catalog", ASH_OPT_LIST, FIELD(machines.catalog), NULL, "YAML files with machines of your own", 0, 0, NULL},
     {"set", ASH_OPT_LIST, FIELD(set), NULL, "name=value of a constant of the cost model (ashlar plan constants)", 0, 0,
      NULL},
 };
 
 const struct ash_opt_table ash_plan_table = {
-    .section = "", .help = "machines and constants", .opts = opts, .count = ASH_COUNT(opts)};
+    .section = "", .help = "machines and constants", .opts = plan_opts, .count = ASH_COUNT(plan_opts)};
 
-int ash_plan_run(const struct ash_cmd_usage *usage, struct ash_opt_binding own, struct ash_plan_flags *plan,
-                 ash_cmd_respond_fn respond, int argc, char **argv)
+int ash_plan_answer(const struct ash_plan_flags *plan, ash_plan_answer_fn answer, const void *flags, const char *word)
 {
-    const struct ash_opt_binding bindings[] = {own, {&ash_plan_table, plan}};
-    const struct ash_cmd_form form = {.usage = usage,
+    struct ash_plan_facts facts = {.consts = ash_consts_default()};
+    struct ash_err err = {0};
+    int rc = ash_consts_set_all(&facts.consts, plan->set.items, plan->set.count, &err);
+
+    if (rc == 0) rc = ash_cmd_catalog_open(&plan->machines, &facts.catalog, &err);
+    if (rc == 0) rc = answer(flags, &facts, word, &err);
+    ash_catalog_close(facts.catalog);
+    return rc < 0 ? ash_cmd_fail(&err) : 0;
+}
+
+static int respond(const void *ctx, const struct ash_opts *opts, const char *word)
+{
+    const struct ash_plan_question *question = ctx;
+    int code = question->misused(question->flags, opts);
+
+    return code != 0 ? code : ash_plan_answer(question->plan, question->answer, question->flags, word);
+}
+
+int ash_plan_run(const struct ash_plan_question *question, int argc, char **argv)
+{
+    const struct ash_opt_binding bindings[] = {{question->table, question->flags}, {&ash_plan_table, question->plan}};
+    const struct ash_cmd_form form = {.usage = question->usage,
                                       .bindings = bindings,
                                       .binding_count = ASH_COUNT(bindings),
                                       .respond = respond,
-                                      .flags = own.object};
+                                      .flags = question};
 
     return ash_cmd_run(&form, argc, argv);
-}
-
-int ash_plan_facts_open(const struct ash_plan_flags *flags, struct ash_plan_facts *facts_out, struct ash_err *err)
-{
-    struct ash_plan_facts facts = {.consts = ash_consts_default()};
-    int rc = ash_consts_set_all(&facts.consts, flags->set.items, flags->set.count, err);
-
-    if (rc == 0) rc = ash_cmd_catalog_open(&flags->machines, &facts.catalog, err);
-    if (rc == 0) *facts_out = facts;
-    return rc;
-}
-
-void ash_plan_facts_close(struct ash_plan_facts *facts)
-{
-    ash_catalog_close(facts->catalog);
 }

@@ -67,15 +67,16 @@ static void print_row(const struct ash_compare_row *row, double batch)
 {
     const struct ash_cluster *cluster = &row->job.cluster;
     const struct ash_plan_step *step = &row->plan.step;
-    char layout[128], price[24] = "-";
+    char layout[128], price[24] = "-", power[24] = "-";
 
     if (!row->found) {
         printf("%-20s %s\n", cluster->machine.name, row->reason);
         return;
     }
     if (row->usd > 0) snprintf(price, sizeof(price), "%.0f%s", row->usd, row->reserved_price ? "*" : "");
-    printf("%-20s %8d %7d %9.1f %12s %8.0f %10.0f %8.1f %5.1f%%  %s", cluster->machine.name, cluster->machines,
-           cluster->gpus, row->days, price, row->watts / 1e3, step->tokens_s, step->tokens_s_gpu, 100 * step->mfu,
+    if (row->watts > 0) snprintf(power, sizeof(power), "%.0f", row->watts / 1e3);
+    printf("%-20s %8d %7d %9.1f %12s %8s %10.0f %8.1f %5.1f%%  %s", cluster->machine.name, cluster->machines,
+           cluster->gpus, row->days, price, power, step->tokens_s, step->tokens_s_gpu, 100 * step->mfu,
            ash_layout_text(&row->plan.layout, layout, sizeof(layout)));
     if (row->job.global_batch != batch) printf(", batch %.0f", row->job.global_batch);
     printf("\n%-20s bound by %s\n", "", ash_step_bound(&step->time, 0));
@@ -164,34 +165,40 @@ static int compare_all(const struct flags *flags, const struct ash_plan_facts *f
     return 0;
 }
 
-static int respond(const void *ctx, const struct ash_opts *opts, const char *word)
+static int answer_it(const void *ctx, const struct ash_plan_facts *facts, const char *word, struct ash_err *err)
 {
     static struct answer answer; /* large; one command per process */
     const struct flags *flags = ctx;
-    struct ash_plan_facts facts = {0};
-    struct ash_err err = {0};
-    int rc;
+    int rc = fill_job(flags, &answer.job, err);
 
-    (void)opts, (void)word;
+    (void)word;
+    if (rc == 0) rc = compare_all(flags, facts, &answer, err);
+    if (rc < 0) return rc;
+    if (flags->json) return ash_cmd_print_json(encode(&answer), err);
+    print_table(&answer);
+    return 0;
+}
+
+/* Flags that are missing or mean nothing together: the exit code, or 0. */
+static int misused(const void *ctx, const struct ash_opts *opts)
+{
+    const struct flags *flags = ctx;
+
+    (void)opts;
     if (flags->model == NULL || flags->tokens <= 0)
         return ash_cmd_misuse("plan machines", "say which model (--model llama-3.1-70b) and how many tokens (--tokens "
                                                "2e12)");
     if ((flags->gpus > 0) == (flags->days > 0))
         return ash_cmd_misuse("plan machines", "give --gpus or --days: how many, or in which time");
-    rc = ash_plan_facts_open(&flags->plan, &facts, &err);
-    if (rc == 0) rc = fill_job(flags, &answer.job, &err);
-    if (rc == 0) rc = compare_all(flags, &facts, &answer, &err);
-    if (rc == 0 && flags->json) rc = ash_cmd_print_json(encode(&answer), &err);
-    if (rc == 0 && !flags->json) print_table(&answer);
-    ash_plan_facts_close(&facts);
-    return rc < 0 ? ash_cmd_fail(&err) : 0;
+    return 0;
 }
 
 static int run(int argc, char **argv)
 {
     struct flags flags = {0};
 
-    return ash_plan_run(&usage, (struct ash_opt_binding){&machines_table, &flags}, &flags.plan, respond, argc, argv);
+    return ash_plan_run(&(struct ash_plan_question){&usage, &machines_table, &flags, &flags.plan, misused, answer_it},
+                        argc, argv);
 }
 
 const struct ash_cmd ash_cmd_plan_machines = {"machines", "which machines for a training job: days and dollars of each",

@@ -66,10 +66,12 @@ static const struct ash_cmd_usage usage = {
 
 /* ---- what is asked ----------------------------------------------------------------------------------------------- */
 
-static int misused(const struct flags *flags)
+static int misused(const void *ctx, const struct ash_opts *opts)
 {
+    const struct flags *flags = ctx;
     bool waiting = flags->nodes > 0 || flags->free_hosts != NULL;
 
+    (void)opts;
     if (flags->topology == NULL || flags->model == NULL || flags->machine == NULL || flags->layout == NULL)
         return ash_cmd_misuse("plan place", "--topology, --model, --machine and --layout are needed");
     if ((flags->hosts != NULL) == waiting)
@@ -234,30 +236,25 @@ static void close_answer(struct place_answer *answer)
     ash_topology_close(answer->topology);
 }
 
-static int respond(const void *ctx, const struct ash_opts *opts, const char *word)
+static int answer_it(const void *ctx, const struct ash_plan_facts *facts, const char *word, struct ash_err *err)
 {
     static struct place_answer answer; /* large; one command per process */
     const struct flags *flags = ctx;
-    struct ash_plan_facts facts = {0};
-    struct ash_err err = {0};
-    int rc = misused(flags);
+    int rc = examine(flags, facts, &answer, err);
 
-    (void)opts, (void)word;
-    if (rc != 0) return rc;
-    rc = ash_plan_facts_open(&flags->plan, &facts, &err);
-    if (rc == 0) rc = examine(flags, &facts, &answer, &err);
-    if (rc == 0 && flags->json) rc = ash_place_print_json(&answer, &err);
+    (void)word;
+    if (rc == 0 && flags->json) rc = ash_place_print_json(&answer, err);
     if (rc == 0 && !flags->json) ash_place_print_table(&answer);
     close_answer(&answer);
-    ash_plan_facts_close(&facts);
-    return rc < 0 ? ash_cmd_fail(&err) : 0;
+    return rc;
 }
 
 static int run(int argc, char **argv)
 {
     struct flags flags = {0};
 
-    return ash_plan_run(&usage, (struct ash_opt_binding){&place_table, &flags}, &flags.plan, respond, argc, argv);
+    return ash_plan_run(&(struct ash_plan_question){&usage, &place_table, &flags, &flags.plan, misused, answer_it},
+                        argc, argv);
 }
 
 const struct ash_cmd ash_cmd_plan_place = {"place", "is a job placed for the network's topology, and does it pay", run};

@@ -28,20 +28,31 @@ struct ash_plan_flags {
 
 extern const struct ash_opt_table ash_plan_table;
 
-/* Run a command with its own flags and those of ash_plan_table; own.object is what respond gets. Returns the exit code.
- */
-int ash_plan_run(const struct ash_cmd_usage *usage, struct ash_opt_binding own, struct ash_plan_flags *plan,
-                 ash_cmd_respond_fn respond, int argc, char **argv);
-
 /* What a prediction rests on. */
 struct ash_plan_facts {
     struct ash_consts consts;
     struct ash_catalog *catalog;
 };
 
-/* The built-in constants and machines, changed as flags say. */
-int ash_plan_facts_open(const struct ash_plan_flags *flags, struct ash_plan_facts *facts_out, struct ash_err *err);
-/* A zeroed struct is fine. */
-void ash_plan_facts_close(struct ash_plan_facts *facts);
+/* Finds and prints an answer; word is what stood beside the flags. 0 or a negative errno with the reason in err. */
+typedef int (*ash_plan_answer_fn)(const void *flags, const struct ash_plan_facts *facts, const char *word,
+                                  struct ash_err *err);
+
+/* A command that predicts: what it is asked by, and how it answers. */
+struct ash_plan_question {
+    const struct ash_cmd_usage *usage;
+    const struct ash_opt_table *table; /* of flags */
+    void *flags;
+    struct ash_plan_flags *plan; /* part of flags */
+    /* Flags that are missing or say two things at once: the exit code, or 0. */
+    int (*misused)(const void *flags, const struct ash_opts *opts);
+    ash_plan_answer_fn answer;
+};
+
+/* Read the flags and answer with the built-in constants and machines, changed as --set and --catalog say. Returns the
+ * exit code. */
+int ash_plan_run(const struct ash_plan_question *question, int argc, char **argv);
+/* The same behind flags that were read already: facts, the answer, and what failed. */
+int ash_plan_answer(const struct ash_plan_flags *plan, ash_plan_answer_fn answer, const void *flags, const char *word);
 
 #endif

@@ -147,33 +147,38 @@ static int fill_job(const struct flags *flags, const struct ash_catalog *catalog
     return 0;
 }
 
-static int respond(const void *ctx, const struct ash_opts *opts, const char *word)
+static int answer_it(const void *ctx, const struct ash_plan_facts *facts, const char *word, struct ash_err *err)
 {
     const struct flags *flags = ctx;
-    struct ash_plan_facts facts = {0};
     struct ash_rl_job job = {0};
-    struct ash_err err = {0};
     struct ash_rl rl;
-    int rc;
+    int rc = fill_job(flags, facts->catalog, &job, err);
 
-    (void)opts, (void)word;
-    if (flags->model == NULL || flags->cluster == NULL)
-        return ash_cmd_misuse("plan rl",
-                              "say which model (--model qwen3-32b) and which machines (--cluster 16xp5.48xlarge)");
-    rc = ash_plan_facts_open(&flags->plan, &facts, &err);
-    if (rc == 0) rc = fill_job(flags, facts.catalog, &job, &err);
-    if (rc == 0) rc = ash_rl_plan(&facts.consts, &job, &rl, &err);
-    if (rc == 0 && flags->json) rc = ash_cmd_print_json(encode(&job, &rl), &err);
-    if (rc == 0 && !flags->json) print_table(&job, &rl);
-    ash_plan_facts_close(&facts);
-    return rc < 0 ? ash_cmd_fail(&err) : 0;
+    (void)word;
+    if (rc == 0) rc = ash_rl_plan(&facts->consts, &job, &rl, err);
+    if (rc < 0) return rc;
+    if (flags->json) return ash_cmd_print_json(encode(&job, &rl), err);
+    print_table(&job, &rl);
+    return 0;
+}
+
+/* Flags that are missing: the exit code, or 0. */
+static int misused(const void *ctx, const struct ash_opts *opts)
+{
+    const struct flags *flags = ctx;
+
+    (void)opts;
+    if (flags->model != NULL && flags->cluster != NULL) return 0;
+    return ash_cmd_misuse("plan rl",
+                          "say which model (--model qwen3-32b) and which machines (--cluster 16xp5.48xlarge)");
 }
 
 static int run(int argc, char **argv)
 {
     struct flags flags = {0};
 
-    return ash_plan_run(&usage, (struct ash_opt_binding){&rl_table, &flags}, &flags.plan, respond, argc, argv);
+    return ash_plan_run(&(struct ash_plan_question){&usage, &rl_table, &flags, &flags.plan, misused, answer_it}, argc,
+                        argv);
 }
 
 const struct ash_cmd ash_cmd_plan_rl = {"rl", "can training and sampling share one cluster, and in which proportion",

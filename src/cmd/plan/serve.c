@@ -138,31 +138,34 @@ static int print(const struct flags *flags, const struct serve_answer *answer, s
     return ash_serve_print_json(answer, err);
 }
 
-static int respond(const void *ctx, const struct ash_opts *opts, const char *word)
+static int answer_it(const void *ctx, const struct ash_plan_facts *facts, const char *word, struct ash_err *err)
 {
     static struct serve_answer answer; /* large; one command per process */
     const struct flags *flags = ctx;
-    struct ash_plan_facts facts = {0};
-    struct ash_err err = {0};
-    int rc;
+    int rc = fill_job(flags, facts->catalog, &answer.job, err);
 
-    (void)opts, (void)word;
-    if (flags->model == NULL || flags->cluster == NULL)
-        return ash_cmd_misuse("plan serve",
-                              "say which model (--model llama-3.1-70b) and which machines (--cluster 8xH200)");
-    rc = ash_plan_facts_open(&flags->plan, &facts, &err);
-    if (rc == 0) rc = fill_job(flags, facts.catalog, &answer.job, &err);
-    if (rc == 0) rc = solve(flags, &facts.consts, &answer, &err);
-    if (rc == 0) rc = print(flags, &answer, &err);
-    ash_plan_facts_close(&facts);
-    return rc < 0 ? ash_cmd_fail(&err) : 0;
+    (void)word;
+    if (rc == 0) rc = solve(flags, &facts->consts, &answer, err);
+    return rc == 0 ? print(flags, &answer, err) : rc;
+}
+
+/* Flags that are missing: the exit code, or 0. */
+static int misused(const void *ctx, const struct ash_opts *opts)
+{
+    const struct flags *flags = ctx;
+
+    (void)opts;
+    if (flags->model != NULL && flags->cluster != NULL) return 0;
+    return ash_cmd_misuse("plan serve",
+                          "say which model (--model llama-3.1-70b) and which machines (--cluster 8xH200)");
 }
 
 static int run(int argc, char **argv)
 {
     struct flags flags = {0};
 
-    return ash_plan_run(&usage, (struct ash_opt_binding){&serve_table, &flags}, &flags.plan, respond, argc, argv);
+    return ash_plan_run(&(struct ash_plan_question){&usage, &serve_table, &flags, &flags.plan, misused, answer_it},
+                        argc, argv);
 }
 
 const struct ash_cmd ash_cmd_plan_serve = {"serve", "how to serve a model on given machines, how fast, for how much",

@@ -102,6 +102,10 @@ static void print_split(const struct serve_answer *answer)
            ash_units_bytes((size_t)split->cache_bytes, cache, sizeof(cache)), split->transfer_s * 1e3,
            answer->job.cluster.machine.network);
     print_ratios(answer);
+    if (!split->meets) {
+        printf("  it misses the limits%s\n", best->meets ? ", which a unified replica meets" : ", too");
+        return;
+    }
     printf("  it %s: %+.0f %% tokens/s per GPU beside the best unified replica, longest gap %.0f instead of %.0f ms\n",
            pays(answer) ? "pays" : "does not pay", 100 * (split->tokens_s_gpu / best->tokens_s_gpu - 1),
            split->itl_s * 1e3, best->stall_s * 1e3);

@@ -85,8 +85,10 @@ static const struct ash_cmd_usage usage = {
 /* ---- what is asked ----------------------------------------------------------------------------------------------- */
 
 /* Flags that are missing or say two things at once: the exit code, or 0. */
-static int misused(const struct flags *flags, const struct ash_opts *opts)
+static int misused(const void *ctx, const struct ash_opts *opts)
 {
+    const struct flags *flags = ctx;
+
     if (flags->model == NULL || flags->cluster == NULL)
         return ash_cmd_misuse("plan train",
                               "say which model (--model llama-3.1-70b) and which machines (--cluster 64xp5.48xlarge)");
@@ -193,12 +195,15 @@ static int find_plans(const struct ash_consts *consts, const struct flags *flags
     return ash_search(consts, &train->job, search, train->plans, (size_t)flags->top, &train->found, err);
 }
 
-static int answer(const struct flags *flags, const struct ash_plan_facts *facts, struct plan_train *train,
-                  struct ash_err *err)
+static int answer_it(const void *ctx, const struct ash_plan_facts *facts, const char *word, struct ash_err *err)
 {
+    static struct plan_train found; /* large; one command per process */
+    struct plan_train *train = &found;
+    const struct flags *flags = ctx;
     const struct ash_plan *best = &train->plans[0];
     int rc = read_job(flags, facts->catalog, &train->job, err);
 
+    (void)word;
     if (rc < 0) return rc;
     read_prices(flags, train);
     rc = find_plans(&facts->consts, flags, train, err);
@@ -214,27 +219,12 @@ static int answer(const struct flags *flags, const struct ash_plan_facts *facts,
     return 0;
 }
 
-static int respond(const void *ctx, const struct ash_opts *opts, const char *word)
-{
-    static struct plan_train train; /* large; one command per process */
-    const struct flags *flags = ctx;
-    struct ash_plan_facts facts = {0};
-    struct ash_err err = {0};
-    int rc = misused(flags, opts);
-
-    (void)word;
-    if (rc != 0) return rc;
-    rc = ash_plan_facts_open(&flags->plan, &facts, &err);
-    if (rc == 0) rc = answer(flags, &facts, &train, &err);
-    ash_plan_facts_close(&facts);
-    return rc < 0 ? ash_cmd_fail(&err) : 0;
-}
-
 static int run(int argc, char **argv)
 {
     struct flags flags = {0};
 
-    return ash_plan_run(&usage, (struct ash_opt_binding){&train_table, &flags}, &flags.plan, respond, argc, argv);
+    return ash_plan_run(&(struct ash_plan_question){&usage, &train_table, &flags, &flags.plan, misused, answer_it},
+                        argc, argv);
 }
 
 const struct ash_cmd ash_cmd_plan_train = {"train", "search layouts of a training job: memory, time, cost, bounds",

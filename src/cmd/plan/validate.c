@@ -104,24 +104,27 @@ static int print_json(const struct ash_validate *validate, struct ash_err *err)
         json_pack("{s:o, s:o, s:I}", "groups", groups, "rows", rows, "not_predicted", (json_int_t)missing), err);
 }
 
-static int respond(const void *ctx, const struct ash_opts *opts, const char *path)
+static int answer_it(const void *ctx, const struct ash_plan_facts *facts, const char *path, struct ash_err *err)
 {
     const struct flags *flags = ctx;
-    struct ash_plan_facts facts = {0};
     struct ash_validate *result = NULL;
-    struct ash_err err = {0};
-    int rc = ash_plan_facts_open(&flags->plan, &facts, &err);
+    int rc = ash_validate_open(&facts->consts, facts->catalog, path, &result, err);
 
-    (void)opts;
-    if (rc == 0) rc = ash_validate_open(&facts.consts, facts.catalog, path, &result, &err);
-    if (rc == 0 && flags->json) rc = print_json(result, &err);
+    if (rc == 0 && flags->json) rc = print_json(result, err);
     if (rc == 0 && !flags->json) {
         print_groups(result);
         print_rows(result, flags->rows);
     }
     ash_validate_close(result);
-    ash_plan_facts_close(&facts);
-    return rc < 0 ? ash_cmd_fail(&err) : 0;
+    return rc;
+}
+
+static int respond(const void *ctx, const struct ash_opts *opts, const char *path)
+{
+    const struct flags *flags = ctx;
+
+    (void)opts;
+    return ash_plan_answer(&flags->plan, answer_it, flags, path);
 }
 
 static int run(int argc, char **argv)

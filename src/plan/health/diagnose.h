@@ -46,7 +46,7 @@ struct ash_rule {
     const char *metric;
     const char *per;  /* the metric that it is divided by (same node and labels), NULL: none */
     const char *only; /* "label=value|value": other series are none of its business; NULL: all */
-    bool busy;        /* only GPUs that work (DCGM_FI_DEV_GPU_UTIL, where there is one): an idle one clocks down */
+    bool busy;        /* only GPUs that work, and nodes that have one (DCGM_FI_DEV_GPU_UTIL, where there is one) */
     double limit;
     double floor;       /* peers: a distance that is never too far, in the metric's unit */
     const char *normal; /* the normal range, in words */

@@ -64,11 +64,21 @@ static bool concerns(const char *only, const struct ash_scrape_sample *sample)
     return false;
 }
 
+/* Is a GPU idle, or, of what is not a GPU's, every GPU of the node? A spare node sends little, and may. */
 static bool is_idle(const struct ash_diagnose *diagnose, const struct ash_series *series)
 {
     const struct ash_series *use = ash_series_find(&diagnose->now, "DCGM_FI_DEV_GPU_UTIL", series);
+    size_t count = 0, idle = 0;
 
-    return use != NULL && use->sample->value < BUSY_PERCENT;
+    if (use != NULL) return use->sample->value < BUSY_PERCENT;
+    if (ash_scrape_label(series->sample, "gpu")[0] != '\0') return false;
+    use = ash_series_range(&diagnose->now, "DCGM_FI_DEV_GPU_UTIL", &count);
+    for (size_t i = 0; i < count; i++) {
+        if (ash_node_compare(use[i].node, series->node) != 0) continue;
+        if (!(use[i].sample->value < BUSY_PERCENT)) return false;
+        idle++;
+    }
+    return idle > 0;
 }
 
 /* What a counter grew by; one that began again at 0 grew by what it is. */

@@ -72,11 +72,11 @@ RULE(NETWORK, GROWTH, BROKEN, "node_amazonefa_rdma_write_wr_err", NULL, NULL, fa
 RULE(NETWORK, RATE_HIGH, SLOW, "node_amazonefa_retrans_bytes", NULL, NULL, false, 1, 1e6, "at most twice its peers'",
      "this device sends far more again than its peers", "look at the cable, the switch or the peers of this device",
      "EFA")
-RULE(NETWORK, RATE_LOW, SLOW, "node_amazonefa_tx_bytes", NULL, NULL, false, 0.5, 0, "at least half of its peers'",
-     "this device sends far less than its peers", "see whether the job uses every device (NCCL log), then the device",
-     "EFA")
-RULE(NETWORK, RATE_LOW, SLOW, "node_amazonefa_rx_bytes", NULL, NULL, false, 0.5, 0, "at least half of its peers'",
-     "this device receives far less than its peers",
+RULE(NETWORK, RATE_LOW, SLOW, "node_amazonefa_tx_bytes", NULL, NULL, true, 0.5, 0,
+     "at least half of its working peers'", "this device sends far less than its peers",
+     "see whether the job uses every device (NCCL log), then the device", "EFA")
+RULE(NETWORK, RATE_LOW, SLOW, "node_amazonefa_rx_bytes", NULL, NULL, true, 0.5, 0,
+     "at least half of its working peers'", "this device receives far less than its peers",
      "see whether the job uses every device (NCCL log), then the device", "EFA")
 RULE(NETWORK, GROWTH, SLOW, "node_netstat_TcpExt_TCPTimeouts", NULL, NULL, false, 100, 0, "grows by less than 100",
      "TCP connections time out", "look at the host's network", "node: netstat")
@@ -100,7 +100,7 @@ RULE(STORAGE, PEER_HIGH, SLOW, "ashlar_train_save_seconds_sum", "ashlar_train_sa
 RULE(HOST, GROWTH, SLOW, "node_cpu_package_throttles_total", NULL, NULL, false, 0, 0, "does not grow",
      "the processor clocks down because it is hot: launches and the data loader are slow", "look at cooling",
      "node: cpu")
-RULE(HOST, PEER_LOW, SLOW, "node_cpu_scaling_frequency_hertz", NULL, NULL, false, 0.4, 5e8, "within 40 % of its peers",
+RULE(HOST, PEER_LOW, SLOW, "node_cpu_scaling_frequency_hertz", NULL, NULL, true, 0.4, 5e8, "within 40 % of its peers",
      "cores far below their peers' clock", "look at the governor and at power limits", "node: cpufreq")
 RULE(HOST, MIN, SLOW, "node_memory_MemAvailable_bytes", "node_memory_MemTotal_bytes", NULL, false, 0.03, 0,
      "at least 3 % available", "host memory is nearly used up: the next to come is the OOM killer",

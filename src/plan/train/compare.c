@@ -119,13 +119,18 @@ static int within_days(const struct ash_consts *consts, const struct ash_compare
                        const struct ash_machine *machine, struct ash_compare_row *row, struct ash_err *err)
 {
     bool found = grow(consts, asked, machine, row);
+    double machines = least_machines(asked, machine);
 
     if (found && days_of(row) <= asked->days) return 0;
     if (found)
         return ash_err_set(err, -ENOSPC,
                            "%d of them take %.1f days, more do not help: the batch does not divide further",
                            row->job.cluster.machines, days_of(row));
-    set_machines(machine, least_machines(asked, machine), &row->job.cluster);
+    if (machines * machine->gpus > ASH_CLUSTER_GPUS_MAX)
+        return ash_err_set(err, -ENOSPC, "%d of its GPUs at %.0f %% of their peak would take %.1f days",
+                           ASH_CLUSTER_GPUS_MAX, 100 * RATE_SHARE,
+                           asked->days * machines * machine->gpus / ASH_CLUSTER_GPUS_MAX);
+    set_machines(machine, machines, &row->job.cluster);
     return search(consts, asked, row, err);
 }
 
@@ -145,13 +150,15 @@ void ash_compare(const struct ash_consts *consts, const struct ash_compare_job *
 {
     struct ash_compare_row row = {.job = asked->job};
     struct ash_compare_job shared = *asked; /* its searches share layers */
+    enum ash_precision precision =
+        asked->search.precision < 0 ? ASH_PRECISION_BF16 : (enum ash_precision)asked->search.precision;
     struct ash_err err = {0};
     int rc = -EINVAL;
 
     shared.search.memo = ash_layer_memo_open();
 
-    if (machine->gpu->flops[ASH_PRECISION_BF16] <= 0)
-        ash_err_set(&err, rc, "%s has no bf16 arithmetic", machine->gpu->name);
+    if (machine->gpu->flops[precision] <= 0)
+        ash_err_set(&err, rc, "%s has no %s arithmetic", machine->gpu->name, ash_precision_name(precision));
     else if (asked->gpus > 0)
         rc = with_gpus(consts, &shared, machine, &row, &err);
     else

@@ -179,21 +179,27 @@ static int nearest_divisor(double whole, int limit)
     return best;
 }
 
+static double next_multiple(double value, double step)
+{
+    return ceil(value / step) * step;
+}
+
 static int check_ranks(const struct ash_plan_job *job, struct ash_layout *l, struct ash_err *err)
 {
     double model = (double)l->tp * l->pp * l->cp, gpus = job->cluster.gpus;
 
     if (!ash_divides(model, gpus))
-        return ash_err_set(err, -EINVAL, "tp %d * pp %d * cp %d = %.0f does not divide %.0f GPUs", l->tp, l->pp, l->cp,
-                           model, gpus);
+        return ash_err_set(err, -EINVAL,
+                           "tp %d * pp %d * cp %d = %.0f does not divide %.0f GPUs; a product of %d would", l->tp,
+                           l->pp, l->cp, model, gpus, nearest_divisor(gpus, (int)fmin(model, gpus)));
     if (l->dp == 0) l->dp = (int)(gpus / model);
     if (l->dp * model != gpus)
         return ash_err_set(err, -EINVAL,
                            "dp %d * tp %d * pp %d * cp %d = %.0f, but there are %.0f GPUs: dp would be %.0f", l->dp,
                            l->tp, l->pp, l->cp, l->dp * model, gpus, gpus / model);
     if (l->shard > 0 && !ash_divides(l->shard, (double)l->dp * l->cp))
-        return ash_err_set(err, -EINVAL, "shard %d does not divide the %d ranks that hold copies", l->shard,
-                           l->dp * l->cp);
+        return ash_err_set(err, -EINVAL, "shard %d does not divide the %d ranks that hold copies; %d would", l->shard,
+                           l->dp * l->cp, nearest_divisor((double)l->dp * l->cp, l->shard));
     return 0;
 }
 
@@ -206,12 +212,15 @@ static int check_model(const struct ash_plan_job *job, const struct ash_layout *
         return ash_err_set(err, -EINVAL, "tp %d does not divide %.0f heads (%.0f for keys); %d would", l->tp, s->heads,
                            s->kv_heads, nearest_divisor(s->heads, l->tp));
     if (stages > s->layers && stages != s->layers + EDGES)
-        return ash_err_set(err, -EINVAL, "%s has %.0f layers: %d pipeline stages of %d chunks have none for some",
-                           s->name, s->layers, l->pp, l->chunks);
+        return ash_err_set(err, -EINVAL,
+                           "%s has %.0f layers: %d pipeline stages of %d chunks have none for some; pp * vpp of up to "
+                           "%.0f would do",
+                           s->name, s->layers, l->pp, l->chunks, s->layers);
     if (l->pp == 1 && l->chunks > 1)
         return ash_err_set(err, -EINVAL, "chunks (vpp=%d) interleave a pipeline: they need pp of 2 or more", l->chunks);
     if (!ash_divides(l->cp, job->seq_tokens))
-        return ash_err_set(err, -EINVAL, "cp %d does not divide sequences of %.0f tokens", l->cp, job->seq_tokens);
+        return ash_err_set(err, -EINVAL, "cp %d does not divide sequences of %.0f tokens; %d would", l->cp,
+                           job->seq_tokens, nearest_divisor(job->seq_tokens, l->cp));
     if (job->cluster.machine.gpu->flops[l->precision] <= 0)
         return ash_err_set(err, -EINVAL, "%s has no %s arithmetic; bf16 works", job->cluster.machine.gpu->name,
                            ash_precision_name(l->precision));
@@ -229,24 +238,28 @@ static int check_experts(const struct ash_plan_job *job, struct ash_layout *l, s
         return ash_err_set(err, -EINVAL, "ep %d does not divide %.0f experts; %d would", l->ep, job->shape.experts,
                            nearest_divisor(job->shape.experts, l->ep));
     if (!ash_divides((double)l->ep * l->etp, ranks))
-        return ash_err_set(err, -EINVAL, "ep %d * etp %d does not divide the %.0f ranks of a stage (tp * cp * dp)",
-                           l->ep, l->etp, ranks);
+        return ash_err_set(err, -EINVAL,
+                           "ep %d * etp %d does not divide the %.0f ranks of a stage (tp * cp * dp); a product of %d "
+                           "would",
+                           l->ep, l->etp, ranks, nearest_divisor(ranks, (int)fmin((double)l->ep * l->etp, ranks)));
     return 0;
 }
 
 static int check_batch(const struct ash_plan_job *job, const struct ash_layout *l, struct ash_err *err)
 {
-    double passes = job->global_batch / ((double)l->dp * l->micro_batch);
+    double step = (double)l->dp * l->micro_batch, passes = job->global_batch / step;
     const char *refused;
 
-    if (!ash_divides((double)l->dp * l->micro_batch, job->global_batch))
+    if (!ash_divides(step, job->global_batch))
         return ash_err_set(err, -EINVAL,
-                           "a global batch of %.0f sequences is not whole micro-batches of %d on %d ranks",
-                           job->global_batch, l->micro_batch, l->dp);
+                           "a global batch of %.0f sequences is not whole micro-batches of %d on %d ranks; %.0f would "
+                           "be",
+                           job->global_batch, l->micro_batch, l->dp, next_multiple(job->global_batch, step));
     if (l->chunks > 1 && !ash_divides(l->pp, passes))
         return ash_err_set(err, -EINVAL,
-                           "an interleaved pipeline of %d stages needs micro-batches in multiples of it, not %.0f",
-                           l->pp, passes);
+                           "an interleaved pipeline of %d stages needs micro-batches in multiples of it, not %.0f: a "
+                           "global batch of %.0f would do",
+                           l->pp, passes, next_multiple(job->global_batch, step * l->pp));
     refused = ash_pipeline_refuses(l->schedule, l->pp, l->chunks, ash_layout_micro_batches(job, l));
     return refused != NULL ? ash_err_set(err, -EINVAL, "%s (pp %d, %.0f micro-batches)", refused, l->pp, passes) : 0;
 }
