@@ -9,6 +9,7 @@
 #define PART_L2_BYTES (1280u << 10) /* with tile_ahead: of packed lines that stay in L2, half of them shared ones */
 #define UNIT_PANELS_AHEAD 4         /* with tile_ahead: panels of the smallest unit, each of which walks through L3 */
 #define PACK_LINES_MIN 48           /* lines that are worth waking a thread for */
+#define PANELS_EVEN 8               /* panels a thread from which on units come out even */
 #define LEVELS_MAX 7                /* of units, see unit_start */
 #define CHUNK_ROWS 128              /* rows whose panels stay in L2 while a panel of columns stays in L1 */
 #define ADJACENT_LINES 96           /* lines beside each other that are packed together: whole cache lines */
@@ -260,6 +261,15 @@ static void multiply_units(void *ctx, size_t begin, size_t end, int worker)
 
 /* ---- the product ------------------------------------------------------------------------------------------------- */
 
+/* The operand with fewer lines is the shared one; of two alike the left one, unless the right one has too few panels to
+ * be dealt out evenly. */
+static bool shares_rows(const struct ash_gemm_args *args, const struct gemm_kernel *kernel, size_t threads)
+{
+    size_t col_panels = (args->N + kernel->tile_cols - 1) / kernel->tile_cols;
+
+    return args->M < args->N || (args->M == args->N && col_panels >= threads * PANELS_EVEN);
+}
+
 static struct side side_of(const struct ash_mat *mat, size_t line_stride, size_t k_stride, size_t lines, size_t width)
 {
     size_t panels = line_stride == 1 && width < ADJACENT_LINES ? ADJACENT_LINES / width : 1;
@@ -308,16 +318,17 @@ static void run_block(struct product *op)
 
 void ash_gemm_blocks(struct ash_exec *exec, const struct ash_gemm_args *args, const struct gemm_kernel *kernel)
 {
-    struct product op = {.exec = exec, .args = args, .kernel = kernel, .share_rows = args->M <= args->N};
+    struct product op = {.exec = exec, .args = args, .kernel = kernel};
     size_t block_k = block_size(args->K, kernel->block_k, round_up(32, kernel->k_step)), lines, bytes;
     unsigned char *scratch;
 
     ash_assert(kernel->tile_rows * kernel->tile_cols <= TILE_MAX);
     op.rows = side_of(&args->a, args->a.row_stride, args->a.col_stride, args->M, kernel->tile_rows);
     op.cols = side_of(&args->b, args->b.col_stride, args->b.row_stride, args->N, kernel->tile_cols);
+    op.threads = (size_t)ash_workers_count(exec->workers);
+    op.share_rows = shares_rows(args, kernel, op.threads);
     op.shared = op.share_rows ? &op.rows : &op.cols;
     op.own = op.share_rows ? &op.cols : &op.rows;
-    op.threads = (size_t)ash_workers_count(exec->workers);
     op.levels = level_count(&op);
     lines = block_size(op.shared->lines, SHARED_LINES, op.shared->together);
     bytes = block_k * kernel->element_bytes;
