@@ -101,12 +101,16 @@ static void bench_close(struct bench *bench)
 
 static int run_step(struct bench *bench, bool bf16, struct ash_err *err)
 {
-    struct ash_batch batch = {
-        .rows = ROWS, .ids = bench->ids, .targets = bench->targets, .docs = bench->docs, .doc_count = SEQUENCES,
-        .seq_rows = TOKENS};
+    struct ash_batch batch = {.rows = ROWS,
+                              .ids = bench->ids,
+                              .targets = bench->targets,
+                              .docs = bench->docs,
+                              .doc_count = SEQUENCES,
+                              .seq_rows = TOKENS};
     struct ash_model *model = bench->state.model;
     float *grads = bench->grads.data;
     struct ash_optimizer *optimizer = &bench->optimizer;
+    struct ash_mesh alone = {0};
     const float *sums = grads;
     double norm;
     int rc;
@@ -115,7 +119,7 @@ static int run_step(struct bench *bench, bool bf16, struct ash_err *err)
     ash_exec_zero(&bench->exec, grads, bench->grads.size_bytes);
     if ((rc = ash_pass_train(bench->pass, &batch, 1.0f / ROWS, grads, bench->losses, err)) < 0) return rc;
     ash_model_grad_fold(model, &bench->exec, grads);
-    if ((rc = ash_optimizer_norm(&optimizer, &sums, 1, NULL, &norm, err)) < 0) return rc;
+    if ((rc = ash_optimizer_norm(&optimizer, &sums, 1, &alone, &norm, err)) < 0) return rc;
     ash_optimizer_update(&bench->optimizer, grads, norm, optimizer_opts.lr);
     return ash_state_advance(&bench->state, err);
 }
