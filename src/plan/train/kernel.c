@@ -64,7 +64,7 @@ double ash_kernel_attention(const struct ash_consts *consts, const struct ash_gp
                             double flops, double seq_tokens, double head_dim)
 {
     /* time of a score's exponential over that of its products with heads of 128: 16 of them per clock and
-     * multiprocessor, while tensor cores doubled twice */
+     * multiprocessor, while tensor cores doubled twice; Blackwell Ultra doubled the exponentials, too */
     static const double ratios[] = {[ASH_GENERATION_OTHER] = 0.5,
                                     [ASH_GENERATION_AMPERE] = 0.25,
                                     [ASH_GENERATION_HOPPER] = 0.5,
