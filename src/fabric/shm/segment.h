@@ -29,8 +29,8 @@ int ash_segment_key(const struct ash_segment *segment, struct ash_segment_key *k
 /* Map the segment of another process (or of this one). -ESRCH: its owner is gone. -EACCES: the system forbids it
  * (another user, another process namespace). */
 int ash_segment_map(struct ash_segment *segment, const struct ash_segment_key *key, struct ash_err *err);
-/* All of a new segment's memory will be used: have it there now, in huge pages where the system has them. Walking small
- * pages costs a product that adds to such memory a tenth of its time. */
+/* All of a new segment's memory will be used: have it there now, in huge pages where the system has them. Products that
+ * add to it, and sums over it, are slow where every few elements lie in another small page. */
 void ash_segment_fill(struct ash_segment *segment);
 /* Unmap and close; a zeroed struct is a no-op. Peers keep what they mapped. */
 void ash_segment_fini(struct ash_segment *segment);
