@@ -9,7 +9,7 @@
 #include "compute/cpu/few.h"
 #include "compute/ops.h"
 
-#define PACKED_STREAMS 4 /* panels of rows of w that are read side by side */
+#define PACKED_STREAMS 4 /* panels of rows of w that are read side by side; prefetching them by hand is slower */
 #define PACKED_MIN_PANELS 1
 
 /* ---- packing ----------------------------------------------------------------------------------------------------- */
