@@ -4,8 +4,8 @@
  *
  * k is cut into blocks, between which the sums wait in c, so every chain stays in order. Of one operand, the one with
  * fewer lines, a block is packed by all threads together and read by all. The lines of the other are dealt out in
- * units; the thread that has one packs it, panel by panel as it goes, and multiplies. So each element is packed once.
- */
+ * units; the thread that has one packs it, panel by panel as it goes (with tile_ahead part by part), and multiplies. So
+ * each element is packed once. */
 #ifndef ASH_COMPUTE_GEMM_BLOCKS_H
 #define ASH_COMPUTE_GEMM_BLOCKS_H
 
