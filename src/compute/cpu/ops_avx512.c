@@ -15,8 +15,62 @@ static void gemm_bf16(struct ash_exec *exec, const struct ash_gemm_args *args)
         gemm(exec, args);
 }
 
+#define PLAIN_PACKED_BYTES ((size_t)1 << 20) /* of rows that are packed to be used at once: they stay in L2 */
+
+/* Quantised weights as they lie in the file, which the first token meets: several rows of x are worth packing some rows
+ * of w, multiplying, and packing the next over them. */
+static bool plain_fits(const struct ash_project_args *args)
+{
+    const struct ash_weight *w = &args->outs[0].w;
+
+    return ash_dtype_block(w->mat.dtype) > 1 && !w->packed && args->M > 1 && args->K > 0 &&
+           VEC_QUANT_PANELS(NULL) != NULL && !quant_overlaps(args);
+}
+
+/* Rows [first, first + count) of an out (swiglu: of both). */
+static void plain_rows(struct ash_exec *exec, const struct ash_project_args *args, size_t out, size_t first,
+                       size_t count, char *packed)
+{
+    enum ash_quant_layout layout = VEC_QUANT_PANELS(exec->ops)->layout;
+    struct ash_project_args part = *args;
+
+    part.out_count = args->swiglu ? 2 : 1;
+    for (size_t i = 0; i < part.out_count; i++) {
+        struct ash_project_out *to = &part.outs[i];
+        size_t row_bytes;
+
+        *to = args->outs[out + i];
+        row_bytes = ash_dtype_size(to->w.mat.dtype, args->K);
+        to->w.mat.data = (const char *)to->w.mat.data + first * row_bytes;
+        to->w.N = count;
+        ash_quant_pack(exec, layout, &to->w, args->K, 0, count, packed);
+        to->w.mat.data = packed;
+        to->w.packed = true;
+        if (to->bias != NULL) to->bias += first;
+        if (to->y != NULL) to->y += first;
+        packed += ash_quant_packed_bytes(layout, to->w.mat.dtype, count, args->K);
+    }
+    quant_project(exec, &part);
+}
+
+static void project_plain(struct ash_exec *exec, const struct ash_project_args *args)
+{
+    enum ash_dtype dtype = args->outs[0].w.mat.dtype;
+    size_t rows = round_up(PLAIN_PACKED_BYTES / ash_dtype_size(dtype, args->K) + 1, ASH_PACK_ROWS);
+    size_t bytes = ash_quant_packed_bytes(VEC_QUANT_PANELS(exec->ops)->layout, dtype, rows, args->K);
+    char *packed = ash_exec_shared(exec, (args->swiglu ? 2 : 1) * bytes);
+
+    for (size_t out = 0; out < (args->swiglu ? 1 : args->out_count); out++)
+        for (size_t first = 0; first < args->outs[out].w.N; first += rows)
+            plain_rows(exec, args, out, first, min_size(rows, args->outs[out].w.N - first), packed);
+}
+
 static void project_bf16(struct ash_exec *exec, const struct ash_project_args *args)
 {
+    if (args->M > 0 && plain_fits(args)) {
+        project_plain(exec, args);
+        return;
+    }
     project_with(exec, args, args->round_bf16 ? &ash_few_amx : &few_kernel);
 }
 
