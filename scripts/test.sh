@@ -4,7 +4,7 @@
 # Each part ends with ctest's summary; the first failing part ends the run.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-jobs=$(nproc)
+jobs=$(($(nproc) + 1)) # many tests wait more than they work
 
 # part TITLE BUILD_DIR SANITIZERS COMPILER "TARGETS" CTEST_ARGUMENTS...   (no targets: all)
 part() {
@@ -20,8 +20,8 @@ part() {
 cc=${CC:-cc}
 other=$(scripts/clang.sh || true)
 other=${other:-$cc}
-# What compares with other programs or measures time says nothing more under a sanitizer.
-slow='e2e_.*_world'
+# What compares with other programs, or long runs with each other, says nothing more under a sanitizer.
+slow='e2e_.*_world|e2e_train_bits|e2e_eval'
 threaded='test_workers test_metrics test_exporter test_pass test_trainer test_dataset test_tokenize test_tokenizer_bpe test_generator test_group test_channel test_call'
 
 if [ -n "${1:-}" ]; then

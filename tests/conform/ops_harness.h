@@ -169,7 +169,7 @@ static inline void check_scenario(scenario_fn scenario, uint64_t seeds)
     static const int threads[] = {1, 2, 3, 5};
     struct ash_exec ref, exec;
 
-    if (SANITIZED) seeds = (seeds + 2) / 3;
+    if (SANITIZED) seeds = (seeds + 4) / 5;
     for (const char *const *name = ash_exec_backends(); *name != NULL; name++)
         for (size_t t = 0; t < ASH_COUNT(threads); t++) {
             exec_init(&exec, *name, threads[t]);

@@ -173,7 +173,7 @@ static void begin_tale(struct tale *tale, const struct plan *plan)
         usleep(1000);
     if (!plan->replaced) return;
     tale->pids[RANKS] = start_rank(plan, tale->story, tale->port, plan->victim, true);
-    usleep(600000); /* it opens its way into the network, and nothing shows when it stands ready */
+    usleep(300000); /* it opens its way into the network, and nothing shows when it stands ready */
 }
 
 /* Wait for all; how long it took to meet again. */
