@@ -28,6 +28,6 @@ if [ -n "${1:-}" ]; then
     part "tests with -fsanitize=$1" "build-${1//,/-}" "$1" "$cc" "" -E "$slow"
     exit 0
 fi
-part "tests" build "" "$cc" ""
+FUZZ_SECONDS=1 part "tests" build "" "$cc" "" # the next part's fuzzers see which branches they reach
 part "tests under ASan and UBSan" build-address-undefined address,undefined "$other" "" -E "$slow"
 part "threads under TSan" build-thread thread "$cc" "$threaded" -R "^(${threaded// /|})$"
