@@ -28,6 +28,7 @@
 #define SPIN_NS 1000000     /* longer than the gap between two loops of a step, and than the tail of one */
 #define SPINS_PER_LOOK 64   /* pauses between two looks at the clock */
 #define RANGES_PER_THREAD 4 /* so that a late thread leaves work for the others */
+#define RANGES_OF_REST 2    /* a thread, of what is left: they get shorter, so that unlike threads end together */
 
 #define WAKE_WORKERS 1u
 #define WAKE_CALLER 2u
@@ -44,8 +45,8 @@ struct ash_workers {
     _Atomic int caller_sleeps;
     _Alignas(64) _Atomic size_t next; /* first unit that nobody has taken */
     /* The loop: written by the caller before it offers seats, read by those who took one. */
-    _Alignas(64) size_t count;
-    size_t range_units;
+    _Alignas(64) size_t count, min_units;
+    size_t max_units; /* of a range */
     ash_range_fn body;
     void *ctx;
     bool spin; /* there is a core for every thread */
@@ -130,15 +131,33 @@ static void leave_seat(struct ash_workers *workers)
     if (SEATED(word) == 1 && atomic_load(&workers->caller_sleeps)) futex_wake(&workers->word, 1, WAKE_CALLER);
 }
 
+/* Take the next range. Returns false when nothing is left. */
+static bool take_range(struct ash_workers *workers, size_t *begin_out, size_t *end_out)
+{
+    const size_t count = workers->count, parts = (size_t)workers->thread_count * RANGES_OF_REST;
+    size_t begin = atomic_load_explicit(&workers->next, memory_order_relaxed), end;
+
+    do {
+        size_t units;
+
+        if (begin >= count) return false;
+        units = (count - begin) / parts;
+        if (units > workers->max_units) units = workers->max_units;
+        if (units < workers->min_units) units = workers->min_units;
+        end = count - begin < units ? count : begin + units;
+    } while (!atomic_compare_exchange_weak_explicit(&workers->next, &begin, end, memory_order_relaxed,
+                                                    memory_order_relaxed));
+    *begin_out = begin;
+    *end_out = end;
+    return true;
+}
+
 static void run_ranges(struct ash_workers *workers, int index)
 {
-    const size_t count = workers->count, units = workers->range_units;
+    size_t begin, end;
 
-    for (;;) {
-        size_t begin = atomic_fetch_add_explicit(&workers->next, units, memory_order_relaxed);
-        if (begin >= count) return;
-        workers->body(workers->ctx, begin, count - begin < units ? count : begin + units, index);
-    }
+    while (take_range(workers, &begin, &end))
+        workers->body(workers->ctx, begin, end, index);
 }
 
 static void *worker_main(void *arg)
@@ -189,9 +208,9 @@ void ash_workers_run(struct ash_workers *workers, size_t count, size_t min_units
     units = count / (threads * RANGES_PER_THREAD);
     if (units < min_units) units = min_units;
     ranges = (count - 1) / units + 1;
-    ash_assert(count <= SIZE_MAX - units * (threads + 1)); /* the counter runs past the end once per thread */
     workers->count = count;
-    workers->range_units = units;
+    workers->min_units = min_units;
+    workers->max_units = units;
     workers->body = body;
     workers->ctx = ctx;
     atomic_store_explicit(&workers->next, 0, memory_order_relaxed);
