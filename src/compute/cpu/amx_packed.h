@@ -69,22 +69,6 @@ void ash_pack_amx(struct ash_exec *exec, const struct ash_weight *w, size_t K, s
 
 /* ---- few rows ---------------------------------------------------------------------------------------------------- */
 
-/* x as tiles of the left operand: for each TILE_K, M rows. */
-static void packed_left(const struct pack *rows, uint16_t *out)
-{
-    uint16_t panel[2 * TILE_SIZE];
-
-    for (size_t k = 0; k < rows->k_count; k += TILE_K, out += TILE_K * rows->count) {
-        struct pack step = *rows;
-
-        step.data = pack_at(rows->data, rows->dtype, k * rows->k_stride);
-        step.k_count = min_size(TILE_K, rows->k_count - k);
-        step.right = false;
-        pack_block(&step, panel, PANEL_LINES);
-        memcpy(out, panel, TILE_K * rows->count * sizeof(*out));
-    }
-}
-
 /* Tiles 0 to 3: sums of M rows; 4: x; 6 and 7: weights. */
 static void packed_use(size_t M)
 {

@@ -9,6 +9,7 @@
 #include "compute/cpu/amx_pack.h"
 #include "compute/cpu/amx_rows.h"
 #include "compute/cpu/amx_packed.h"
+#include "compute/cpu/amx_vector.h"
 
 static void use_whole_tiles(void)
 {
@@ -132,32 +133,49 @@ static void gemm_packed(struct ash_exec *exec, const struct ash_gemm_args *args,
 
 /* ---- few rows ---------------------------------------------------------------------------------------------------- */
 
-/* x twice: for rows of w as they lie, where it is the right operand, and for packed ones. With one row these are alike.
- */
+/* x twice: for rows of w as they lie, where it is the right operand, and behind that for packed ones, as floats for
+ * vectors or as tiles of the left operand (for each TILE_K, M rows). */
+static size_t few_plain_bytes(size_t M, size_t K)
+{
+    return M * round_up(K, TILE_K) * sizeof(uint16_t);
+}
+
 static size_t few_left_bytes(size_t M, size_t K)
 {
-    return (M > 1 ? 2 : 1) * M * round_up(K, TILE_K) * sizeof(uint16_t);
+    return few_plain_bytes(M, K) * (M <= VECTOR_ROWS ? 3 : 2); /* a float is two bf16 */
 }
 
 static void few_prepare(const float *x, size_t M, size_t K, bool round_bf16, void *left)
 {
-    struct pack lines = {
-        .data = x, .dtype = ASH_F32, .line_stride = K, .k_stride = 1, .count = M, .k_count = K, .right = true};
-    uint16_t *out = left;
+    const __m512i pairs = _mm512_mullo_epi32(_mm512_set1_epi32((int)M),
+                                             _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15));
+    char *packed = (char *)left + few_plain_bytes(M, K);
+    int32_t *plain = left;
 
     (void)round_bf16;
-    rows_pack(&lines, out);
-    if (M > 1) packed_left(&lines, out + M * round_up(K, TILE_K));
+    for (size_t k = 0; k < K; k += TILE_K, plain += M * TILE_SIDE)
+        for (size_t m = 0; m < M; m++) {
+            __m512i line = load_line(x, ASH_F32, m * K + k, low_bits(K - k));
+
+            _mm512_i32scatter_epi32(plain + m, pairs, line, sizeof(*plain));
+            if (M <= VECTOR_ROWS)
+                vector_x(line, (float *)(void *)packed);
+            else
+                _mm512_storeu_si512(packed, line);
+            packed += TILE_K * (M <= VECTOR_ROWS ? sizeof(float) : sizeof(uint16_t));
+        }
 }
 
 static void few_sums(const struct ash_few *job)
 {
-    const uint16_t *left = job->left;
+    const void *packed = (const char *)job->left + few_plain_bytes(job->M, job->K);
 
-    if (job->w->packed)
-        packed_sums(job, job->M > 1 ? left + job->M * round_up(job->K, TILE_K) : left);
-    else
+    if (!job->w->packed)
         rows_sums(job);
+    else if (job->M <= VECTOR_ROWS)
+        vector_sums(job, packed);
+    else
+        packed_sums(job, packed);
 }
 
 const struct ash_few_kernel ash_few_amx = {.rows_max = ASH_FEW_ROWS,
