@@ -12,6 +12,9 @@
 #include "compute/quant.h"
 
 #define TILE_AT_ONCE 8 /* rows of x whose dots and sums fit the registers */
+/* Bytes of a stream of weights to fetch ahead: the processor does not go far enough itself. */
+#define Q8_AHEAD 2048
+#define Q4_AHEAD 3072
 
 /* ---- quantising x ------------------------------------------------------------------------------------------------ */
 
@@ -86,6 +89,15 @@ INLINE __m512i panel_quad(enum ash_dtype dtype, bool expanded, const uint8_t *bl
     return _mm512_and_si512(_mm512_srli_epi16(_mm512_loadu_si512(block + 32 + (quad - QUADS / 2) * 64), 4), nibble);
 }
 
+/* Fetch a block that lies ahead, a part beside each quad: the lines on their way are few. */
+INLINE void fetch_quad(enum ash_dtype dtype, const uint8_t *block, size_t quad)
+{
+    const char *from = (const char *)block + (dtype == ASH_Q8_0 ? Q8_AHEAD : Q4_AHEAD) + 32 + quad * 64;
+
+    if (quad == 0) _mm_prefetch(from - 32, _MM_HINT_T0);
+    if (dtype == ASH_Q8_0 || quad < QUADS / 2) _mm_prefetch(from, _MM_HINT_T0);
+}
+
 /* What a dot starts from, for a row of x. */
 INLINE __m512i dot_start(enum ash_dtype dtype, int32_t minus_sum)
 {
@@ -143,6 +155,7 @@ INLINE void run_rows(enum ash_dtype dtype, bool expanded, const uint8_t *panel, 
         for (size_t quad = 0; quad < QUADS; quad++) {
             __m512i w = panel_quad(dtype, expanded, panel, quad);
 
+            if (!expanded) fetch_quad(dtype, panel, quad);
             UNROLL
             for (size_t i = 0; i < count; i++)
                 dots[i] = _mm512_dpbusd_epi32(dots[i], w, x_quad(rows + i * ASH_QUANT_BLOCK, quad));
@@ -220,8 +233,10 @@ INLINE void run_one(enum ash_dtype dtype, const uint8_t *const *panels, size_t c
             __m512i four = x_quad(row, quad);
 
             UNROLL
-            for (size_t i = 0; i < count; i++)
+            for (size_t i = 0; i < count; i++) {
+                fetch_quad(dtype, at[i], quad);
                 dots[i] = _mm512_dpbusd_epi32(dots[i], panel_quad(dtype, false, at[i], quad), four);
+            }
         }
         UNROLL
         for (size_t i = 0; i < count; i++) {
