@@ -69,9 +69,11 @@ static int find_functions(void *library, struct ash_libfabric *out, struct ash_e
 static int load(struct ash_err *err)
 {
     struct ash_libfabric found = {0};
-    void *library = open_quietly();
+    void *library;
     int rc;
 
+    ash_ofi_prepare();
+    library = open_quietly();
     if (library == NULL)
         return ash_err_set(err, -ENOTSUP, "no libfabric for the path between machines: %s (Debian: libfabric1)",
                            dlerror());

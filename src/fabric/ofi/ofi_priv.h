@@ -145,6 +145,8 @@ extern struct ash_libfabric ash_libfabric; /* to be used behind ash_ofi_load */
 int ash_ofi_load(struct ash_err *err);
 
 /* provider.c: all that depends on the provider, and nothing else does. */
+/* Settings that libfabric reads when it is loaded; those that the user has made stay. */
+void ash_ofi_prepare(void);
 /* The network interfaces to use: rails_out gets infos that the caller frees. */
 int ash_ofi_find(const struct ash_fabric_opts *opts, struct fi_info **rails_out, size_t *count_out,
                  struct ash_err *err);

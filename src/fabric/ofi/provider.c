@@ -76,6 +76,15 @@ void ash_ofi_host_ip(const struct fi_info *info, uint8_t ip_out[16])
     if (!found) inet_pton(AF_INET6, "::ffff:127.0.0.1", ip_out);
 }
 
+/* ---- settings ---------------------------------------------------------------------------------------------------- */
+
+void ash_ofi_prepare(void)
+{
+    /* Every endpoint of tcp writes to 1,024 buffers of this size when it opens, 17 MB with libfabric's own choice; our
+     * messages are a few words, what is large is read and written in place. */
+    setenv("FI_OFI_RXM_BUFFER_SIZE", "2048", 0);
+}
+
 /* ---- choice ------------------------------------------------------------------------------------------------------ */
 
 static struct fi_info *make_hints(const char *provider)

@@ -88,10 +88,10 @@ struct ash_attn_view ash_attn_view(struct ash_pass *pass, size_t layer)
 
 /* ---- between rows and heads -------------------------------------------------------------------------------------- */
 
-static void copy_columns(struct ash_pass *pass, size_t cols, const float *src, size_t src_row, float *dst,
-                         size_t dst_row)
+void ash_pass_copy_columns(struct ash_pass *pass, size_t rows, size_t cols, const float *src, size_t src_row,
+                           float *dst, size_t dst_row)
 {
-    struct ash_copy_args args = {.rows = pass->rows,
+    struct ash_copy_args args = {.rows = rows,
                                  .blocks = 1,
                                  .cols = cols,
                                  .src = src,
@@ -138,9 +138,11 @@ static void pack_qkv(struct ash_pass *pass, struct row_side side, bool unpack)
                       {side.v + heads.first * pass->v_dim, packed + q + k, pass->v_stride, v}};
         for (size_t i = 0; i < 3; i++) {
             if (unpack)
-                copy_columns(pass, parts[i].cols, parts[i].packed, q + k + v, parts[i].rows, parts[i].stride);
+                ash_pass_copy_columns(pass, pass->rows, parts[i].cols, parts[i].packed, q + k + v, parts[i].rows,
+                                      parts[i].stride);
             else
-                copy_columns(pass, parts[i].cols, parts[i].rows, parts[i].stride, parts[i].packed, q + k + v);
+                ash_pass_copy_columns(pass, pass->rows, parts[i].cols, parts[i].rows, parts[i].stride, parts[i].packed,
+                                      q + k + v);
         }
     }
 }
@@ -155,9 +157,9 @@ static void pack_out(struct ash_pass *pass, float *out, bool unpack)
         size_t cols = out_width(pass, heads.count);
         float *rows = out + out_width(pass, heads.first);
         if (unpack)
-            copy_columns(pass, cols, packed, cols, rows, stride);
+            ash_pass_copy_columns(pass, pass->rows, cols, packed, cols, rows, stride);
         else
-            copy_columns(pass, cols, rows, stride, packed, cols);
+            ash_pass_copy_columns(pass, pass->rows, cols, rows, stride, packed, cols);
     }
 }
 

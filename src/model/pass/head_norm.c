@@ -34,21 +34,6 @@ void ash_head_norm_forward(struct ash_pass *pass, size_t layer)
 
 /* ---- backward ---------------------------------------------------------------------------------------------------- */
 
-static void copy_columns(struct ash_pass *pass, size_t rows, size_t cols, const float *src, size_t src_row, float *dst,
-                         size_t dst_row)
-{
-    struct ash_copy_args args = {.rows = rows,
-                                 .blocks = 1,
-                                 .cols = cols,
-                                 .src = src,
-                                 .src_row = src_row,
-                                 .dst = dst,
-                                 .dst_dtype = ASH_F32,
-                                 .dst_row = dst_row};
-
-    pass->exec->ops->row->copy(pass->exec, &args);
-}
-
 /* What a rank brings in a row, twice (values, gradients): its heads of q, then of k. */
 static size_t heads_width(const struct ash_model_config *c, size_t kv_heads)
 {
@@ -69,8 +54,8 @@ static const float *unpack(struct ash_pass *pass, size_t rank, const float *from
         const float *part = from + (grad ? width : 0);
         float *whole = grad ? heads->grad : heads->raw;
 
-        copy_columns(pass, rows, q, part, 2 * width, whole + q_at, all);
-        copy_columns(pass, rows, k, part + q, 2 * width, whole + k_at, all);
+        ash_pass_copy_columns(pass, rows, q, part, 2 * width, whole + q_at, all);
+        ash_pass_copy_columns(pass, rows, k, part + q, 2 * width, whole + k_at, all);
     }
     return from + rows * 2 * width;
 }
@@ -83,8 +68,8 @@ static void exchange_heads(struct ash_pass *pass, size_t layer)
     size_t width = heads_width(c, c->kv_heads);
     const float *from = s->heads.in;
 
-    copy_columns(pass, pass->rows, width, pass->layers[layer].attn.qk_raw, width, s->heads.out, 2 * width);
-    copy_columns(pass, pass->rows, width, s->dq, pass->q_stride, s->heads.out + width, 2 * width);
+    ash_pass_copy_columns(pass, pass->rows, width, pass->layers[layer].attn.qk_raw, width, s->heads.out, 2 * width);
+    ash_pass_copy_columns(pass, pass->rows, width, s->dq, pass->q_stride, s->heads.out + width, 2 * width);
     for (size_t r = 0; r < pass->tp.size; r++) {
         size_t theirs = ash_slice_deal(whole->kv_heads, 1, r, pass->tp.size).count;
 

@@ -367,6 +367,10 @@ void ash_head_norm_backward(struct ash_pass *pass, size_t layer);
 struct ash_run ash_pass_rows_of(const struct ash_pass *pass, size_t cp_rank);
 struct ash_run ash_attn_heads_of(const struct ash_pass *pass, size_t cp_rank);
 
+/* Copy cols columns of some rows between places whose rows lie src_row and dst_row floats apart. */
+void ash_pass_copy_columns(struct ash_pass *pass, size_t rows, size_t cols, const float *src, size_t src_row,
+                           float *dst, size_t dst_row);
+
 /* What attention runs on: the rows and heads of the pass; along cp all rows of the batch, of this rank's heads. */
 struct ash_attn_view {
     size_t rows, heads, kv_heads;

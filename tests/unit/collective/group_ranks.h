@@ -136,6 +136,18 @@ static inline bool has_network(void)
     return status == 0 && dlopen("libfabric.so.1", RTLD_NOW | RTLD_LOCAL) != NULL;
 }
 
+/* The same, and libfabric is set up here once for all processes that follow: not where some of them move to another
+ * network. */
+static inline bool start_network(void)
+{
+    struct ash_fabric_opts opts = {.path = ASH_FABRIC_OFI, .address = "127.0.0.1"};
+    struct ash_fabric *fabric = NULL;
+
+    if (!has_network() || ash_fabric_open(&opts, &fabric, NULL) < 0) return false;
+    ash_fabric_close(fabric);
+    return true;
+}
+
 /* ---- losses ------------------------------------------------------------------------------------------------------ */
 
 /* Calls without end (of *arg elements); the error that ends them is written down. */

@@ -401,7 +401,7 @@ static void test_faults(void **state)
 static void test_faults_across(void **state)
 {
     (void)state;
-    if (!has_network()) skip();
+    if (!start_network()) skip();
     usual_nodes = "aab";
     make_faults(ROUNDS_ACROSS, false);
     algorithm = ASH_NET_HIERARCHICAL; /* of small ones and large, in bundles */
