@@ -102,11 +102,10 @@ int ash_group_window_wait(struct ash_group *group, struct ash_window *window, si
 int ash_group_window_all_reduce(struct ash_group *group, struct ash_window *const *windows,
                                 const struct ash_shares *shares, size_t count, enum ash_coll_dtype dtype,
                                 enum ash_coll_op op, struct ash_err *err);
-/* The same where each rank wants elements first ... first + own - 1 only, in its own windows[0], and no two the same.
- */
+/* The same where each rank wants some runs of elements only, in its own windows[0], and no two the same. */
 int ash_group_window_reduce(struct ash_group *group, struct ash_window *const *windows, const struct ash_shares *shares,
-                            size_t count, size_t first, size_t own, enum ash_coll_dtype dtype, enum ash_coll_op op,
-                            struct ash_err *err);
+                            size_t count, const struct ash_span *runs, size_t run_count, enum ash_coll_dtype dtype,
+                            enum ash_coll_op op, struct ash_err *err);
 int ash_group_all_gather(struct ash_group *group, const void *in, void *out, size_t size_bytes, struct ash_err *err);
 int ash_group_broadcast(struct ash_group *group, void *data, size_t size_bytes, size_t root, struct ash_err *err);
 int ash_group_all_to_all(struct ash_group *group, const void *in, const size_t *send_bytes, void *out,

@@ -95,12 +95,13 @@ int ash_group_window_all_reduce(struct ash_group *group, struct ash_window *cons
 }
 
 int ash_group_window_reduce(struct ash_group *group, struct ash_window *const *windows, const struct ash_shares *shares,
-                            size_t count, size_t first, size_t own, enum ash_coll_dtype dtype, enum ash_coll_op op,
-                            struct ash_err *err)
+                            size_t count, const struct ash_span *runs, size_t run_count, enum ash_coll_dtype dtype,
+                            enum ash_coll_op op, struct ash_err *err)
 {
     ash_call_drain(group, ASH_NATURE_COLLECTIVE);
-    return settle(group, group->net != NULL ? reduce_across(group, windows, shares, count, dtype, op, err)
-                                            : ash_window_reduce(windows, shares, count, first, own, dtype, op, err));
+    return settle(group, group->net != NULL
+                             ? reduce_across(group, windows, shares, count, dtype, op, err)
+                             : ash_window_reduce(windows, shares, count, runs, run_count, dtype, op, err));
 }
 
 int ash_group_all_gather(struct ash_group *group, const void *in, void *out, size_t size_bytes, struct ash_err *err)

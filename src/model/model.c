@@ -422,6 +422,16 @@ static size_t tied_count(const struct ash_model *model)
     return both ? model->vocab.count * model->config.hidden : 0;
 }
 
+void ash_model_place_grads(struct ash_model *model, size_t index, size_t offset)
+{
+    model->params[index].grad_offset = offset;
+}
+
+void ash_model_place_tied_grads(struct ash_model *model, size_t offset)
+{
+    model->tied_grad_offset = offset;
+}
+
 size_t ash_model_grad_size(const struct ash_model *model)
 {
     return model->size + tied_count(model);
@@ -432,7 +442,8 @@ void ash_model_grad_fold(const struct ash_model *model, struct ash_exec *exec, f
     size_t count = tied_count(model);
 
     if (count == 0) return;
-    float *embed = grads + model->params[model->top.param[ASH_ROLE_EMBED]].offset, *head = grads + model->size;
+    float *embed = grads + model->params[model->top.param[ASH_ROLE_EMBED]].grad_offset,
+          *head = grads + model->tied_grad_offset;
     exec->ops->row->add(exec, embed, head, count, embed);
     ash_exec_zero(exec, head, count * sizeof(float));
 }

@@ -39,6 +39,8 @@ struct ash_param {
     bool follows;         /* a copy that is not trained here: its values are sent by who trains it (a tied output matrix
                              on another pipeline stage) */
     size_t expert_offset; /* of its first element in a buffer of experts' gradients */
+    size_t
+        grad_offset; /* of its first element in a buffer of gradients: offset, unless ash_model_place_grads moved it */
 };
 
 /* Neighbours of a parameter that are neighbours in the whole tensor too: elements local ... local + count - 1 are full
@@ -227,6 +229,10 @@ int ash_pass_losses(struct ash_pass *pass, float *losses, struct ash_err *err);
  * ash_pass_train. */
 int ash_pass_backward(struct ash_pass *pass, float scale, float *grads, float *losses, struct ash_err *err);
 
+/* Have backward passes add a parameter's gradients, and the second sum of a tied output matrix (below), elsewhere in
+ * the buffer that they are given: several parameters may have one place in turn. */
+void ash_model_place_grads(struct ash_model *model, size_t index, size_t offset);
+void ash_model_place_tied_grads(struct ash_model *model, size_t offset);
 /* Elements that a gradient buffer needs: ash_model_size, plus a second sum for a tied output matrix (kept apart so that
  * micro-batches do not change the order of its additions). */
 size_t ash_model_grad_size(const struct ash_model *model);

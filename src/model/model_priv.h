@@ -27,6 +27,7 @@ struct ash_model {
     struct ash_param *params;
     size_t param_count, param_capacity;
     size_t size, weight_count, dense_size, expert_size;
+    size_t tied_grad_offset;       /* of a tied output matrix's own sum in a buffer of gradients */
     struct ash_layer top;          /* roles that exist once */
     struct ash_layer *layers;      /* [config.layers] */
     struct ash_safetensors *files; /* what the weights are mapped from; NULL once owned */

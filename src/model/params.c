@@ -275,6 +275,9 @@ static void place_experts(struct ash_model *model)
     for (size_t i = 0; i < model->param_count; i++)
         if (model->params[i].expert) model->params[i].offset = model->dense_size + model->params[i].expert_offset;
     model->size = model->dense_size + model->expert_size;
+    for (size_t i = 0; i < model->param_count; i++)
+        model->params[i].grad_offset = model->params[i].offset;
+    model->tied_grad_offset = model->size;
 }
 
 int ash_model_list_params(struct ash_model *model, struct ash_err *err)

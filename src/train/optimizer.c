@@ -25,23 +25,38 @@ static struct ash_shard_part counted(const struct ash_state *state, const struct
     return ash_shards_part_in(state->shards, param, run);
 }
 
-static uint32_t largest(const struct ash_state *state, const float *grads)
+/* The gradients of a parameter's part. */
+static const float *grads_of(const struct ash_optimizer *optimizer, const float *grads, const struct ash_param *param,
+                             const struct ash_shard_part *part)
 {
+    return grads + (optimizer->flat ? param->offset + part->first : part->at);
+}
+
+static uint32_t largest(const struct ash_optimizer *optimizer, const float *grads)
+{
+    const struct ash_state *state = optimizer->state;
     uint32_t max = 0;
 
     for (size_t i = 0; i < ash_model_param_count(state->model); i++) {
-        struct ash_shard_part own = counted(state, ash_model_param(state->model, i));
-        uint32_t bits = state->exec->ops->optim->max_abs(state->exec, grads + own.at, own.count);
+        const struct ash_param *param = ash_model_param(state->model, i);
+        struct ash_shard_part own = counted(state, param);
+        uint32_t bits =
+            state->exec->ops->optim->max_abs(state->exec, grads_of(optimizer, grads, param, &own), own.count);
         if (bits > max) max = bits;
     }
     return max;
 }
 
-static void add_squares(const struct ash_state *state, const float *grads, int exponent, struct ash_squares *sum)
+static void add_squares(const struct ash_optimizer *optimizer, const float *grads, int exponent,
+                        struct ash_squares *sum)
 {
+    const struct ash_state *state = optimizer->state;
+
     for (size_t i = 0; i < ash_model_param_count(state->model); i++) {
-        struct ash_shard_part own = counted(state, ash_model_param(state->model, i));
-        state->exec->ops->optim->sum_squares(state->exec, grads + own.at, own.count, exponent, sum);
+        const struct ash_param *param = ash_model_param(state->model, i);
+        struct ash_shard_part own = counted(state, param);
+        state->exec->ops->optim->sum_squares(state->exec, grads_of(optimizer, grads, param, &own), own.count, exponent,
+                                             sum);
     }
 }
 
@@ -75,7 +90,7 @@ int ash_optimizer_norm(struct ash_optimizer *const *optimizers, const float *con
     int exponent, rc;
 
     for (size_t i = 0; i < count; i++) {
-        int64_t here = largest(optimizers[i]->state, grads[i]);
+        int64_t here = largest(optimizers[i], grads[i]);
         if (here > max) max = here;
     }
     if ((rc = join(mesh, &max, 1, ASH_COLL_MAX, err)) < 0) return rc;
@@ -87,7 +102,7 @@ int ash_optimizer_norm(struct ash_optimizer *const *optimizers, const float *con
     }
     frexp((double)value, &exponent);
     for (size_t i = 0; i < count; i++)
-        add_squares(optimizers[i]->state, grads[i], exponent, &sum);
+        add_squares(optimizers[i], grads[i], exponent, &sum);
     halves[0] = (int64_t)sum.high;
     halves[1] = (int64_t)sum.low;
     if ((rc = join(mesh, halves, 2, ASH_COLL_SUM, err)) < 0) return rc;
@@ -135,7 +150,7 @@ void ash_optimizer_update(struct ash_optimizer *optimizer, const float *grads, d
         args.param_out = state->next.weights + at;
         args.m_out = state->next.m + own.at;
         args.v_out = state->next.v + own.at;
-        args.grad = grads + own.at;
+        args.grad = grads_of(optimizer, grads, param, &own);
         args.weight_decay = param->matrix || opts->decay == ASH_DECAY_ALL ? (float)opts->weight_decay : 0.0f;
         args.param_bf16 = bf16 != NULL ? bf16 + at : NULL;
         exec->ops->optim->adamw(exec, &args);

@@ -12,6 +12,7 @@
 struct ash_optimizer {
     const struct ash_job_optimizer *opts;
     struct ash_state *state;
+    bool flat; /* gradients lie at the model's offsets, not one part of the shard behind the other */
 };
 
 /* Borrows opts and state until fini. */

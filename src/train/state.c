@@ -22,10 +22,11 @@ static int open_alone(struct ash_state *state, bool bf16, struct ash_err *err)
     copy_bytes = ash_model_size(state->model) * sizeof(uint16_t);
     if ((rc = ash_buffer_init(&state->m, memory, moment_bytes, "first moments", err)) < 0) return rc;
     if ((rc = ash_buffer_init(&state->v, memory, moment_bytes, "second moments", err)) < 0) return rc;
-    if (bf16 && (rc = ash_buffer_init(&state->bf16, memory, copy_bytes, "bf16 weights", err)) < 0) return rc;
-    if (ash_model_slice(state->model)->shard_weights) ash_buffer_sparse(&state->bf16);
     state->own = (struct ash_run){0, state->shards->total};
     state->next = (struct ash_state_values){ash_model_values(state->model), state->m.data, state->v.data};
+    if (state->part.sharers != NULL) return ash_state_open_shared(state, bf16, err);
+    if (bf16 && (rc = ash_buffer_init(&state->bf16, memory, copy_bytes, "bf16 weights", err)) < 0) return rc;
+    if (ash_model_slice(state->model)->shard_weights) ash_buffer_sparse(&state->bf16);
     return 0;
 }
 
@@ -59,7 +60,7 @@ static int make_copies(struct ash_state *state, struct ash_err *err)
     int rc;
 
     if (state->bf16.data != NULL) {
-        if (ash_model_slice(state->model)->shard_weights)
+        if (ash_model_slice(state->model)->shard_weights || state->part.sharers != NULL)
             for (size_t i = 0; i < state->shards->unit_count; i++)
                 round_run(state, state->shards->units[i].own);
         else
@@ -98,6 +99,39 @@ void ash_state_fini(struct ash_state *state)
     ash_window_close(state->window);
     memset(state, 0, sizeof(*state));
 }
+
+/* ---- with others ------------------------------------------------------------------------------------------------- */
+
+int ash_state_meet(const struct ash_state *state, struct ash_err *err)
+{
+    struct ash_group *group = state->part.twins != NULL ? state->part.twins : state->part.sharers;
+
+    return group != NULL ? ash_group_barrier(group, err) : 0;
+}
+
+int ash_state_advance(struct ash_state *state, struct ash_err *err)
+{
+    int rc = ash_state_meet(state, err);
+
+    if (rc < 0) return rc;
+    if (state->part.twins != NULL) ash_state_swap_places(state);
+    state->updates++;
+    ash_model_refresh(state->model);
+    return 0;
+}
+
+size_t ash_state_bytes(const struct ash_state *state)
+{
+    size_t moments = state->m.size_bytes + state->v.size_bytes;
+    size_t weights = ash_model_slice(state->model)->shard_weights ? state->shards->total : ash_model_size(state->model);
+    size_t held = state->part.sharers != NULL ? state->shards->total : weights; /* of the working copy */
+
+    if (state->part.twins != NULL) return ash_state_twins_bytes(state);
+    if (state->bf16.data == NULL) return held * sizeof(float) + moments;
+    return weights * sizeof(float) + held * sizeof(uint16_t) + moments;
+}
+
+/* ---- hash -------------------------------------------------------------------------------------------------------- */
 
 struct hash_ctx {
     const float *values;

@@ -85,16 +85,10 @@ int ash_state_open_twins(struct ash_state *state, bool bf16, struct ash_err *err
 
 bool ash_state_parted(const struct ash_state *state)
 {
-    return state->window != NULL && ash_group_size(state->part.twins) == state->part.replicas;
+    return state->part.twins != NULL && ash_group_size(state->part.twins) == state->part.replicas;
 }
 
-int ash_state_meet(const struct ash_state *state, struct ash_err *err)
-{
-    return state->window != NULL ? ash_group_barrier(state->part.twins, err) : 0;
-}
-
-/* The places change their roles. */
-static void swap_places(struct ash_state *state)
+void ash_state_swap_places(struct ash_state *state)
 {
     struct ash_state_values now = {ash_model_values(state->model), state->m.data, state->v.data};
 
@@ -104,23 +98,10 @@ static void swap_places(struct ash_state *state)
     state->next = now;
 }
 
-int ash_state_advance(struct ash_state *state, struct ash_err *err)
+size_t ash_state_twins_bytes(const struct ash_state *state)
 {
-    int rc = ash_state_meet(state, err);
+    size_t weights = ash_model_size(state->model), copy = state->bf16.data != NULL ? weights * sizeof(uint16_t) : 0,
+           moments = state->m.size_bytes + state->v.size_bytes;
 
-    if (rc < 0) return rc;
-    if (state->window != NULL) swap_places(state);
-    state->updates++;
-    ash_model_refresh(state->model);
-    return 0;
-}
-
-size_t ash_state_bytes(const struct ash_state *state)
-{
-    size_t moments = state->m.size_bytes + state->v.size_bytes;
-    size_t weights = ash_model_slice(state->model)->shard_weights ? state->shards->total : ash_model_size(state->model);
-    size_t copy = state->bf16.data != NULL ? weights * sizeof(uint16_t) : 0;
-
-    if (state->window == NULL) return weights * sizeof(float) + moments + copy;
     return (PLACES * (weights * sizeof(float) + moments) + copy) / ash_group_size(state->part.twins);
 }

@@ -82,6 +82,11 @@ void *ash_window_data_of(const struct ash_window *window, size_t rank)
     return window->data[rank];
 }
 
+void ash_window_look_away(const struct ash_window *window, size_t rank, size_t first_byte, size_t size_bytes)
+{
+    ash_segment_look_away(rank == window->local->rank ? &window->own : &window->peers[rank], first_byte, size_bytes);
+}
+
 /* ---- counters ---------------------------------------------------------------------------------------------------- */
 
 static _Atomic uint64_t *counter_of(const struct ash_window *window, size_t rank, size_t counter)
@@ -128,27 +133,28 @@ int ash_window_wait(struct ash_window *window, size_t rank, size_t counter, uint
 
 /* ---- sums -------------------------------------------------------------------------------------------------------- */
 
-/* A rank's share of a join: bytes begin ... end - 1, to itself or to everyone. */
+/* A rank's share of a join: runs of its elements, to itself or to everyone. */
 struct part {
-    size_t begin, end;
+    const struct ash_span *runs;
+    size_t run_count;
     bool to_all;
 };
 
-static void join_part(struct ash_window *const *windows, const struct ash_shares *shares, const struct part *part,
-                      enum ash_coll_dtype dtype, enum ash_coll_op op)
+static void join_run(struct ash_window *const *windows, const struct ash_shares *shares, struct ash_span run,
+                     bool to_all, enum ash_coll_dtype dtype, enum ash_coll_op op)
 {
     const struct ash_local *local = windows[0]->local;
+    size_t begin = run.first * ash_coll_dtype_bytes(dtype);
     const void *parts[ASH_TREE_PARTS_MAX];
     void *outs[ASH_LOCAL_RANKS_MAX];
     size_t out_count = 0;
 
     for (size_t r = 0; r < local->size; r++) {
-        if (part->to_all || r == local->rank) outs[out_count++] = windows[0]->data[r] + part->begin;
+        if (to_all || r == local->rank) outs[out_count++] = windows[0]->data[r] + begin;
         for (size_t p = shares->first[r], i = 0; p < shares->first[r + 1]; p++, i++)
-            parts[p] = windows[i]->data[r] + part->begin;
+            parts[p] = windows[i]->data[r] + begin;
     }
-    ash_coll_reduce_to(dtype, op, &shares->tree, parts, (part->end - part->begin) / ash_coll_dtype_bytes(dtype), outs,
-                       out_count);
+    ash_coll_reduce_to(dtype, op, &shares->tree, parts, run.count, outs, out_count);
 }
 
 /* Rank r's share of so many bytes: where it begins; r = size gives the end. */
@@ -177,7 +183,8 @@ static int join_all(struct ash_window *const *windows, const struct ash_shares *
     for (size_t r = 0; r < local->size && rc == 0; r++)
         if (r != local->rank) rc = ash_board_wait_flag(local, r, &local->boards[r]->flag, err);
     if (rc < 0) return rc;
-    join_part(windows, shares, part, dtype, op);
+    for (size_t i = 0; i < part->run_count; i++)
+        join_run(windows, shares, part->runs[i], part->to_all, dtype, op);
     ash_board_say(local, &own->finished, local->call.number);
     for (size_t r = 0; r < local->size && rc == 0; r++)
         if (r != local->rank) rc = ash_board_wait(local, r, &local->boards[r]->finished, local->call.number, err);
@@ -188,19 +195,21 @@ int ash_window_all_reduce(struct ash_window *const *windows, const struct ash_sh
                           enum ash_coll_dtype dtype, enum ash_coll_op op, struct ash_err *err)
 {
     const struct ash_local *local = windows[0]->local;
-    size_t bytes = count * ash_coll_dtype_bytes(dtype);
-    struct part part = {share_begin(bytes, local->rank, local->size), share_begin(bytes, local->rank + 1, local->size),
-                        true};
+    size_t width = ash_coll_dtype_bytes(dtype), bytes = count * width,
+           begin = share_begin(bytes, local->rank, local->size), end = share_begin(bytes, local->rank + 1, local->size);
+    struct ash_span share = {begin / width, (end - begin) / width};
+    struct part part = {&share, 1, true};
 
     return join_all(windows, shares, bytes, &part, dtype, op, err);
 }
 
-int ash_window_reduce(struct ash_window *const *windows, const struct ash_shares *shares, size_t count, size_t first,
-                      size_t own, enum ash_coll_dtype dtype, enum ash_coll_op op, struct ash_err *err)
+int ash_window_reduce(struct ash_window *const *windows, const struct ash_shares *shares, size_t count,
+                      const struct ash_span *runs, size_t run_count, enum ash_coll_dtype dtype, enum ash_coll_op op,
+                      struct ash_err *err)
 {
-    size_t width = ash_coll_dtype_bytes(dtype);
-    struct part part = {first * width, (first + own) * width, false};
+    struct part part = {runs, run_count, false};
 
-    ash_assert(first <= count && own <= count - first);
-    return join_all(windows, shares, count * width, &part, dtype, op, err);
+    for (size_t i = 0; i < run_count; i++)
+        ash_assert(runs[i].first <= count && runs[i].count <= count - runs[i].first);
+    return join_all(windows, shares, count * ash_coll_dtype_bytes(dtype), &part, dtype, op, err);
 }

@@ -18,6 +18,10 @@ void ash_window_close(struct ash_window *window);
 void *ash_window_data(const struct ash_window *window);
 void *ash_window_data_of(const struct ash_window *window, size_t rank);
 
+/* This process is through with some bytes of a rank's memory for now: they stay as they are, but their pages count as
+ * this process's again only when it looks there again. */
+void ash_window_look_away(const struct ash_window *window, size_t rank, size_t first_byte, size_t size_bytes);
+
 /* For who uses windows in a way of his own: counters of each rank, all 0 at first, that only grow. What a rank has
  * written before it says a value is seen by who has waited for it. wait returns as the calls of local.h do. */
 #define ASH_WINDOW_COUNTERS 4
@@ -29,9 +33,10 @@ int ash_window_wait(struct ash_window *window, size_t rank, size_t counter, uint
  * calls of local.h do. */
 int ash_window_all_reduce(struct ash_window *const *windows, const struct ash_shares *shares, size_t count,
                           enum ash_coll_dtype dtype, enum ash_coll_op op, struct ash_err *err);
-/* The same where each rank wants elements first ... first + own - 1 of the join only, in its own windows[0]: no two
- * ranks want the same ones. What else is there afterwards is of no use. */
-int ash_window_reduce(struct ash_window *const *windows, const struct ash_shares *shares, size_t count, size_t first,
-                      size_t own, enum ash_coll_dtype dtype, enum ash_coll_op op, struct ash_err *err);
+/* The same where each rank wants some runs of the join's elements only (run_count of them, which may differ), in its
+ * own windows[0]: no two ranks want the same ones. What else is there afterwards is of no use. */
+int ash_window_reduce(struct ash_window *const *windows, const struct ash_shares *shares, size_t count,
+                      const struct ash_span *runs, size_t run_count, enum ash_coll_dtype dtype, enum ash_coll_op op,
+                      struct ash_err *err);
 
 #endif

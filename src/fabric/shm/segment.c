@@ -57,6 +57,15 @@ void ash_segment_fill(struct ash_segment *segment)
     if (whole > 0) madvise(segment->data, whole, MADV_COLLAPSE); /* a wish */
 }
 
+void ash_segment_look_away(const struct ash_segment *segment, size_t first_byte, size_t size_bytes)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), begin = (first_byte + page - 1) / page * page,
+           end = (first_byte + size_bytes) / page * page;
+
+    if (begin < end)
+        madvise((char *)segment->data + begin, end - begin, MADV_DONTNEED); /* of shared memory: the view */
+}
+
 int ash_segment_create(struct ash_segment *segment, size_t size_bytes, const char *what, struct ash_err *err)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE), whole = (size_bytes + page - 1) / page * page;

@@ -34,7 +34,7 @@ static struct sum sum_of(const struct ash_pass *pass, int32_t param)
     if (served != NULL && served->sums != NULL)
         return (struct sum){served->sums + model->params[param].expert_offset, model->params[param].count};
     if (pass->grads == NULL) return (struct sum){0};
-    return (struct sum){pass->grads + (apart ? model->size : model->params[param].offset),
+    return (struct sum){pass->grads + (apart ? model->tied_grad_offset : model->params[param].grad_offset),
                         apart ? model->vocab.count * model->config.hidden : model->params[param].count};
 }
 

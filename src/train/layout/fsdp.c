@@ -1,5 +1,5 @@
 /* fsdp: weights that are put together from the parts of all ranks. */
-#include "train/layout/fsdp.h"
+#include "train/layout/fsdp_priv.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -12,6 +12,12 @@
 size_t ash_fsdp_width(const struct ash_fsdp *fsdp)
 {
     return fsdp->state->bf16.data != NULL ? sizeof(uint16_t) : sizeof(float);
+}
+
+/* Do the ranks keep one working copy together? Then everything is where passes read it. */
+static bool is_shared(const struct ash_fsdp *fsdp)
+{
+    return fsdp->state->part.sharers != NULL;
 }
 
 /* The largest unit, its parts filled up. */
@@ -46,10 +52,11 @@ int ash_fsdp_init(struct ash_fsdp *fsdp, struct ash_state *state, struct ash_mes
                               .group = mesh->groups[ASH_MESH_FSDP],
                               .shards = ash_model_shards(state->model),
                               .grain_count = grain_count,
-                              .streams = mesh->zero == 3 && grain_micros == 1};
+                              .streams = mesh->zero > 1 && grain_micros == 1};
     if (mesh->zero == 0) return 0;
     rc = open_slots(fsdp,
-                    mesh->zero < 3                            ? 1
+                    is_shared(fsdp)                           ? 0
+                    : mesh->zero < 3                          ? 1
                     : ash_model_expert_size(state->model) > 0 ? ASH_FSDP_SLOTS_MAX
                                                               : ASH_FSDP_SLOTS,
                     err);
@@ -69,8 +76,7 @@ void ash_fsdp_fini(struct ash_fsdp *fsdp)
     free(fsdp->expert_leaves);
     ash_grains_fini(&fsdp->sums);
     ash_grains_fini(&fsdp->experts);
-    ash_buffer_fini(&fsdp->shard);
-    ash_buffer_fini(&fsdp->leaf);
+    ash_fsdp_close_leaf(fsdp);
     ash_buffer_fini(&fsdp->inbox);
     free(fsdp->send);
     free(fsdp->recv);
@@ -185,6 +191,8 @@ static int need(void *ctx, int unit, bool backward, struct ash_err *err)
     struct ash_fsdp *fsdp = ctx;
     int rc;
 
+    if (backward && ash_fsdp_in_turn(fsdp, unit) && (rc = ash_fsdp_clear_layer(fsdp, unit, err)) < 0) return rc;
+    if (fsdp->mesh->zero < 3 || is_shared(fsdp)) return 0;
     for (size_t i = 0; i < fsdp->shards->unit_count; i++) {
         struct ash_fsdp_slot *slot = NULL;
         if (fsdp->shards->units[i].unit != unit) continue;
@@ -201,7 +209,10 @@ static int done(void *ctx, int unit, bool backward, struct ash_err *err)
     struct ash_fsdp *fsdp = ctx;
     int rc;
 
-    if (!fsdp->streams || !backward || unit == ASH_UNIT_EMBED || unit == ASH_UNIT_HEAD) return 0;
+    for (size_t i = 0; fsdp->mesh->zero == 3 && is_shared(fsdp) && i < fsdp->shards->unit_count; i++)
+        if (fsdp->shards->units[i].unit == unit) ash_state_look_away(fsdp->state, fsdp->shards->units[i].whole);
+    if (!backward || !ash_fsdp_in_turn(fsdp, unit)) return 0;
+    if ((rc = ash_fsdp_take(fsdp, err)) < 0) return rc; /* of the layer before, which others have had time for */
     for (size_t i = 0; i < fsdp->shards->unit_count; i++)
         if (fsdp->shards->units[i].unit == unit && (rc = ash_fsdp_send_unit(fsdp, &fsdp->shards->units[i], err)) < 0)
             return rc;
@@ -210,7 +221,7 @@ static int done(void *ctx, int unit, bool backward, struct ash_err *err)
 
 struct ash_pass_hooks ash_fsdp_hooks(struct ash_fsdp *fsdp)
 {
-    if (fsdp->mesh->zero != 3) return (struct ash_pass_hooks){0};
+    if (fsdp->mesh->zero < 2) return (struct ash_pass_hooks){0};
     return (struct ash_pass_hooks){need, done, fsdp};
 }
 
@@ -221,7 +232,7 @@ int ash_fsdp_whole(struct ash_fsdp *fsdp, const struct ash_param *param, const v
     int rc;
 
     *data_out = weights(fsdp) + param->offset * ash_fsdp_width(fsdp);
-    if (fsdp->mesh->zero < 3) return 0;
+    if (fsdp->mesh->zero < 3 || is_shared(fsdp)) return 0;
     while (param->offset >= unit->whole.first + unit->whole.count)
         unit++;
     if ((rc = fetch(fsdp, unit, &slot, err)) < 0 || (rc = wait_for(fsdp, slot, err)) < 0) return rc;
@@ -232,7 +243,7 @@ int ash_fsdp_whole(struct ash_fsdp *fsdp, const struct ash_param *param, const v
 void ash_fsdp_keep(struct ash_fsdp *fsdp, const struct ash_param *param, const void *data)
 {
     size_t width = ash_fsdp_width(fsdp);
-    bool copied = fsdp->mesh->zero == 1 || fsdp->mesh->zero == 2; /* moments are dealt out, weights are not */
+    bool copied = (fsdp->mesh->zero == 1 || fsdp->mesh->zero == 2) && !is_shared(fsdp);
     struct ash_shard_part part = {0, param->count, 0};
 
     if (!copied) part = ash_shards_part_in(fsdp->shards, param, fsdp->state->own);
@@ -268,7 +279,9 @@ static int bring(struct ash_fsdp *fsdp, const struct ash_shard_unit *unit, struc
 
 int ash_fsdp_spread(struct ash_fsdp *fsdp, struct ash_err *err)
 {
-    if (fsdp->mesh->zero == 0) return 0;
+    if (fsdp->mesh->zero == 3 && is_shared(fsdp)) /* vectors have just been read */
+        ash_state_look_away(fsdp->state, (struct ash_run){0, ash_model_size(fsdp->state->model)});
+    if (fsdp->mesh->zero == 0 || is_shared(fsdp)) return 0;
     if (fsdp->mesh->zero == 3) return forget(fsdp, err);
     for (size_t i = 0; i < fsdp->shards->unit_count; i++) {
         int rc = bring(fsdp, &fsdp->shards->units[i], err);
@@ -278,30 +291,18 @@ int ash_fsdp_spread(struct ash_fsdp *fsdp, struct ash_err *err)
     return 0;
 }
 
-float *ash_fsdp_shard(struct ash_fsdp *fsdp, const float *grads)
-{
-    float *shard = fsdp->shard.data;
-
-    for (size_t i = 0; i < fsdp->shards->unit_count; i++) {
-        const struct ash_shard_unit *unit = &fsdp->shards->units[i];
-        memcpy(shard + unit->at, grads + unit->own.first, unit->own.count * sizeof(float));
-    }
-    return shard;
-}
-
 /* Gradients that are on their way to their owners. */
 static size_t leaf_bytes(const struct ash_fsdp *fsdp)
 {
     size_t lanes = fsdp->experts.opts.lane_count, layer = largest_unit(fsdp->shards) * sizeof(float);
 
-    if (fsdp->streams) return (3 + lanes) * layer;
-    if (lanes == 0) return fsdp->leaf.size_bytes;
-    return fsdp->leaf.size_bytes + (lanes - 1) * fsdp->expert_leaves[0].size_bytes; /* experts' part of leaf is empty */
+    if (lanes == 0 || fsdp->streams) return fsdp->leaf.size_bytes + lanes * layer;
+    return fsdp->leaf.size_bytes + lanes * fsdp->expert_leaves[0].size_bytes;
 }
 
 size_t ash_fsdp_bytes(const struct ash_fsdp *fsdp)
 {
-    size_t bytes = fsdp->inbox.size_bytes + fsdp->shard.size_bytes;
+    size_t bytes = fsdp->inbox.size_bytes;
 
     if (fsdp->mesh->zero == 0) return 0;
     for (size_t i = 0; i < fsdp->slot_count; i++)

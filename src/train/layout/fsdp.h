@@ -1,11 +1,14 @@
 /* fsdp - ranks that hold the same slice of a model and deal out its state (mesh.fsdp, mesh.zero).
- *   zero 1: moments. Gradients are summed everywhere, each rank updates its shard of the weights and gives it to the
- * others. zero 2: gradients too. Grains are taken in turn, so that after each round of them the owner of a shard has
+ *   zero 1: moments. Each rank gets its part of the summed gradients and updates its shard of the weights.
+ *   zero 2: gradients too. Grains are taken in turn, so that after each round of them the owner of a shard has
  * neighbouring grains of it from everyone and merges them into its tree of sums at once; experts that serve several
- * ranks (mesh.ep) have a lane of sums for each. zero 3: weights too. A layer
- * is put together when a pass needs it, the next one meanwhile, and let go behind it; where a grain is one micro-batch
- * its gradients are sent to their owners as soon as the way back has left the layer. No order of any sum depends on
- * this. One owner thread. */
+ * ranks (mesh.ep) have a lane of sums for each. Where a grain is one micro-batch a layer's gradients go to their owners
+ * as soon as the way back has left it.
+ *   zero 3: weights too.
+ * Ranks of one node keep one working copy of the weights together (train/state.h) and read each other's gradients where
+ * they lie, so nothing is gathered or sent. Across nodes zero 1 and 2 bring weights after an update; under zero 3 a
+ * layer is put together when a pass needs it, the next one meanwhile, and let go behind it. No order of any sum depends
+ * on this. One owner thread. */
 #ifndef ASH_TRAIN_FSDP_H
 #define ASH_TRAIN_FSDP_H
 
@@ -14,6 +17,9 @@
 #include "train/layout/mesh.h"
 #include "train/state.h"
 
+#define ASH_FSDP_TURNS                                                                                                 \
+    3                    /* places for layers' gradients on their way: the one at work, one before, one that is late   \
+                          */
 #define ASH_FSDP_SLOTS 3 /* units that are whole at once: the one at work, a tied embedding, the next one */
 #define ASH_FSDP_SLOTS_MAX (2 * ASH_FSDP_SLOTS) /* experts of a layer are units of their own */
 
@@ -38,13 +44,21 @@ struct ash_fsdp {
     size_t slot_count;
     uint64_t clock;
     /* gradients */
-    struct ash_buffer shard;   /* zero 1: this rank's part of the sums that all have */
-    struct ash_buffer leaf;    /* of the grain at hand, at the model's offsets: zeros elsewhere, which take no memory */
-    struct ash_buffer inbox;   /* one part of a unit from every rank */
-    struct ash_grains sums;    /* of the shard, over the grains that these ranks share */
-    struct ash_grains experts; /* the same of experts that serve several ranks: a lane for each */
-    struct ash_buffer *expert_leaves; /* [lanes]: of the grains at hand, as leaf */
-    size_t dense;                     /* elements of the shard that are no expert's */
+    struct ash_buffer leaf;              /* of the grain at hand (fsdp_leaf.c) */
+    size_t *places;                      /* [units]: of their gradients in it */
+    size_t turn_size;                    /* elements of a place that layers take in turn */
+    struct ash_run rest;                 /* elements of leaf that are none of those */
+    struct ash_window *window;           /* on one node: the leaves of all ranks */
+    const struct ash_shard_unit **given; /* units whose gradients wait to be added up, oldest first */
+    size_t given_count;
+    uint64_t number, turn_given[ASH_FSDP_TURNS]; /* of the last unit that was given; of the last one in each place */
+    const float **leaves;                        /* [size] */
+    bool ended;                                  /* the round at hand, but for what is given */
+    struct ash_buffer inbox;                     /* one part of a unit from every rank */
+    struct ash_grains sums;                      /* of the shard, over the grains that these ranks share */
+    struct ash_grains experts;                   /* the same of experts that serve several ranks: a lane for each */
+    struct ash_buffer *expert_leaves;            /* [lanes]: of the grains at hand, as leaf */
+    size_t dense;                                /* elements of the shard that are no expert's */
     size_t round;
     size_t *send, *recv; /* [size], bytes */
 };
@@ -68,18 +82,13 @@ int ash_fsdp_spread(struct ash_fsdp *fsdp, struct ash_err *err);
 int ash_fsdp_whole(struct ash_fsdp *fsdp, const struct ash_param *param, const void **data_out, struct ash_err *err);
 void ash_fsdp_keep(struct ash_fsdp *fsdp, const struct ash_param *param, const void *data);
 size_t ash_fsdp_width(const struct ash_fsdp *fsdp); /* bytes of one such weight */
-/* zero 1: the shard of gradients that all have. */
-float *ash_fsdp_shard(struct ash_fsdp *fsdp, const float *grads);
 
 /* fsdp_sums.c, gradients (zero 2 and 3): leaf of a round (expert_leaves: those of the ranks that are served), what is
  * left of it to its owners, and the sum of all. */
 void ash_fsdp_reset(struct ash_fsdp *fsdp);
-float *ash_fsdp_begin(struct ash_fsdp *fsdp, float **expert_leaves);
+int ash_fsdp_begin(struct ash_fsdp *fsdp, float **leaf_out, float **expert_leaves, struct ash_err *err);
 int ash_fsdp_end(struct ash_fsdp *fsdp, struct ash_err *err);
 int ash_fsdp_finish(struct ash_fsdp *fsdp, float **sum_out, struct ash_err *err);
-/* Send a unit's gradients to their owners. */
-int ash_fsdp_send_unit(struct ash_fsdp *fsdp, const struct ash_shard_unit *unit, struct ash_err *err);
-int ash_fsdp_open_sums(struct ash_fsdp *fsdp, struct ash_err *err);
 
 size_t ash_fsdp_bytes(const struct ash_fsdp *fsdp);
 

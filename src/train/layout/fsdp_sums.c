@@ -2,7 +2,7 @@
  * a slice are neighbours in the tree, in the order of the ranks. The owner of a part gets it from all and puts it into
  * its sums, unit by unit; the sums move on when the round ends. Ranks along ep have other grains, as replicas do: a
  * block of neighbours each, of which a round takes the next ones. */
-#include "train/layout/fsdp.h"
+#include "train/layout/fsdp_priv.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -37,8 +37,7 @@ size_t ash_fsdp_grain(const struct ash_mesh *mesh, size_t grain_count, size_t ro
     return place < block.count ? block.first + place : SIZE_MAX;
 }
 
-/* Leaves of a block in the round at hand: the first ranks have one each. */
-static size_t leaves_of(const struct ash_fsdp *fsdp, struct ash_span block)
+size_t ash_fsdp_leaves(const struct ash_fsdp *fsdp, struct ash_span block)
 {
     size_t size = fsdp->shards->size, before = fsdp->round * size;
 
@@ -47,13 +46,12 @@ static size_t leaves_of(const struct ash_fsdp *fsdp, struct ash_span block)
 
 /* ---- opening ----------------------------------------------------------------------------------------------------- */
 
-/* Do other ranks' grains bring gradients to experts here? */
-static bool serves(const struct ash_fsdp *fsdp)
+bool ash_fsdp_serves(const struct ash_fsdp *fsdp)
 {
     return fsdp->mesh->size[ASH_MESH_EP] > 1 && ash_model_expert_size(fsdp->state->model) > 0;
 }
 
-static bool is_expert(const struct ash_fsdp *fsdp, const struct ash_shard_unit *unit)
+bool ash_fsdp_is_expert(const struct ash_fsdp *fsdp, const struct ash_shard_unit *unit)
 {
     return unit->whole.first >= ash_model_dense_size(fsdp->state->model);
 }
@@ -63,7 +61,7 @@ static void measure(const struct ash_fsdp *fsdp, size_t *dense_out, size_t *larg
     for (size_t i = 0; i < fsdp->shards->unit_count; i++) {
         const struct ash_shard_unit *unit = &fsdp->shards->units[i];
         if (unit->own.count > *largest_out) *largest_out = unit->own.count;
-        if (!is_expert(fsdp, unit)) *dense_out += unit->own.count;
+        if (!ash_fsdp_is_expert(fsdp, unit)) *dense_out += unit->own.count;
     }
 }
 
@@ -75,6 +73,7 @@ static int open_experts(struct ash_fsdp *fsdp, struct ash_err *err)
                                    .group = fsdp->mesh->groups[ASH_MESH_DP],
                                    .grain_count = fsdp->grain_count,
                                    .lane_count = lanes,
+                                   .at_once = fsdp->shards->size,
                                    .sum_size = own,
                                    .leaf_size = own};
     int rc = ash_grains_init(&fsdp->experts, &opts, err);
@@ -96,17 +95,17 @@ static int open_dealt(struct ash_fsdp *fsdp, struct ash_err *err)
                                    .group = fsdp->mesh->blocks,
                                    .grain_count = fsdp->grain_count,
                                    .lane_count = 1,
+                                   .at_once = size,
                                    .leaf_size = total};
     int rc;
 
     measure(fsdp, &fsdp->dense, &largest);
-    opts.sum_size = serves(fsdp) ? fsdp->dense : total;
-    if (serves(fsdp)) opts.unused = (struct ash_run){fsdp->dense, total - fsdp->dense};
+    opts.sum_size = ash_fsdp_serves(fsdp) ? fsdp->dense : total;
+    if (ash_fsdp_serves(fsdp)) opts.unused = (struct ash_run){fsdp->dense, total - fsdp->dense};
     if ((rc = ash_grains_init(&fsdp->sums, &opts, err)) < 0) return rc;
-    if (serves(fsdp) && (rc = open_experts(fsdp, err)) < 0) return rc;
-    rc =
-        ash_buffer_init(&fsdp->leaf, memory, ash_model_grad_size(fsdp->state->model) * sizeof(float), "gradients", err);
-    if (rc < 0) return rc;
+    if (ash_fsdp_serves(fsdp) && (rc = open_experts(fsdp, err)) < 0) return rc;
+    if ((rc = ash_fsdp_open_leaf(fsdp, err)) < 0) return rc;
+    if (fsdp->window != NULL && !ash_fsdp_serves(fsdp)) return 0; /* nothing travels */
     rc = ash_buffer_init(&fsdp->inbox, memory, size * largest * sizeof(float), "gradients", err);
     if (rc < 0) return rc;
     fsdp->send = calloc(size, sizeof(*fsdp->send));
@@ -117,9 +116,7 @@ static int open_dealt(struct ash_fsdp *fsdp, struct ash_err *err)
 
 int ash_fsdp_open_sums(struct ash_fsdp *fsdp, struct ash_err *err)
 {
-    if (fsdp->mesh->zero > 1) return open_dealt(fsdp, err);
-    return ash_buffer_init(&fsdp->shard, fsdp->state->exec->memory, fsdp->shards->total * sizeof(float), "gradients",
-                           err);
+    return fsdp->mesh->zero > 1 ? open_dealt(fsdp, err) : 0;
 }
 
 /* ---- a round ----------------------------------------------------------------------------------------------------- */
@@ -129,13 +126,39 @@ void ash_fsdp_reset(struct ash_fsdp *fsdp)
     ash_grains_reset(&fsdp->sums);
     ash_grains_reset(&fsdp->experts);
     fsdp->round = 0;
+    fsdp->given_count = 0;
+    fsdp->ended = false;
 }
 
-float *ash_fsdp_begin(struct ash_fsdp *fsdp, float **expert_leaves)
+static void move_on(const struct ash_fsdp *fsdp, struct ash_grains *sums)
 {
+    for (size_t lane = 0; lane < sums->opts.lane_count; lane++)
+        ash_grains_move(sums, lane, ash_fsdp_leaves(fsdp, ash_grains_lane(sums, lane)));
+}
+
+/* What the round that has ended has left to others comes from them now: they had time for it. */
+static int settle(struct ash_fsdp *fsdp, struct ash_err *err)
+{
+    int rc = ash_fsdp_take(fsdp, err);
+
+    if (rc < 0 || !fsdp->ended) return rc;
+    move_on(fsdp, &fsdp->sums);
+    move_on(fsdp, &fsdp->experts);
+    fsdp->round++;
+    fsdp->ended = false;
+    return 0;
+}
+
+int ash_fsdp_begin(struct ash_fsdp *fsdp, float **leaf_out, float **expert_leaves, struct ash_err *err)
+{
+    int rc = settle(fsdp, err);
+
+    if (rc == 0) rc = ash_fsdp_clear_rest(fsdp, err);
+    if (rc < 0) return rc;
     for (size_t lane = 0; lane < fsdp->experts.opts.lane_count; lane++)
         expert_leaves[lane] = fsdp->expert_leaves[lane].data;
-    return fsdp->leaf.data;
+    *leaf_out = fsdp->leaf.data;
+    return 0;
 }
 
 /* What is rank r's of a unit. */
@@ -148,11 +171,11 @@ static size_t part_count(const struct ash_shard_unit *unit, size_t r)
                                                     : unit->part;
 }
 
-/* A unit of leaves at the flat buffers' offset `base`, to its owners: into elements from `at` on of a lane's sums. */
+/* A unit from element `first` of a leaf on, to its owners: into elements from `at` on of a lane's sums. */
 struct delivery {
     const struct ash_shard_unit *unit;
     const struct ash_buffer *leaf;
-    size_t base;
+    size_t first;
     struct ash_grains *sums;
     size_t lane, at;
 };
@@ -160,7 +183,7 @@ struct delivery {
 static int deliver(struct ash_fsdp *fsdp, const struct delivery *to, struct ash_err *err)
 {
     const struct ash_shard_unit *unit = to->unit;
-    size_t leaves = leaves_of(fsdp, ash_grains_lane(to->sums, to->lane)), first = unit->whole.first - to->base;
+    size_t leaves = ash_fsdp_leaves(fsdp, ash_grains_lane(to->sums, to->lane));
     int rc;
 
     for (size_t r = 0; r < fsdp->shards->size; r++) {
@@ -168,57 +191,56 @@ static int deliver(struct ash_fsdp *fsdp, const struct delivery *to, struct ash_
         fsdp->recv[r] = r < leaves ? unit->own.count * sizeof(float) : 0;
     }
     ash_meter_begin(&fsdp->mesh->meter);
-    rc = ash_group_all_to_all(fsdp->group, (const float *)to->leaf->data + first, fsdp->send, fsdp->inbox.data,
+    rc = ash_group_all_to_all(fsdp->group, (const float *)to->leaf->data + to->first, fsdp->send, fsdp->inbox.data,
                               fsdp->recv, err);
     ash_meter_end(&fsdp->mesh->meter, ASH_METER_COMM);
     if (rc < 0) return rc;
-    ash_grains_put(to->sums, to->lane, (struct ash_run){to->at, unit->own.count}, fsdp->inbox.data, leaves);
-    ash_buffer_drop(to->leaf, first * sizeof(float), unit->whole.count * sizeof(float));
+    for (size_t r = 0; r < leaves; r++)
+        fsdp->leaves[r] = (const float *)fsdp->inbox.data + r * unit->own.count;
+    ash_grains_put(to->sums, to->lane, (struct ash_run){to->at, unit->own.count}, fsdp->leaves, leaves);
     return 0;
 }
 
 int ash_fsdp_send_unit(struct ash_fsdp *fsdp, const struct ash_shard_unit *unit, struct ash_err *err)
 {
     struct delivery to = {.unit = unit, .leaf = &fsdp->leaf, .sums = &fsdp->sums, .at = unit->at};
+    bool expert = ash_fsdp_serves(fsdp) && ash_fsdp_is_expert(fsdp, unit);
     int rc = 0;
 
-    if (!serves(fsdp) || !is_expert(fsdp, unit)) return deliver(fsdp, &to, err);
+    if (!expert && fsdp->window != NULL) {
+        ash_fsdp_give(fsdp, unit);
+        return 0;
+    }
+    to.first = expert ? unit->whole.first - ash_model_dense_size(fsdp->state->model) : ash_fsdp_place(fsdp, unit);
+    if (!expert) return deliver(fsdp, &to, err);
     to.sums = &fsdp->experts;
-    to.base = ash_model_dense_size(fsdp->state->model);
     to.at = unit->at - fsdp->dense;
     for (to.lane = 0; rc == 0 && to.lane < fsdp->experts.opts.lane_count; to.lane++) {
         to.leaf = &fsdp->expert_leaves[to.lane];
         rc = deliver(fsdp, &to, err);
+        ash_buffer_drop(to.leaf, to.first * sizeof(float), unit->whole.count * sizeof(float));
     }
     return rc;
-}
-
-static void move_on(const struct ash_fsdp *fsdp, struct ash_grains *sums)
-{
-    for (size_t lane = 0; lane < sums->opts.lane_count; lane++)
-        ash_grains_move(sums, lane, leaves_of(fsdp, ash_grains_lane(sums, lane)));
 }
 
 int ash_fsdp_end(struct ash_fsdp *fsdp, struct ash_err *err)
 {
     for (size_t i = 0; i < fsdp->shards->unit_count; i++) {
         const struct ash_shard_unit *unit = &fsdp->shards->units[i];
-        bool sent = fsdp->streams && unit->unit != ASH_UNIT_EMBED && unit->unit != ASH_UNIT_HEAD;
-        int rc = sent ? 0 : ash_fsdp_send_unit(fsdp, unit, err);
+        int rc = ash_fsdp_in_turn(fsdp, unit->unit) ? 0 : ash_fsdp_send_unit(fsdp, unit, err);
         if (rc < 0) return rc;
     }
-    move_on(fsdp, &fsdp->sums);
-    move_on(fsdp, &fsdp->experts);
-    fsdp->round++;
+    fsdp->ended = true;
     return 0;
 }
 
 int ash_fsdp_finish(struct ash_fsdp *fsdp, float **sum_out, struct ash_err *err)
 {
     float *sum = ash_grains_sum(&fsdp->sums);
-    int rc = ash_grains_finish(&fsdp->sums, NULL, err);
+    int rc = settle(fsdp, err);
 
-    if (rc == 0 && serves(fsdp)) rc = ash_grains_finish(&fsdp->experts, sum + fsdp->dense, err);
+    if (rc == 0) rc = ash_grains_finish(&fsdp->sums, NULL, err);
+    if (rc == 0 && ash_fsdp_serves(fsdp)) rc = ash_grains_finish(&fsdp->experts, sum + fsdp->dense, err);
     if (rc == 0) *sum_out = sum;
     return rc;
 }

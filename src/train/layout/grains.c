@@ -48,19 +48,21 @@ static bool merge(struct ash_grains_stack *stack, size_t total)
     return true;
 }
 
-/* The most partial sums that a lane holds at once; more than there may be where it has too many grains. */
-static size_t buffers_for(size_t total, struct ash_span lane)
+/* Buffers that a lane's partial sums need; more than there may be where it has too many grains. Leaves that come from
+ * elsewhere, at_once at a time (0: they are made here), need none while they are added up. */
+static size_t buffers_for(size_t total, struct ash_span lane, size_t at_once)
 {
     struct ash_grains_stack stack = {0};
     size_t most = 1;
 
     for (size_t i = 0; i < lane.count && stack.depth <= ASH_GRAINS_DEPTH_MAX; i++) {
         push(&stack, lane);
-        if (stack.depth > most) most = stack.depth;
+        if (at_once == 0 && stack.depth > most) most = stack.depth;
         while (merge(&stack, total))
-            ;
+            if (stack.depth > most) most = stack.depth;
+        if (at_once > 0 && (i + 1) % at_once == 0 && stack.depth > most) most = stack.depth;
     }
-    return most;
+    return stack.depth > most ? stack.depth : most;
 }
 
 /* ---- life -------------------------------------------------------------------------------------------------------- */
@@ -135,7 +137,7 @@ static int open_windows(struct ash_grains *grains, struct ash_grains_lane *lane,
     size_t most = lane->buffer_count;
 
     for (size_t r = 0; r < group_size(opts); r++) {
-        size_t count = buffers_for(opts->grain_count, lane_of(opts, r, 0));
+        size_t count = buffers_for(opts->grain_count, lane_of(opts, r, 0), opts->at_once);
         if (count > most) most = count;
     }
     for (size_t i = 0; i < most; i++) {
@@ -154,7 +156,7 @@ static int open_lane(struct ash_grains *grains, size_t index, struct ash_err *er
     const struct ash_grains_opts *opts = &grains->opts;
 
     lane->grains = lane_of(opts, opts->group != NULL ? ash_group_rank(opts->group) : 0, index);
-    lane->buffer_count = buffers_for(opts->grain_count, lane->grains);
+    lane->buffer_count = buffers_for(opts->grain_count, lane->grains, opts->at_once);
     if (lane->buffer_count > ASH_GRAINS_DEPTH_MAX)
         return ash_err_set(err, -EINVAL, "%zu grains are too many", opts->grain_count);
     return opts->in_windows && opts->group != NULL ? open_windows(grains, lane, err) : open_buffers(grains, lane, err);
@@ -230,8 +232,8 @@ static void take_leaf(const struct ash_grains *grains, const struct ash_grains_l
 
     push(stack, lane->grains);
     while (merge(stack, grains->opts.grain_count)) {
-        float *left = lane->sums[stack->depth - 1] + run.first, *right = lane->sums[stack->depth] + run.first;
-        if (run.count > 0) exec->ops->row->add(exec, left, right, run.count, left);
+        float *left = lane->sums[stack->depth - 1], *right = lane->sums[stack->depth];
+        if (run.count > 0) exec->ops->row->add(exec, left + run.first, right + run.first, run.count, left + run.first);
     }
 }
 
@@ -242,16 +244,32 @@ void ash_grains_end(struct ash_grains *grains, size_t lane)
     take_leaf(grains, taken, &taken->stack, (struct ash_run){0, grains->opts.sum_size});
 }
 
-void ash_grains_put(struct ash_grains *grains, size_t lane, struct ash_run run, const float *leaves, size_t count)
+/* A leaf is read where it lies when it is added to its neighbour; only what has none yet is copied. */
+void ash_grains_put(struct ash_grains *grains, size_t lane, struct ash_run run, const float *const *leaves,
+                    size_t count)
 {
     const struct ash_grains_lane *taken = &grains->lanes[lane];
+    struct ash_exec *exec = grains->opts.exec;
     struct ash_grains_stack stack = taken->stack;
+    const float *parts[ASH_GRAINS_DEPTH_MAX + 1];
 
+    for (size_t d = 0; d < stack.depth; d++)
+        parts[d] = taken->sums[d] + run.first;
     for (size_t i = 0; i < count; i++) {
-        ash_assert(stack.depth < taken->buffer_count);
-        memcpy(taken->sums[stack.depth] + run.first, leaves + i * run.count, run.count * sizeof(float));
-        take_leaf(grains, taken, &stack, run);
+        ash_assert(stack.depth <= ASH_GRAINS_DEPTH_MAX);
+        parts[stack.depth] = leaves[i];
+        push(&stack, taken->grains);
+        while (merge(&stack, grains->opts.grain_count)) {
+            ash_assert(stack.depth <= taken->buffer_count);
+            float *sum = taken->sums[stack.depth - 1] + run.first;
+            if (run.count > 0) exec->ops->row->add(exec, parts[stack.depth - 1], parts[stack.depth], run.count, sum);
+            parts[stack.depth - 1] = sum;
+        }
     }
+    ash_assert(stack.depth <= taken->buffer_count);
+    for (size_t d = 0; d < stack.depth; d++)
+        if (parts[d] != taken->sums[d] + run.first)
+            memcpy(taken->sums[d] + run.first, parts[d], run.count * sizeof(float));
 }
 
 void ash_grains_move(struct ash_grains *grains, size_t lane, size_t count)
@@ -275,9 +293,9 @@ int ash_grains_finish(struct ash_grains *grains, float *out, struct ash_err *err
     const void *parts[ASH_TREE_PARTS_MAX];
     size_t count = 0;
 
-    if (grains->windows[0] != NULL && opts->wanted.count > 0)
-        return ash_group_window_reduce(opts->group, grains->windows, &grains->shares, opts->sum_size,
-                                       opts->wanted.first, opts->wanted.count, ASH_COLL_F32, ASH_COLL_SUM, err);
+    if (grains->windows[0] != NULL && opts->wanted_count > 0)
+        return ash_group_window_reduce(opts->group, grains->windows, &grains->shares, opts->sum_size, opts->wanted,
+                                       opts->wanted_count, ASH_COLL_F32, ASH_COLL_SUM, err);
     if (grains->windows[0] != NULL)
         return ash_group_window_all_reduce(opts->group, grains->windows, &grains->shares, opts->sum_size, ASH_COLL_F32,
                                            ASH_COLL_SUM, err);

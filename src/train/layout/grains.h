@@ -24,12 +24,13 @@ struct ash_grains_opts {
     struct ash_exec *exec; /* borrowed */
     struct ash_group *group;
     size_t grain_count, lane_count;
-    size_t sum_size;       /* floats that are added up: the first ones of a leaf */
-    size_t leaf_size;      /* floats of a leaf */
+    size_t at_once;   /* leaves of a lane that ash_grains_put gets at a time (at its end, fewer); 0: it is not called */
+    size_t sum_size;  /* floats that are added up: the first ones of a leaf */
+    size_t leaf_size; /* floats of a leaf */
     struct ash_run unused; /* of those, floats behind the sum that no leaf has: once only, for sums from elsewhere */
     bool in_windows;       /* keep them where the ranks of the group can add up in place; for one lane */
-    struct ash_run
-        wanted; /* of windows: the floats of the sum that this rank asks for, which no other does; empty: all */
+    const struct ash_span *wanted; /* of windows: runs of the sum's floats that this rank asks for, and no other does */
+    size_t wanted_count;           /* 0: it asks for all. The list is borrowed until fini. */
 };
 
 /* The partial sums of a lane: which leaves are under each, from the first on. */
@@ -73,9 +74,10 @@ void ash_grains_reset(struct ash_grains *grains);
 /* For each grain of a lane in order: begin gives a zeroed leaf to add to, end puts it into the tree. */
 float *ash_grains_begin(struct ash_grains *grains, size_t lane);
 void ash_grains_end(struct ash_grains *grains, size_t lane);
-/* Or piece by piece: elements run of the next count leaves, one leaf behind the other; and when all pieces of them have
- * been put, the lane moves on. */
-void ash_grains_put(struct ash_grains *grains, size_t lane, struct ash_run run, const float *leaves, size_t count);
+/* Or piece by piece: elements run of the next count leaves, each where it lies; and when all pieces of them have been
+ * put, the lane moves on. */
+void ash_grains_put(struct ash_grains *grains, size_t lane, struct ash_run run, const float *const *leaves,
+                    size_t count);
 void ash_grains_move(struct ash_grains *grains, size_t lane, size_t count);
 
 /* Behind the last grain: the root over all ranks' grains goes to out (not from windows), or (NULL) stays where

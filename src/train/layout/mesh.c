@@ -207,6 +207,13 @@ size_t ash_mesh_replicas(const struct ash_mesh *mesh)
     return mesh->size[ASH_MESH_DP] * mesh->size[ASH_MESH_CP];
 }
 
+struct ash_group *ash_mesh_sharers(const struct ash_mesh *mesh)
+{
+    struct ash_group *fsdp = mesh->groups[ASH_MESH_FSDP];
+
+    return mesh->zero > 0 && ash_group_nodes(fsdp) == 1 ? fsdp : NULL;
+}
+
 size_t ash_mesh_stage_rank(const struct ash_mesh *mesh, size_t stage)
 {
     size_t rank = stage;

@@ -64,6 +64,9 @@ size_t ash_mesh_data_size(const struct ash_mesh *mesh);
 /* This rank's place among those that hold the same part of the state (dp and cp). */
 size_t ash_mesh_replica(const struct ash_mesh *mesh);
 size_t ash_mesh_replicas(const struct ash_mesh *mesh);
+/* Those that this rank's slice is dealt out to (fsdp), where all of them are on this node; NULL: nobody, or they are
+ * not. */
+struct ash_group *ash_mesh_sharers(const struct ash_mesh *mesh);
 /* The world's rank on another stage, all else equal. */
 size_t ash_mesh_stage_rank(const struct ash_mesh *mesh, size_t stage);
 

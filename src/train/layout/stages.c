@@ -50,6 +50,32 @@ static int open_model(const struct ash_stages *stages, const struct ash_stages_s
     return ash_model_create_slice(source->config, &slice, (uint64_t)stages->job->train.seed, model_out, err);
 }
 
+/* Does no rank of the sum but this one ask for its part: have all of them parts of their own? */
+static bool parts_differ(const struct ash_stages *stages, const struct ash_stage *stage)
+{
+    const struct ash_mesh *mesh = stages->mesh;
+
+    if (mesh->data == NULL || mesh->size[ASH_MESH_CP] > 1) return false;
+    if (mesh->zero > 0) return ash_group_size(mesh->data) == stage->state.shards->size;
+    return ash_state_parted(&stage->state) && ash_group_size(mesh->data) == ash_mesh_replicas(mesh);
+}
+
+/* What of a step's gradients this rank updates. */
+static int list_wanted(const struct ash_stages *stages, struct ash_stage *stage, struct ash_err *err)
+{
+    const struct ash_shards *shards = stage->state.shards;
+
+    if (!parts_differ(stages, stage)) return 0;
+    stage->wanted = calloc(shards->unit_count, sizeof(*stage->wanted));
+    if (stage->wanted == NULL) return ash_err_set(err, -ENOMEM, "out of memory for a shard's parts");
+    if (stages->mesh->zero == 0)
+        stage->wanted[stage->wanted_count++] = (struct ash_span){stage->state.own.first, stage->state.own.count};
+    for (size_t i = 0; stages->mesh->zero > 0 && i < shards->unit_count; i++)
+        stage->wanted[stage->wanted_count++] =
+            (struct ash_span){shards->units[i].own.first, shards->units[i].own.count};
+    return 0;
+}
+
 /* Where gradients are whole. Every rank's batches are grains of their own, so experts that serve several ranks have a
  * tree of sums for each. */
 static int open_sums(struct ash_stages *stages, struct ash_stage *stage, struct ash_err *err)
@@ -65,11 +91,11 @@ static int open_sums(struct ash_stages *stages, struct ash_stage *stage, struct 
                                    .sum_size = size,
                                    .leaf_size = ash_model_grad_size(model),
                                    .in_windows = true};
-    int rc;
+    int rc = list_wanted(stages, stage, err);
 
-    if (mesh->size[ASH_MESH_CP] == 1 && ash_state_parted(&stage->state) &&
-        ash_group_size(mesh->data) == ash_mesh_replicas(mesh))
-        opts.wanted = stage->state.own; /* nobody but its twins asks for the rest */
+    if (rc < 0) return rc;
+    opts.wanted = stage->wanted;
+    opts.wanted_count = stage->wanted_count;
     if (served) {
         opts.sum_size = size - experts;
         opts.unused = (struct ash_run){size - experts, experts};
@@ -80,6 +106,7 @@ static int open_sums(struct ash_stages *stages, struct ash_stage *stage, struct 
     opts.sum_size = opts.leaf_size = experts;
     opts.unused = (struct ash_run){0};
     opts.in_windows = false;
+    opts.wanted_count = 0;
     return ash_grains_init(&stage->experts, &opts, err);
 }
 
@@ -94,7 +121,8 @@ static int open_chunk(struct ash_stages *stages, const struct ash_stages_source 
                                   .stands_dense = mesh->at[ASH_MESH_EP] == 0,
                                   .replica = ash_mesh_replica(mesh),
                                   .replicas = ash_mesh_replicas(mesh),
-                                  .twins = mesh->twins};
+                                  .twins = mesh->twins,
+                                  .sharers = ash_mesh_sharers(mesh)};
     struct ash_model *model = NULL;
     int rc = open_model(stages, source, chunk, &model, err);
 
@@ -106,6 +134,7 @@ static int open_chunk(struct ash_stages *stages, const struct ash_stages_source 
         return rc;
     }
     ash_optimizer_init(&stage->optimizer, &stages->job->optimizer, &stage->state);
+    stage->optimizer.flat = mesh->zero < 2;
     rc = ash_fsdp_init(&stage->fsdp, &stage->state, mesh, grains, stages->grain_micros, err);
     if (rc < 0) return rc;
     stage->slot_count = ash_pipeline_depth(&stages->pipeline, chunk);
@@ -176,6 +205,7 @@ static void close_chunk(struct ash_stage *stage)
 {
     ash_grains_fini(&stage->grains);
     ash_grains_fini(&stage->experts);
+    free(stage->wanted);
     free(stage->expert_leaves);
     for (size_t i = 0; stage->slots != NULL && i < stage->slot_count; i++) {
         ash_pass_close(stage->slots[i].pass);
@@ -221,9 +251,7 @@ static int join_chunk(struct ash_stages *stages, struct ash_stage *stage, struct
         rc = ash_grains_finish(&stage->experts, stage->grads + ash_model_dense_size(stage->state.model), err);
         if (rc < 0) return rc;
     }
-    if ((rc = spread_over_tokens(stages, stage, ash_model_size(stage->state.model), err)) < 0) return rc;
-    if (stages->mesh->zero == 1) stage->grads = ash_fsdp_shard(&stage->fsdp, stage->grads);
-    return 0;
+    return spread_over_tokens(stages, stage, ash_model_size(stage->state.model), err);
 }
 
 int ash_stages_join(struct ash_stages *stages, struct ash_err *err)

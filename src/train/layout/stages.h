@@ -26,11 +26,13 @@ struct ash_stage {
     struct ash_stage_slot *slots;
     size_t slot_count;
     struct ash_fsdp fsdp;
-    struct ash_grains grains;  /* where gradients are whole */
+    struct ash_grains grains; /* where gradients are whole */
+    struct ash_span *wanted;  /* of their sum, runs of elements that this rank updates, where no other asks for them */
+    size_t wanted_count;
     struct ash_grains experts; /* then, of experts that serve several ranks: a lane for each; others' are in grains */
     float *leaf;               /* gradients of the grain whose backward is under way */
     float **expert_leaves;     /* [ep]: those of experts, of the grains of the ranks that are served */
-    float *grads;              /* of the whole step, once joined: the shard's */
+    float *grads;              /* of the whole step, once joined: the shard's (optimizer.flat says where they lie) */
 };
 
 /* To and from the neighbours in the pipeline; NULL where there is none. */

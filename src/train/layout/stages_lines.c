@@ -152,7 +152,7 @@ int ash_stages_tie(struct ash_stages *stages, struct ash_stage *stage, struct as
     int rc;
 
     if (param == NULL) return 0;
-    sum = stage->leaf + param->offset;
+    sum = stage->leaf + param->grad_offset;
     if (param->follows) return ash_channel_send(stages->lines.tie_to, sum, param->count * sizeof(float), err);
     rc = ash_channel_recv(stages->lines.tie_from, stages->tie.data, param->count * sizeof(float), err);
     if (rc < 0) return rc;

@@ -62,16 +62,14 @@ static int go_forward(struct walk *walk, struct ash_stage *stage, size_t micro, 
 }
 
 /* Room for the gradients of a grain, and of those of the ranks that are served. */
-static void begin_grain(struct ash_stages *stages, struct ash_stage *stage, size_t round)
+static int begin_grain(struct ash_stages *stages, struct ash_stage *stage, size_t round, struct ash_err *err)
 {
-    if (stages->mesh->zero > 1) {
-        stage->leaf = ash_fsdp_begin(&stage->fsdp, stage->expert_leaves);
-        return;
-    }
+    if (stages->mesh->zero > 1) return ash_fsdp_begin(&stage->fsdp, &stage->leaf, stage->expert_leaves, err);
     if (grain_of(stages, round) != SIZE_MAX) stage->leaf = ash_grains_begin(&stage->grains, 0);
     for (size_t lane = 0; lane < stage->experts.opts.lane_count; lane++)
         if (round < ash_grains_lane(&stage->experts, lane).count)
             stage->expert_leaves[lane] = ash_grains_begin(&stage->experts, lane);
+    return 0;
 }
 
 /* A grain's gradients are complete. */
@@ -102,7 +100,7 @@ static int go_backward(struct walk *walk, struct ash_stage *stage, size_t micro,
            grain = grain_of(stages, round);
     int rc;
 
-    if (in_grain == 0) begin_grain(stages, stage, round);
+    if (in_grain == 0 && (rc = begin_grain(stages, stage, round, err)) < 0) return rc;
     if (stages->mesh->size[ASH_MESH_EP] > 1 &&
         (rc = ash_pass_set_expert_grads(slot->pass, stage->expert_leaves, err)) < 0)
         return rc;

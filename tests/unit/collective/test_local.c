@@ -302,11 +302,12 @@ static int check_parts(struct ash_local *local, size_t leaves, size_t count, boo
     return rc != 0 ? rc : bad;
 }
 
-/* The same in windows: the result is in everyone's first; or of each rank's part in its own. */
+/* The same in windows: the result is in everyone's first; or of each rank's part, in two runs, in its own. */
 static int check_windows(struct ash_local *local, size_t leaves, size_t count, bool apart)
 {
     size_t begin = apart ? count * local->rank / local->size : 0,
-           end = apart ? count * (local->rank + 1) / local->size : count;
+           end = apart ? count * (local->rank + 1) / local->size : count, third = (end - begin) / 3;
+    const struct ash_span runs[] = {{begin + third, end - begin - third}, {begin, third}};
     struct ash_shares shares = shares_of(leaves, local->size);
     struct operands operands = make_operands(ASH_COLL_F32, leaves, count);
     struct ash_window *windows[ASH_TREE_COVER_MAX] = {NULL};
@@ -322,7 +323,7 @@ static int check_windows(struct ash_local *local, size_t leaves, size_t count, b
             ((float *)ash_window_data(windows[p]))[i] =
                 (float)tree(ASH_COLL_F32, ASH_COLL_SUM, operands.parts, spans[p].first, spans[p].count, i);
     if (rc == 0 && apart)
-        rc = ash_window_reduce(windows, &shares, count, begin, end - begin, ASH_COLL_F32, ASH_COLL_SUM, NULL);
+        rc = ash_window_reduce(windows, &shares, count, runs, 2, ASH_COLL_F32, ASH_COLL_SUM, NULL);
     else if (rc == 0)
         rc = ash_window_all_reduce(windows, &shares, count, ASH_COLL_F32, ASH_COLL_SUM, NULL);
     for (size_t i = begin; rc == 0 && i < end; i += 1 + (i - begin) / 16)

@@ -92,13 +92,14 @@ static void test_every_count_follows_the_definition(void **state)
 /* The next leaves of a lane, piece by piece. */
 static void put_round(struct ash_grains *grains, size_t lane, size_t first, size_t count)
 {
-    float leaves[ROUND * LEAF];
+    float values[ROUND][LEAF];
+    const float *leaves[ROUND] = {values[0], values[1]};
 
     for (size_t p = 0, begin = 0; p < PIECES; p++) {
         size_t end = SUM * (p + 1) / PIECES;
         for (size_t g = 0; g < count; g++)
             for (size_t i = begin; i < end; i++)
-                leaves[g * (end - begin) + i - begin] = leaf_value(first + g, i);
+                values[g][i - begin] = leaf_value(first + g, i);
         ash_grains_put(grains, lane, (struct ash_run){begin, end - begin}, leaves, count);
         begin = end;
     }
@@ -113,7 +114,7 @@ static void test_lanes_and_pieces_change_nothing(void **state)
     assert_int_equal(ash_exec_init(&exec, "ref", 1, NULL), 0);
     for (size_t count = 3; count <= 24; count++) {
         struct ash_grains_opts opts = {
-            .exec = &exec, .grain_count = count, .lane_count = 3, .sum_size = SUM, .leaf_size = SUM};
+            .exec = &exec, .grain_count = count, .lane_count = 3, .at_once = ROUND, .sum_size = SUM, .leaf_size = SUM};
         struct ash_grains grains;
         float sum[SUM];
 

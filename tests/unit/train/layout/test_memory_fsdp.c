@@ -15,9 +15,8 @@
 #define HIDDEN 256
 #define FFN 704
 #define LAYER_BYTES ((size_t)(4 * HIDDEN * HIDDEN + 3 * HIDDEN * FFN + 2 * HIDDEN) * sizeof(float))
-/* What zero=3 keeps of whole layers, however many ranks there are: weights at work (ASH_FSDP_SLOTS), a layer's
- * gradients from all ranks, and those that are on their way (ash_fsdp_bytes). */
-#define WHOLE_LAYERS (ASH_FSDP_SLOTS + 1 + 3)
+/* What zero=3 keeps of whole layers on one node, however many ranks there are: gradients that are on their way. */
+#define WHOLE_LAYERS ASH_FSDP_TURNS
 
 static struct ash_train_memory *said; /* [RANKS_MAX], written by the ranks */
 
@@ -95,8 +94,9 @@ static double peak_with(const struct deal *deal)
         assert_int_equal(wait4(shared->pids[r], &status, 0, &usage), shared->pids[r]);
         assert_int_equal(status, 0);
         double peak = (double)usage.ru_maxrss * 1024.0, share = peak / (double)ash_train_memory_total(&said[r]);
-        /* zero=1 sums in windows of all ranks: the system has them once and counts them with everyone who looks in */
-        if (strcmp(zero, "mesh.zero=1") != 0 && (share < 1.0 - SAID_TOLERANCE || share > 1.0 + SAID_TOLERANCE))
+        /* gradients of zero=1, and weights of zero=1 and 2, are in memory of all ranks: the system has them once and
+         * counts them with everyone who looks in */
+        if (strcmp(zero, "mesh.zero=3") == 0 && (share < 1.0 - SAID_TOLERANCE || share > 1.0 + SAID_TOLERANCE))
             fail_msg("rank %zu of %zu, %s: %.3f of what was said", r, ranks, zero, share);
         if (peak > most) most = peak;
     }
@@ -126,7 +126,7 @@ static void test_memory_falls(void **state)
     skip(); /* a sanitizer's own memory is no part of the formula */
 #endif
     peaks[0] = peak_of(1, "mesh.zero=3");
-    one = dealt_of(peaks[0], 0);
+    one = dealt_of(peaks[0], 0) - (double)said[0].state / 3.0; /* it makes leaves where a partial sum could be */
     for (size_t ranks = 2; ranks <= 4; ranks *= 2) {
         double peak = peak_of(ranks, "mesh.zero=3"), share;
         dealt = dealt_of(peak, WHOLE_LAYERS);
