@@ -78,6 +78,15 @@ static void scenario_wide(struct ash_exec *exec, struct tape *tape)
     run_gemm(exec, tape, M, N, K);
 }
 
+/* Whole tiles over more k than stay in the nearest cache, with either operand shared. */
+static void scenario_deep(struct ash_exec *exec, struct tape *tape)
+{
+    size_t few = 32 + draw_below(tape, 3), many = 64 + draw_below(tape, 3), K = 770 + draw_below(tape, 1600);
+    bool wide = draw_below(tape, 2) == 1;
+
+    run_gemm(exec, tape, wide ? few : many, wide ? many : few, K);
+}
+
 static void scenario_column_sum(struct ash_exec *exec, struct tape *tape)
 {
     size_t rows = draw_size(tape, 129), cols = draw_size(tape, 400), stride = cols + draw_below(tape, 5);
@@ -95,6 +104,7 @@ static void test_gemm(void **state)
     check_scenario(scenario_one_row, 60);
     check_scenario(scenario_long, 40);
     check_scenario(scenario_wide, 1);
+    check_scenario(scenario_deep, 6);
 }
 
 static void test_column_sum(void **state)

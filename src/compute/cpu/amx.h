@@ -20,6 +20,9 @@ struct tile_config {
 
 #define TILE_LOAD(tile, from, stride_bytes)                                                                            \
     __asm__ volatile("tileloadd (%0,%1,1), %%tmm" #tile : : "r"(from), "r"((size_t)(stride_bytes)) : "memory")
+/* The same, past L1: it keeps what it has. */
+#define TILE_LOAD_PASSING(tile, from, stride_bytes)                                                                    \
+    __asm__ volatile("tileloaddt1 (%0,%1,1), %%tmm" #tile : : "r"(from), "r"((size_t)(stride_bytes)) : "memory")
 #define TILE_STORE(tile, to, stride_bytes)                                                                             \
     __asm__ volatile("tilestored %%tmm" #tile ", (%0,%1,1)" : : "r"(to), "r"((size_t)(stride_bytes)) : "memory")
 #define TILE_ZERO(tile) __asm__ volatile("tilezero %%tmm" #tile : :)

@@ -33,31 +33,40 @@ INLINE void fetch_rows(const float *c, size_t c_stride, size_t row, size_t end)
         __asm__ volatile("prefetchw (%0)\n\tprefetchw 64(%0)" : : "r"(c + row * c_stride));
 }
 
+/* A tile of a panel, which stays in L1 or passes by. */
+#define LOAD(tile, from, stays)                                                                                        \
+    do {                                                                                                               \
+        if (stays)                                                                                                     \
+            TILE_LOAD(tile, from, TILE_K * sizeof(uint16_t));                                                          \
+        else                                                                                                           \
+            TILE_LOAD_PASSING(tile, from, TILE_K * sizeof(uint16_t));                                                  \
+    } while (0)
+
 /* The sums of all steps. Each operand is loaded again as soon as the last instruction that reads it has been issued;
- * what is fetched is spread over the steps, because the lines on their way to L1 are few. */
+ * what is fetched is spread over the steps, because the lines on their way to L1 are few. left_stays is ahead's, as a
+ * constant. */
 INLINE void multiply_steps(size_t steps, const uint16_t *a, const uint16_t *b, const float *c, size_t c_stride,
-                           const struct gemm_ahead *ahead, size_t c_rows)
+                           const struct gemm_ahead *ahead, size_t c_rows, bool left_stays)
 {
-    const size_t row_bytes = TILE_K * sizeof(*a);
     size_t piece = round_up(ahead->size_bytes / steps + 1, 64), rows = (c_rows + steps - 1) / steps;
 
-    TILE_LOAD(4, a, row_bytes);
-    TILE_LOAD(6, b, row_bytes);
-    TILE_LOAD(7, b + TILE_SIZE, row_bytes);
-    TILE_LOAD(5, a + TILE_SIZE, row_bytes);
+    LOAD(4, a, left_stays);
+    LOAD(6, b, !left_stays);
+    LOAD(7, b + TILE_SIZE, !left_stays);
+    LOAD(5, a + TILE_SIZE, left_stays);
     for (size_t step = 1; step < steps; step++) {
         a += 2 * TILE_SIZE;
         b += 2 * TILE_SIZE;
         TILE_MULTIPLY(0, 4, 6);
         fetch_lines(ahead, min_size((step - 1) * piece, ahead->size_bytes), min_size(step * piece, ahead->size_bytes));
         TILE_MULTIPLY(1, 4, 7);
-        TILE_LOAD(4, a, row_bytes);
+        LOAD(4, a, left_stays);
         TILE_MULTIPLY(3, 5, 7);
         fetch_rows(c, c_stride, min_size((step - 1) * rows, c_rows), min_size(step * rows, c_rows));
         TILE_MULTIPLY(2, 5, 6);
-        TILE_LOAD(6, b, row_bytes);
-        TILE_LOAD(7, b + TILE_SIZE, row_bytes);
-        TILE_LOAD(5, a + TILE_SIZE, row_bytes);
+        LOAD(6, b, !left_stays);
+        LOAD(7, b + TILE_SIZE, !left_stays);
+        LOAD(5, a + TILE_SIZE, left_stays);
     }
     TILE_MULTIPLY(0, 4, 6);
     TILE_MULTIPLY(1, 4, 7);
@@ -83,7 +92,10 @@ static void tile_ahead(size_t k_count, const void *left, const void *right, bool
         TILE_ZERO(2);
         TILE_ZERO(3);
     }
-    if (k_count > 0) multiply_steps(k_count / TILE_K, left, right, c, c_stride, ahead, add ? 0 : PANEL_LINES);
+    if (k_count > 0 && ahead->left_stays)
+        multiply_steps(k_count / TILE_K, left, right, c, c_stride, ahead, add ? 0 : PANEL_LINES, true);
+    else if (k_count > 0)
+        multiply_steps(k_count / TILE_K, left, right, c, c_stride, ahead, add ? 0 : PANEL_LINES, false);
     TILE_STORE(0, c, c_bytes);
     TILE_STORE(1, c + TILE_SIDE, c_bytes);
     TILE_STORE(2, below, c_bytes);
@@ -104,7 +116,8 @@ static const struct gemm_kernel kernel = {.tile_rows = PANEL_LINES,
                                           .begin = use_whole_tiles,
                                           .end = tile_release,
                                           .tile = tile,
-                                          .tile_ahead = tile_ahead};
+                                          .tile_ahead = tile_ahead,
+                                          .near_k = 768}; /* 48 KiB: all of L1, past which the other panel goes */
 
 void ash_gemm_amx(struct ash_exec *exec, const struct ash_gemm_args *args)
 {

@@ -41,10 +41,11 @@ struct product {
     unsigned char *shared_panels;
 };
 
-/* A part of c and the packed operands that it takes. */
+/* A part of c and the packed operands that it takes, of which k_count from k on are multiplied. */
 struct part {
     size_t row, rows, col, cols;
     unsigned char *left, *right;
+    size_t k, k_count;
 };
 
 static size_t max_size(size_t a, size_t b)
@@ -83,9 +84,15 @@ static void pack_shared_units(void *ctx, size_t begin, size_t end, int worker)
 
 /* ---- multiplying ------------------------------------------------------------------------------------------------- */
 
+/* Are sums continued? */
+static bool adds(const struct product *op, const struct part *part)
+{
+    return op->args->accumulate || op->k + part->k > 0;
+}
+
 /* One tile at the edge of c: the kernel works on a whole one elsewhere. */
-static void edge_tile(const struct product *op, const void *a, const void *b, bool add, float *c, size_t rows,
-                      size_t cols)
+static void edge_tile(const struct product *op, size_t k_count, const void *a, const void *b, bool add, float *c,
+                      size_t rows, size_t cols)
 {
     const struct gemm_kernel *kernel = op->kernel;
     float whole[TILE_MAX];
@@ -94,7 +101,7 @@ static void edge_tile(const struct product *op, const void *a, const void *b, bo
         memset(whole, 0, kernel->tile_rows * kernel->tile_cols * sizeof(*whole));
         copy_block(c, op->args->c_stride, whole, kernel->tile_cols, rows, cols);
     }
-    kernel->tile(round_up(op->k_count, kernel->k_step), a, b, add, whole, kernel->tile_cols);
+    kernel->tile(k_count, a, b, add, whole, kernel->tile_cols);
     copy_block(whole, kernel->tile_cols, c, op->args->c_stride, rows, cols);
 }
 
@@ -112,25 +119,25 @@ static void multiply_tile(const struct product *op, const struct part *part, siz
                           const struct gemm_ahead *ahead)
 {
     const struct gemm_kernel *kernel = op->kernel;
-    const unsigned char *left = part->left + r * op->line_bytes, *right = part->right + n * op->line_bytes;
-    size_t k_count = round_up(op->k_count, kernel->k_step), stride = op->args->c_stride;
+    const unsigned char *left = part->left + r * op->line_bytes + part->k * kernel->tile_rows * kernel->element_bytes;
+    const unsigned char *right = part->right + n * op->line_bytes + part->k * kernel->tile_cols * kernel->element_bytes;
+    size_t k_count = round_up(part->k_count, kernel->k_step), stride = op->args->c_stride;
     size_t rows = min_size(kernel->tile_rows, part->rows - r), cols = min_size(kernel->tile_cols, part->cols - n);
     float *c = op->args->c + (part->row + r) * stride + part->col + n;
-    bool add = op->args->accumulate || op->k > 0;
 
     if (rows < kernel->tile_rows || cols < kernel->tile_cols)
-        edge_tile(op, left, right, add, c, rows, cols);
+        edge_tile(op, k_count, left, right, adds(op, part), c, rows, cols);
     else if (ahead != NULL)
-        kernel->tile_ahead(k_count, left, right, add, c, stride, ahead);
+        kernel->tile_ahead(k_count, left, right, adds(op, part), c, stride, ahead);
     else
-        kernel->tile(k_count, left, right, add, c, stride);
+        kernel->tile(k_count, left, right, adds(op, part), c, stride);
 }
 
-/* Have the tile at (r, n) on its way, if it is a whole one and is added to. */
+/* Have the tile at (r, n) on its way, if it is a whole one and is added to for the first time. */
 static void fetch_next(const struct product *op, const struct part *part, size_t r, size_t n)
 {
     const struct gemm_kernel *kernel = op->kernel;
-    bool add = op->args->accumulate || op->k > 0;
+    bool add = part->k == 0 && adds(op, part);
 
     if (add && r + kernel->tile_rows <= part->rows && n + kernel->tile_cols <= part->cols)
         fetch_tile(kernel, op->args->c + (part->row + r) * op->args->c_stride + part->col + n, op->args->c_stride);
@@ -176,31 +183,46 @@ static bool last_block(const struct product *op)
     return op->k + op->k_count == op->args->K;
 }
 
-/* The piece of the shared panel behind the one at line that is fetched beside the tile of own line own. */
-static struct gemm_ahead ahead_of(const struct product *op, size_t line, size_t own, size_t own_count)
+/* The piece of the shared panel behind the one at line that is fetched beside tile number tile of tiles. */
+static struct gemm_ahead ahead_of(const struct product *op, size_t line, size_t tile, size_t tiles)
 {
-    size_t panel = op->shared->width * op->line_bytes, tiles = (own_count + op->own->width - 1) / op->own->width;
-    size_t piece = round_up((panel + tiles - 1) / tiles, 64), at = own / op->own->width * piece;
+    size_t panel = op->shared->width * op->line_bytes, piece = round_up((panel + tiles - 1) / tiles, 64);
+    struct gemm_ahead ahead = {.left_stays = op->share_rows};
 
-    if (line + op->shared->width >= op->count || at >= panel) return (struct gemm_ahead){0};
-    return (struct gemm_ahead){op->shared_panels + (line + op->shared->width) * op->line_bytes + at,
-                               min_size(piece, panel - at)};
+    if (line + op->shared->width >= op->count || tile * piece >= panel) return ahead;
+    ahead.from = op->shared_panels + (line + op->shared->width) * op->line_bytes + tile * piece;
+    ahead.size_bytes = min_size(piece, panel - tile * piece);
+    return ahead;
+}
+
+/* The panel of the shared operand at line, some k of it at a time, against all of the part's own lines. */
+static void multiply_passing_panel(const struct product *op, struct part part, size_t line)
+{
+    size_t own_count = op->share_rows ? part.cols : part.rows, width = op->own->width, tile = 0;
+    size_t step = block_size(op->k_count, op->kernel->near_k, op->kernel->k_step);
+    size_t tiles = (own_count + width - 1) / width * ((op->k_count + step - 1) / step);
+
+    do {
+        part.k_count = min_size(step, op->k_count - part.k);
+        for (size_t own = 0; own < own_count; own += width) {
+            struct gemm_ahead ahead = ahead_of(op, line, tile++, tiles);
+            size_t next = own + width;
+
+            fetch_next(op, &part, op->share_rows ? line : next, op->share_rows ? next : line);
+            multiply_tile(op, &part, op->share_rows ? line : own, op->share_rows ? own : line, &ahead);
+        }
+        part.k += step;
+    } while (part.k < op->k_count);
 }
 
 /* Every panel of the shared operand against all of the part's own lines, which stay in L2. */
 static void multiply_passing(const struct product *op, const struct part *part)
 {
-    size_t own_count = op->share_rows ? part->cols : part->rows, packed = 0;
+    size_t packed = 0;
 
-    pack_own(op, part, own_count, &packed);
+    pack_own(op, part, op->share_rows ? part->cols : part->rows, &packed);
     for (size_t line = 0; line < op->count; line += op->shared->width) {
-        for (size_t own = 0; own < own_count; own += op->own->width) {
-            struct gemm_ahead ahead = ahead_of(op, line, own, own_count);
-            size_t next = own + op->own->width;
-
-            fetch_next(op, part, op->share_rows ? line : next, op->share_rows ? next : line);
-            multiply_tile(op, part, op->share_rows ? line : own, op->share_rows ? own : line, &ahead);
-        }
+        multiply_passing_panel(op, *part, line);
         if (op->share_rows && last_block(op) && op->args->bias != NULL)
             add_bias(op, part, line, min_size(line + op->shared->width, op->count));
     }
@@ -235,9 +257,10 @@ static size_t unit_start(const struct product *op, size_t unit)
 
 static void multiply_lines(const struct product *op, size_t first, size_t count, unsigned char *own_panels)
 {
-    struct part part = op->share_rows
-                           ? (struct part){op->first, op->count, first, count, op->shared_panels, own_panels}
-                           : (struct part){first, count, op->first, op->count, own_panels, op->shared_panels};
+    struct part part =
+        op->share_rows
+            ? (struct part){op->first, op->count, first, count, op->shared_panels, own_panels, 0, op->k_count}
+            : (struct part){first, count, op->first, op->count, own_panels, op->shared_panels, 0, op->k_count};
 
     if (op->kernel->tile_ahead != NULL)
         multiply_passing(op, &part);

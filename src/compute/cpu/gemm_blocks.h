@@ -24,10 +24,11 @@ struct pack {
     size_t count, k_count;
 };
 
-/* Memory that is needed soon. */
+/* What a tile_ahead does besides: memory that is needed soon, and which panel is, by the next tile. */
 struct gemm_ahead {
     const unsigned char *from;
     size_t size_bytes;
+    bool left_stays; /* the left panel, else the right one */
 };
 
 struct gemm_kernel {
@@ -44,9 +45,11 @@ struct gemm_kernel {
     void (*tile)(size_t k_count, const void *a, const void *b, bool add, float *c, size_t c_stride);
     /* The same for an instruction that is faster than L3 is, or NULL: meanwhile it fetches what ahead says into L2.
      * Such a kernel multiplies panel by panel of the shared operand: each is read from L3 once per part of a thread's
-     * own lines, and the part is as large as L2 allows. */
+     * own lines, and the part is as large as L2 allows. Of a panel, near_k at a time: they stay in L1 while the own
+     * lines pass by. */
     void (*tile_ahead)(size_t k_count, const void *a, const void *b, bool add, float *c, size_t c_stride,
                        const struct gemm_ahead *ahead);
+    size_t near_k; /* whole steps */
 };
 
 /* The product of args (M, N > 0), which kernel multiplies. Runs on the workers of exec. */
