@@ -31,7 +31,7 @@ static bool plain_fits(const struct ash_project_args *args)
 static void plain_rows(struct ash_exec *exec, const struct ash_project_args *args, size_t out, size_t first,
                        size_t count, char *packed)
 {
-    enum ash_quant_layout layout = VEC_QUANT_PANELS(exec->ops)->layout;
+    const struct ash_quant_panels *kernels = VEC_QUANT_PANELS(exec->ops);
     struct ash_project_args part = *args;
 
     part.out_count = args->swiglu ? 2 : 1;
@@ -43,12 +43,12 @@ static void plain_rows(struct ash_exec *exec, const struct ash_project_args *arg
         row_bytes = ash_dtype_size(to->w.mat.dtype, args->K);
         to->w.mat.data = (const char *)to->w.mat.data + first * row_bytes;
         to->w.N = count;
-        ash_quant_pack(exec, layout, &to->w, args->K, 0, count, packed);
+        ash_quant_pack(exec, kernels, &to->w, args->K, 0, count, packed);
         to->w.mat.data = packed;
         to->w.packed = true;
         if (to->bias != NULL) to->bias += first;
         if (to->y != NULL) to->y += first;
-        packed += ash_quant_packed_bytes(layout, to->w.mat.dtype, count, args->K);
+        packed += ash_quant_packed_bytes(kernels->layout, to->w.mat.dtype, count, args->K);
     }
     quant_project(exec, &part);
 }

@@ -321,7 +321,7 @@ static size_t packed_bytes(enum ash_dtype dtype, size_t N, size_t K)
 
 static void pack(struct ash_exec *exec, const struct ash_weight *w, size_t K, size_t first, size_t count, void *packed)
 {
-    ash_quant_pack(exec, VEC_QUANT_PANELS(exec->ops)->layout, w, K, first, count, packed);
+    ash_quant_pack(exec, VEC_QUANT_PANELS(exec->ops), w, K, first, count, packed);
 }
 
 static const struct ash_matrix_ops vec_matrix = {.gemm = gemm,

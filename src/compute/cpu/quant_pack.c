@@ -8,6 +8,7 @@
 #define PACK_MIN_PANELS 1
 
 struct packing {
+    const struct ash_quant_panels *kernels;
     enum ash_quant_layout layout;
     enum ash_dtype dtype;
     const uint8_t *rows; /* of the plain weight, from the first one of these panels */
@@ -55,6 +56,10 @@ static void pack_panel(const struct packing *op, size_t panel)
     size_t rows = ash_quant_panel_rows(op->layout), panel_bytes = rows * op->blocks * ash_dtype_bytes(op->dtype);
     uint8_t *to = op->panels + panel * panel_bytes;
 
+    if (op->kernels->pack != NULL && (panel + 1) * rows <= op->count) {
+        op->kernels->pack(op->dtype, op->rows + panel * panel_bytes, panel_bytes / rows, op->blocks, to);
+        return;
+    }
     if ((panel + 1) * rows > op->count) memset(to, 0, panel_bytes); /* rows that are not there have scale 0 */
     for (size_t row = 0; row < rows && panel * rows + row < op->count; row++)
         pack_row(op, op->rows + panel * panel_bytes + row * panel_bytes / rows, row, to);
@@ -75,11 +80,13 @@ size_t ash_quant_packed_bytes(enum ash_quant_layout layout, enum ash_dtype dtype
     return (bytes + ASH_MEMORY_ALIGN - 1) / ASH_MEMORY_ALIGN * ASH_MEMORY_ALIGN;
 }
 
-void ash_quant_pack(struct ash_exec *exec, enum ash_quant_layout layout, const struct ash_weight *w, size_t K,
+void ash_quant_pack(struct ash_exec *exec, const struct ash_quant_panels *kernels, const struct ash_weight *w, size_t K,
                     size_t first, size_t count, void *packed)
 {
+    enum ash_quant_layout layout = kernels->layout;
     size_t rows = ash_quant_panel_rows(layout), row_bytes = ash_dtype_size(w->mat.dtype, K);
-    struct packing op = {.layout = layout, .dtype = w->mat.dtype, .count = count, .blocks = K / ASH_QUANT_BLOCK};
+    struct packing op = {
+        .kernels = kernels, .layout = layout, .dtype = w->mat.dtype, .count = count, .blocks = K / ASH_QUANT_BLOCK};
 
     ash_assert(K % ASH_QUANT_BLOCK == 0 && first % ASH_PACK_ROWS == 0 && !w->packed);
     ash_assert(first + count <= w->N && (count % ASH_PACK_ROWS == 0 || first + count == w->N));

@@ -38,9 +38,10 @@ static inline size_t ash_quant_panel_block(enum ash_quant_layout layout, enum as
     return ash_quant_panel_rows(layout) * ash_dtype_bytes(dtype);
 }
 
-/* ash_matrix_ops.packed_bytes and pack, for quantised weights of a layout. */
+/* ash_matrix_ops.packed_bytes and pack, for quantised weights of a layout, and for these kernels. */
+struct ash_quant_panels;
 size_t ash_quant_packed_bytes(enum ash_quant_layout layout, enum ash_dtype dtype, size_t N, size_t K);
-void ash_quant_pack(struct ash_exec *exec, enum ash_quant_layout layout, const struct ash_weight *w, size_t K,
+void ash_quant_pack(struct ash_exec *exec, const struct ash_quant_panels *kernels, const struct ash_weight *w, size_t K,
                     size_t first, size_t count, void *packed);
 
 /* What a set of instructions does with panels. Prepared x is made of strips of strip_rows rows; up to tile_strips of
@@ -53,6 +54,8 @@ struct ash_quant_panels {
     size_t k_blocks, expanded_panels; /* that the first cache holds beside a tile of x, for many rows */
     size_t one_bytes;                 /* of a block of a single row, as one() takes it */
 
+    /* Lay a whole panel out; rows of the plain weight lie row_bytes apart. NULL: plain C does. */
+    void (*pack)(enum ash_dtype dtype, const uint8_t *rows, size_t row_bytes, size_t blocks, uint8_t *panel);
     /* Quantise a strip (rows[i] NULL: zeros) into its place among the strips of a tile: blocks from k = 0 of the rows.
      */
     void (*quantise)(const float *const *rows, size_t blocks, size_t strip, size_t strips, uint8_t *tile);

@@ -130,6 +130,62 @@ static void expand(enum ash_dtype dtype, const uint8_t *panel, size_t blocks, ui
         expand_as(ASH_Q4_0, panel, blocks, expanded);
 }
 
+/* ---- packing ----------------------------------------------------------------------------------------------------- */
+
+/* Sixteen bytes of each of 16 rows: word i of all of them, side by side, in v[i]. A quarter of a vector begins as four
+ * words of one row and ends as one word of four rows. */
+INLINE void load_words(const uint8_t *rows, size_t row_bytes, __m512i v[4])
+{
+    __m512i low, high, low_next, high_next;
+
+    UNROLL
+    for (size_t i = 0; i < 4; i++) {
+        const uint8_t *row = rows + i * row_bytes;
+
+        v[i] = _mm512_castsi128_si512(_mm_loadu_si128((const __m128i *)(const void *)row));
+        v[i] = _mm512_inserti32x4(v[i], _mm_loadu_si128((const __m128i *)(const void *)(row + 4 * row_bytes)), 1);
+        v[i] = _mm512_inserti32x4(v[i], _mm_loadu_si128((const __m128i *)(const void *)(row + 8 * row_bytes)), 2);
+        v[i] = _mm512_inserti32x4(v[i], _mm_loadu_si128((const __m128i *)(const void *)(row + 12 * row_bytes)), 3);
+    }
+    low = _mm512_unpacklo_epi32(v[0], v[1]);
+    high = _mm512_unpackhi_epi32(v[0], v[1]);
+    low_next = _mm512_unpacklo_epi32(v[2], v[3]);
+    high_next = _mm512_unpackhi_epi32(v[2], v[3]);
+    v[0] = _mm512_unpacklo_epi64(low, low_next);
+    v[1] = _mm512_unpackhi_epi64(low, low_next);
+    v[2] = _mm512_unpacklo_epi64(high, high_next);
+    v[3] = _mm512_unpackhi_epi64(high, high_next);
+}
+
+INLINE void pack_as(enum ash_dtype dtype, const uint8_t *rows, size_t row_bytes, size_t blocks, uint8_t *panel)
+{
+    const __m512i places = _mm512_mullo_epi32(_mm512_set1_epi32((int)row_bytes),
+                                              _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15));
+    const __m512i flip = _mm512_set1_epi8(dtype == ASH_Q8_0 ? (char)0x80 : 0);
+    const size_t quads = dtype == ASH_Q8_0 ? QUADS : QUADS / 2;
+
+    for (size_t b = 0; b < blocks; b++, rows += ash_dtype_bytes(dtype), panel += panel_block(dtype, false)) {
+        __m512i scales = _mm512_i32gather_epi32(places, rows, 1); /* and the two bytes behind them */
+        __m512i v[4];
+
+        _mm256_storeu_si256((__m256i *)(void *)panel, _mm512_cvtepi32_epi16(scales));
+        for (size_t first = 0; first < quads; first += 4) {
+            load_words(rows + sizeof(uint16_t) + 4 * first, row_bytes, v);
+            UNROLL
+            for (size_t i = 0; i < 4; i++)
+                _mm512_storeu_si512(panel + 32 + (first + i) * 64, _mm512_xor_si512(v[i], flip));
+        }
+    }
+}
+
+void ash_quant_quads_pack(enum ash_dtype dtype, const uint8_t *rows, size_t row_bytes, size_t blocks, uint8_t *panel)
+{
+    if (dtype == ASH_Q8_0)
+        pack_as(ASH_Q8_0, rows, row_bytes, blocks, panel);
+    else
+        pack_as(ASH_Q4_0, rows, row_bytes, blocks, panel);
+}
+
 /* ---- several rows ------------------------------------------------------------------------------------------------ */
 
 /* Rows first ... first + count - 1 of a tile. */
@@ -279,6 +335,7 @@ const struct ash_quant_panels ash_quant_panels_vnni = {.layout = ASH_QUANT_QUADS
                                                        .k_blocks = 32,
                                                        .expanded_panels = 4,
                                                        .one_bytes = QUADS_STRIP_BYTES,
+                                                       .pack = ash_quant_quads_pack,
                                                        .quantise = ash_quant_quads_quantise,
                                                        .expand = expand,
                                                        .tile = ash_quant_quads_tile,

@@ -33,6 +33,7 @@ static inline const uint8_t *quads_row(const uint8_t *tile, size_t strips, size_
 }
 
 /* As struct ash_quant_panels says; with VNNI. */
+void ash_quant_quads_pack(enum ash_dtype dtype, const uint8_t *rows, size_t row_bytes, size_t blocks, uint8_t *panel);
 void ash_quant_quads_quantise(const float *const *rows, size_t blocks, size_t strip, size_t strips, uint8_t *tile);
 void ash_quant_quads_quantise_one(enum ash_dtype dtype, const float *row, size_t blocks, uint8_t *x);
 void ash_quant_quads_tile(enum ash_dtype dtype, bool expanded, const uint8_t *panel, const uint8_t *x, size_t strips,
