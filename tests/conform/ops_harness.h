@@ -155,6 +155,23 @@ static inline void compare_tapes(const struct tape *got, const struct tape *want
     }
 }
 
+/* Packed in two pieces, where this backend packs at all. */
+static inline void pack_weight(struct ash_exec *exec, struct tape *tape, struct ash_weight *w, size_t K)
+{
+    const struct ash_matrix_ops *matrix = exec->ops->matrix;
+    size_t bytes = matrix->packed_bytes != NULL ? matrix->packed_bytes(w->mat.dtype, w->N, K) : 0;
+    size_t half = w->N / 2 / ASH_PACK_ROWS * ASH_PACK_ROWS;
+    uint8_t *room;
+
+    if (bytes == 0) return;
+    room = tape_alloc(tape, bytes + ASH_MEMORY_ALIGN);
+    room += ASH_MEMORY_ALIGN - (uintptr_t)room % ASH_MEMORY_ALIGN;
+    if (half > 0) matrix->pack(exec, w, K, 0, half, room);
+    matrix->pack(exec, w, K, half, w->N - half, room);
+    w->mat.data = room;
+    w->packed = true;
+}
+
 static inline void exec_init(struct ash_exec *exec, const char *backend, int threads)
 {
     struct ash_err err = {0};

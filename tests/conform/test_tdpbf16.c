@@ -113,9 +113,41 @@ static void test_instruction(void **state)
     check_scenario(scenario_steps, 400);
 }
 
+/* The same numbers in products of few rows with packed weights, whose steps need not be that instruction. */
+static void scenario_packed(struct ash_exec *exec, struct tape *tape)
+{
+    const size_t N = 48, K = 3 * TDPBF16_GROUP, live = (size_t)1 << draw_below(tape, 6);
+    size_t M = 1 + draw_below(tape, 6), kind = draw_below(tape, 3);
+    uint32_t *x = tape_alloc(tape, M * K * sizeof(*x)), *y = tape_alloc(tape, M * N * sizeof(*y));
+    uint16_t *w = tape_alloc(tape, N * K * sizeof(*w));
+    struct ash_project_args args = {
+        .M = M,
+        .K = K,
+        .x = (const float *)x,
+        .x_stride = K,
+        .round_bf16 = true,
+        .out_count = 1,
+        .outs[0] = {.w = {.N = N, .mat = {w, ASH_BF16, 1, K}}, .y = (float *)y, .y_stride = N}};
+
+    for (size_t i = 0; i < M * K; i++)
+        x[i] = i % TDPBF16_GROUP < live ? step_word(tape, kind) & 0xffff0000u : 0;
+    for (size_t i = 0; i < N * K; i++)
+        w[i] = i % TDPBF16_GROUP < live ? (uint16_t)(step_word(tape, kind) >> 16) : 0;
+    pack_weight(exec, tape, &args.outs[0].w, K);
+    exec->ops->matrix->project(exec, &args);
+    tape_words(tape, y, M * N);
+}
+
+static void test_packed(void **state)
+{
+    (void)state;
+    check_scenario(scenario_packed, 200);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_answers), cmocka_unit_test(test_instruction)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_answers), cmocka_unit_test(test_instruction),
+                                       cmocka_unit_test(test_packed)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -9,7 +9,8 @@
 #include "compute/cpu/few.h"
 #include "compute/ops.h"
 
-#define PACKED_STREAMS 4 /* panels of rows of w that are read side by side; prefetching them by hand is slower */
+#define PACKED_STREAMS 4             /* panels of rows of w that are read side by side, at most */
+#define PACKED_AHEAD (2 * TILE_SIZE) /* elements of a stream to fetch ahead */
 #define PACKED_MIN_PANELS 1
 
 /* ---- packing ----------------------------------------------------------------------------------------------------- */
@@ -69,6 +70,42 @@ void ash_pack_amx(struct ash_exec *exec, const struct ash_weight *w, size_t K, s
 
 /* ---- few rows ---------------------------------------------------------------------------------------------------- */
 
+/* The panels of a job as streams of memory, each read in order. */
+struct streams {
+    const uint16_t *base;
+    size_t panels, panel_size; /* of all streams */
+    size_t length;             /* panels of a stream; the last one may have fewer */
+};
+
+INLINE struct streams streams_of(const struct ash_few *job, size_t count)
+{
+    size_t k_padded = round_up(job->K, TILE_K), panels = (job->count + TILE_SIDE - 1) / TILE_SIDE;
+
+    return (struct streams){.base = (const uint16_t *)job->w->mat.data + job->first * k_padded,
+                            .panels = panels,
+                            .panel_size = TILE_SIDE * k_padded,
+                            .length = (panels + count - 1) / count};
+}
+
+/* Panel number `at` of a stream, and whether it is there. */
+INLINE size_t stream_panel(const struct streams *streams, size_t stream, size_t at)
+{
+    return stream * streams->length + at;
+}
+
+INLINE bool stream_has(const struct streams *streams, size_t stream, size_t at)
+{
+    return stream_panel(streams, stream, at) < streams->panels;
+}
+
+/* Where it lies; the first stream's stands for one that is not there. */
+INLINE const uint16_t *stream_at(const struct streams *streams, size_t stream, size_t at)
+{
+    size_t panel = stream_has(streams, stream, at) ? stream_panel(streams, stream, at) : at;
+
+    return streams->base + panel * streams->panel_size;
+}
+
 /* Tiles 0 to 3: sums of M rows; 4: x; 6 and 7: weights. */
 static void packed_use(size_t M)
 {
@@ -81,42 +118,56 @@ static void packed_use(size_t M)
     tile_use(&config);
 }
 
-/* Rows of w from row `first` of the job on, as many panels as there are up to PACKED_STREAMS; what is missing repeats
- * the last one. */
-static void packed_panels(const struct ash_few *job, const uint16_t *x, size_t first)
+/* Fetch the tile that lies ahead of the one at from. */
+INLINE void packed_fetch(const uint16_t *from)
 {
-    size_t k_padded = round_up(job->K, TILE_K), left = (job->count - first + TILE_SIDE - 1) / TILE_SIDE;
-    const uint16_t *w[PACKED_STREAMS];
-    float *sums = job->sums + first;
+    UNROLL
+    for (size_t line = 0; line < TILE_SIDE; line++)
+        _mm_prefetch((const char *)(from + PACKED_AHEAD + line * TILE_K), _MM_HINT_T0);
+}
 
-    for (size_t i = 0; i < PACKED_STREAMS; i++)
-        w[i] = (const uint16_t *)job->w->mat.data + (job->first + first + min_size(i, left - 1) * TILE_SIDE) * k_padded;
+/* M rows of x times PACKED_STREAMS panels of 16 rows of w, the sums in tiles 0 to 3. */
+static void packed_panels(const uint16_t *const *w, const uint16_t *x, size_t M, size_t steps)
+{
     TILE_ZERO(0);
     TILE_ZERO(1);
     TILE_ZERO(2);
     TILE_ZERO(3);
-    for (size_t at = 0; at < k_padded * TILE_SIDE; at += TILE_SIZE, x += TILE_K * job->M) {
+    for (size_t at = 0; at < steps * TILE_SIZE; at += TILE_SIZE, x += TILE_K * M) {
         TILE_LOAD(4, x, 64);
+        packed_fetch(w[0] + at);
         TILE_LOAD(6, w[0] + at, 64);
         TILE_MULTIPLY(0, 4, 6);
+        packed_fetch(w[1] + at);
         TILE_LOAD(7, w[1] + at, 64);
         TILE_MULTIPLY(1, 4, 7);
+        packed_fetch(w[2] + at);
         TILE_LOAD(6, w[2] + at, 64);
         TILE_MULTIPLY(2, 4, 6);
+        packed_fetch(w[3] + at);
         TILE_LOAD(7, w[3] + at, 64);
         TILE_MULTIPLY(3, 4, 7);
     }
-    TILE_STORE(0, sums, job->sums_stride * sizeof(*sums));
-    if (left > 1) TILE_STORE(1, sums + TILE_SIDE, job->sums_stride * sizeof(*sums));
-    if (left > 2) TILE_STORE(2, sums + 2 * TILE_SIDE, job->sums_stride * sizeof(*sums));
-    if (left > 3) TILE_STORE(3, sums + 3 * TILE_SIDE, job->sums_stride * sizeof(*sums));
 }
 
 static void packed_sums(const struct ash_few *job, const uint16_t *x)
 {
+    const struct streams streams = streams_of(job, PACKED_STREAMS);
+    size_t sums_bytes = job->sums_stride * sizeof(float), apart = streams.length * TILE_SIDE;
+
     packed_use(job->M);
-    for (size_t first = 0; first < job->count; first += PACKED_STREAMS * TILE_SIDE)
-        packed_panels(job, x, first);
+    for (size_t at = 0; at < streams.length; at++) {
+        const uint16_t *w[PACKED_STREAMS];
+        float *sums = job->sums + at * TILE_SIDE;
+
+        for (size_t i = 0; i < PACKED_STREAMS; i++)
+            w[i] = stream_at(&streams, i, at);
+        packed_panels(w, x, job->M, streams.panel_size / TILE_SIZE);
+        TILE_STORE(0, sums, sums_bytes);
+        if (stream_has(&streams, 1, at)) TILE_STORE(1, sums + apart, sums_bytes);
+        if (stream_has(&streams, 2, at)) TILE_STORE(2, sums + 2 * apart, sums_bytes);
+        if (stream_has(&streams, 3, at)) TILE_STORE(3, sums + 3 * apart, sums_bytes);
+    }
     tile_release();
 }
 

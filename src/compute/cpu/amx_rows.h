@@ -171,7 +171,7 @@ static void rows_sums(const struct ash_few *job)
     rows_use(job->M, ROWS_COLS);
     for (size_t col = 0; col < job->count; col += ROWS_COLS) {
         size_t count = min_size(ROWS_COLS, job->count - col);
-        float sums[ROWS_COLS * ASH_FEW_ROWS] = {0};
+        float sums[ROWS_COLS * TILE_SIDE] = {0};
 
         if (count < ROWS_COLS) rows_use(job->M, count);
         rows_multiply(&rows, job->first + col, count, sums);

@@ -1,17 +1,15 @@
 /* amx_vector - products of one to four rows with weights that were packed as tiles (amx_packed.h), computed on vectors
  * of float32: to the bit what TDPBF16PS gives, as ref/tdpbf16.h says it. Few rows are bound by reading the weights, and
  * loads of tiles do not run ahead of what they wait for as loads of vectors do, least of all while the other
- * hyperthread of a core is at work. Include after amx_pack.h. */
+ * hyperthread of a core is at work. Include after amx_packed.h. */
 #ifndef ASH_COMPUTE_AMX_VECTOR_H
 #define ASH_COMPUTE_AMX_VECTOR_H
 
 #include "compute/cpu/few.h"
 
-#define VECTOR_ROWS 4                /* of x, at most: more are bound by arithmetic */
-#define VECTOR_STREAMS 4             /* panels that are read side by side, at most */
-#define VECTOR_AHEAD (2 * TILE_SIZE) /* elements of a stream to fetch ahead */
-#define VECTOR_X (2 * TILE_SIDE)     /* floats of 32 k of a row of x: the even ones, then the odd ones */
-#define VECTOR_FLUSH 0x8040          /* of MXCSR: denormals are zeros, read and written, as they are to tiles */
+#define VECTOR_ROWS 4            /* of x, at most: more are bound by arithmetic */
+#define VECTOR_X (2 * TILE_SIDE) /* floats of 32 k of a row of x: the even ones, then the odd ones */
+#define VECTOR_FLUSH 0x8040      /* of MXCSR: denormals are zeros, read and written, as they are to tiles */
 
 /* How the thread's floats behave. The compiler moves no load or store across it, so no arithmetic on what they bring
  * either. */
@@ -33,7 +31,7 @@ INLINE void vector_panels(const uint16_t *const *w, size_t panels, const float *
     const __m512i upper = _mm512_set1_epi32((int)0xffff0000);
 
     for (size_t step = 0; step < steps; step++, x += M * VECTOR_X) {
-        __m512 even[VECTOR_ROWS * VECTOR_STREAMS], odd[VECTOR_ROWS * VECTOR_STREAMS];
+        __m512 even[VECTOR_ROWS * PACKED_STREAMS], odd[VECTOR_ROWS * PACKED_STREAMS];
 
         UNROLL
         for (size_t i = 0; i < M * panels; i++)
@@ -45,7 +43,7 @@ INLINE void vector_panels(const uint16_t *const *w, size_t panels, const float *
                 const uint16_t *at = w[i] + step * TILE_SIZE + pair * TILE_K;
                 __m512i both = _mm512_loadu_si512(at);
 
-                _mm_prefetch((const char *)(at + VECTOR_AHEAD), _MM_HINT_T0);
+                _mm_prefetch((const char *)(at + PACKED_AHEAD), _MM_HINT_T0);
                 UNROLL
                 for (size_t m = 0; m < M; m++) {
                     const float *x_pair = x + m * VECTOR_X + pair;
@@ -64,31 +62,28 @@ INLINE void vector_panels(const uint16_t *const *w, size_t panels, const float *
     }
 }
 
-/* All rows of a job, in as many streams of panels, each going on in order. M and streams are known to the compiler. */
-INLINE void vector_streams(const struct ash_few *job, const float *x, size_t M, size_t streams)
+/* All rows of a job. M and count, of streams, are known to the compiler. */
+INLINE void vector_streams(const struct ash_few *job, const float *x, size_t M, size_t count)
 {
-    size_t k_padded = round_up(job->K, TILE_K), panels = (job->count + TILE_SIDE - 1) / TILE_SIDE;
-    size_t length = (panels + streams - 1) / streams;
-    const uint16_t *base = (const uint16_t *)job->w->mat.data + job->first * k_padded;
+    const struct streams streams = streams_of(job, count);
 
-    for (size_t at = 0; at < length; at++) {
-        const uint16_t *w[VECTOR_STREAMS];
-        __m512 sums[VECTOR_ROWS * VECTOR_STREAMS];
+    for (size_t at = 0; at < streams.length; at++) {
+        const uint16_t *w[PACKED_STREAMS];
+        __m512 sums[VECTOR_ROWS * PACKED_STREAMS];
 
         UNROLL
-        for (size_t i = 0; i < streams; i++) /* what is not there repeats the first */
-            w[i] = base + (i * length + at < panels ? i * length + at : at) * TILE_SIDE * k_padded;
+        for (size_t i = 0; i < count; i++)
+            w[i] = stream_at(&streams, i, at);
         UNROLL
-        for (size_t i = 0; i < M * streams; i++)
+        for (size_t i = 0; i < M * count; i++)
             sums[i] = _mm512_setzero_ps();
-        vector_panels(w, streams, x, M, k_padded / TILE_K, sums);
+        vector_panels(w, count, x, M, streams.panel_size / TILE_SIZE, sums);
         UNROLL
-        for (size_t i = 0; i < M * streams; i++) {
-            size_t panel = i % streams * length + at;
-
-            if (panel < panels)
-                _mm512_storeu_ps(job->sums + i / streams * job->sums_stride + panel * TILE_SIDE, sums[i]);
-        }
+        for (size_t i = 0; i < M * count; i++)
+            if (stream_has(&streams, i % count, at))
+                _mm512_storeu_ps(job->sums + i / count * job->sums_stride +
+                                     stream_panel(&streams, i % count, at) * TILE_SIDE,
+                                 sums[i]);
     }
 }
 

@@ -6,7 +6,7 @@
 
 #include "compute/ops.h"
 
-#define ASH_FEW_ROWS 8  /* rows of x that share a walk over the weights */
+#define ASH_FEW_ROWS 8  /* rows of x that share a walk over the weights, where a kernel wants no more */
 #define ASH_FEW_COLS 16 /* rows of w that a kernel may take together */
 
 /* Rows of a weight and where their sums go: sums[m * sums_stride + i] for row first + i of w, i < count. The stride has
@@ -22,7 +22,8 @@ struct ash_few {
 };
 
 struct ash_few_kernel {
-    size_t rows_max; /* of x, taken ASH_FEW_ROWS at a time, up to which this is the faster way */
+    size_t group_rows; /* of x, which share a walk over the weights */
+    size_t rows_max;   /* of x, taken group_rows at a time, up to which this is the faster way */
     size_t (*left_bytes)(size_t M, size_t K);
     /* x is [M, K], rows adjacent. */
     void (*prepare)(const float *x, size_t M, size_t K, bool round_bf16, void *left);

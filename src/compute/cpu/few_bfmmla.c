@@ -281,7 +281,8 @@ static void sums(const struct ash_few *job)
         mapped_sums(job, ASH_F32);
 }
 
-const struct ash_few_kernel ash_few_bfmmla = {.rows_max = 4 * ASH_FEW_ROWS,
+const struct ash_few_kernel ash_few_bfmmla = {.group_rows = ASH_FEW_ROWS,
+                                              .rows_max = 4 * ASH_FEW_ROWS,
                                               .left_bytes = left_bytes,
                                               .prepare = prepare,
                                               .sums = sums,

@@ -115,7 +115,10 @@ static void few_sums(const struct ash_few *job)
         few_as(job, ASH_F32, false);
 }
 
-static const struct ash_few_kernel few_kernel = {
-    .rows_max = ASH_FEW_ROWS, .left_bytes = few_left_bytes, .prepare = few_prepare, .sums = few_sums};
+static const struct ash_few_kernel few_kernel = {.group_rows = ASH_FEW_ROWS,
+                                                 .rows_max = ASH_FEW_ROWS,
+                                                 .left_bytes = few_left_bytes,
+                                                 .prepare = few_prepare,
+                                                 .sums = few_sums};
 
 #endif

@@ -191,7 +191,8 @@ static void few_sums(const struct ash_few *job)
         packed_sums(job, packed);
 }
 
-const struct ash_few_kernel ash_few_amx = {.rows_max = ASH_FEW_ROWS,
+const struct ash_few_kernel ash_few_amx = {.group_rows = TILE_SIDE,
+                                           .rows_max = 2 * TILE_SIDE,
                                            .left_bytes = few_left_bytes,
                                            .prepare = few_prepare,
                                            .sums = few_sums,

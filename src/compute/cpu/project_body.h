@@ -145,7 +145,7 @@ struct project_few {
     struct ash_exec *exec;
     const struct ash_project_args *args;
     const struct ash_few_kernel *kernel;
-    size_t left_bytes;           /* of a group of ASH_FEW_ROWS rows */
+    size_t left_bytes;           /* of a group of rows of x */
     size_t block;                /* rows of a weight */
     bool ready[ASH_WORKERS_MAX]; /* has this thread prepared x? */
 };
@@ -156,15 +156,15 @@ struct few_room {
     float *sums[2];
 };
 
-static size_t few_groups(const struct ash_project_args *args)
+static size_t few_groups(const struct project_few *op)
 {
-    return (args->M + ASH_FEW_ROWS - 1) / ASH_FEW_ROWS;
+    return (op->args->M + op->kernel->group_rows - 1) / op->kernel->group_rows;
 }
 
 static struct few_room few_room(const struct project_few *op, int worker)
 {
-    size_t normed = ASH_FEW_ROWS * op->args->K, sums = ASH_FEW_ROWS * FEW_BLOCK;
-    size_t left = few_groups(op->args) * op->left_bytes;
+    size_t rows = op->kernel->group_rows;
+    size_t normed = rows * op->args->K, sums = rows * FEW_BLOCK, left = few_groups(op) * op->left_bytes;
     char *base = ash_exec_scratch(op->exec, worker, left + (normed > 2 * sums ? normed : 2 * sums) * sizeof(float));
     float *first = (float *)(void *)(base + left);
 
@@ -174,10 +174,11 @@ static struct few_room few_room(const struct project_few *op, int worker)
 static void few_begin(struct project_few *op, int worker, const struct few_room *room)
 {
     const struct ash_project_args *args = op->args;
+    size_t group = op->kernel->group_rows;
 
     if (op->ready[worker]) return;
-    for (size_t m = 0; m < args->M; m += ASH_FEW_ROWS) {
-        size_t rows = min_size(ASH_FEW_ROWS, args->M - m);
+    for (size_t m = 0; m < args->M; m += group) {
+        size_t rows = min_size(group, args->M - m);
         struct ash_norm_args norm_args = {.rows = rows,
                                           .groups = 1,
                                           .cols = args->K,
@@ -193,8 +194,7 @@ static void few_begin(struct project_few *op, int worker, const struct few_room 
             norm_forward_rows(&norm, 0, rows, worker);
         else
             copy_block(norm_args.x, args->x_stride, room->sums[0], args->K, rows, args->K);
-        op->kernel->prepare(room->sums[0], rows, args->K, args->round_bf16,
-                            room->left + m / ASH_FEW_ROWS * op->left_bytes);
+        op->kernel->prepare(room->sums[0], rows, args->K, args->round_bf16, room->left + m / group * op->left_bytes);
     }
     op->ready[worker] = true;
 }
@@ -221,13 +221,13 @@ static void few_block(const struct project_few *op, const struct ash_project_out
                       size_t count, const struct few_room *room)
 {
     const struct ash_project_args *args = op->args;
-    size_t rows = min_size(ASH_FEW_ROWS, args->M - m);
+    size_t group = op->kernel->group_rows, rows = min_size(group, args->M - m);
 
     for (size_t i = 0; i < (args->swiglu ? 2u : 1u); i++) {
         struct ash_few job = {.w = &out[i].w,
                               .M = rows,
                               .K = args->K,
-                              .left = room->left + m / ASH_FEW_ROWS * op->left_bytes,
+                              .left = room->left + m / group * op->left_bytes,
                               .round_bf16 = args->round_bf16,
                               .first = first,
                               .count = count,
@@ -261,7 +261,7 @@ static void project_few_units(void *ctx, size_t begin, size_t end, int worker)
             size_t first = (begin - base) * FEW_UNIT;
             size_t count = min_size(op->block, min_size(last * FEW_UNIT, out->w.N) - first);
 
-            for (size_t m = 0; m < op->args->M; m += ASH_FEW_ROWS)
+            for (size_t m = 0; m < op->args->M; m += op->kernel->group_rows)
                 few_block(op, out, m, first, count, &room);
         }
     }
@@ -272,9 +272,9 @@ static void project_few(struct ash_exec *exec, const struct ash_project_args *ar
     struct project_few op = {.exec = exec, .args = args, .kernel = kernel};
     size_t units = 0;
 
-    op.left_bytes = round_up(kernel->left_bytes(min_size(args->M, ASH_FEW_ROWS), args->K), ASH_MEMORY_ALIGN);
-    op.block =
-        few_groups(args) == 1 ? FEW_BLOCK : min_size(FEW_BLOCK, round_up(FEW_BLOCK_WEIGHTS / args->K + 1, FEW_UNIT));
+    op.left_bytes = round_up(kernel->left_bytes(min_size(args->M, kernel->group_rows), args->K), ASH_MEMORY_ALIGN);
+    op.block = few_groups(&op) == 1 ? FEW_BLOCK : round_up((FEW_BLOCK_WEIGHTS - 1) / args->K + 1, FEW_UNIT);
+    op.block = min_size(op.block, FEW_BLOCK);
     for (size_t i = 0; i < (args->swiglu ? 1 : args->out_count); i++)
         units += few_units(&args->outs[i]);
     ash_workers_run(exec->workers, units, FEW_MIN_UNITS, project_few_units, &op);
