@@ -63,6 +63,13 @@ void ash_model_move(struct ash_model *model, float *values)
     if (read) bind_owned(model);
 }
 
+const void *ash_model_weights(const struct ash_model *model)
+{
+    const struct ash_param *first = &model->params[0];
+
+    return (const char *)first->data - ash_dtype_size(first->dtype, first->offset);
+}
+
 void ash_model_use_bf16(struct ash_model *model, const uint16_t *values)
 {
     const float *owned = model->values.data;

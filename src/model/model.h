@@ -83,6 +83,9 @@ float *ash_model_values(struct ash_model *model);
  * forward pass that reads float32 weights reads these, once ash_model_refresh has been called. */
 void ash_model_move(struct ash_model *model, float *values);
 
+/* The flat buffer that the forward pass reads: parameter p at p.offset, of its dtype. Not after ash_model_bind. */
+const void *ash_model_weights(const struct ash_model *model);
+
 /* From now on the forward pass reads bf16 weights at values (ash_model_size elements, same offsets; borrowed) and
  * rounds matrix operands to bf16; sums stay float32. NULL: back to float32. */
 void ash_model_use_bf16(struct ash_model *model, const uint16_t *values);

@@ -134,6 +134,8 @@ struct ash_linear_term {
     const float *x; /* [rows, ...], all columns */
     size_t x_stride;
 };
+/* The product that goes on over the term, but for M, c and accumulate. */
+struct ash_gemm_args ash_linear_part(const struct ash_model *model, const struct ash_linear_term *term);
 /* sums [rows, outputs or (back) inputs] go on over the term; start: they begin with it. */
 void ash_linear_continue(const struct ash_model *model, struct ash_exec *exec, const struct ash_linear_term *term,
                          size_t rows, bool start, float *sums);

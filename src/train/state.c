@@ -25,6 +25,7 @@ static int open_alone(struct ash_state *state, bool bf16, struct ash_err *err)
     state->own = (struct ash_run){0, state->shards->total};
     state->next = (struct ash_state_values){ash_model_values(state->model), state->m.data, state->v.data};
     if (state->part.sharers != NULL) return ash_state_open_shared(state, bf16, err);
+    if (state->part.readers != NULL) return ash_state_open_readable(state, bf16, err);
     if (bf16 && (rc = ash_buffer_init(&state->bf16, memory, copy_bytes, "bf16 weights", err)) < 0) return rc;
     if (ash_model_slice(state->model)->shard_weights) ash_buffer_sparse(&state->bf16);
     return 0;

@@ -22,6 +22,8 @@ struct ash_state_part {
     struct ash_group *twins;   /* those of them on this node: they keep one copy together; NULL: nobody. Borrowed. */
     struct ash_group *sharers; /* those that this slice is dealt out to, all on this node: they keep one working copy of
                                   the weights together; NULL: each has its own. Borrowed. Never both. */
+    struct ash_group *readers; /* those on this node whose passes read this one's working copy beside their own (tp),
+                                  and this one's theirs; NULL: nobody. Borrowed. Only without twins and sharers. */
 };
 
 /* Weights and moments that an update reads, or those that it makes. */
@@ -41,7 +43,7 @@ struct ash_state {
     struct ash_run own; /* elements of the shard that this process updates: all, or its part among twins */
     struct ash_buffer m, v, bf16;
     struct ash_state_values next; /* where an update goes: in place, or where twins have the values of another step */
-    struct ash_window *window;    /* the memory of twins or sharers */
+    struct ash_window *window;    /* the memory of twins, sharers or readers */
     uint64_t step;                /* steps done, skipped ones too */
     uint64_t updates;             /* of the weights */
     struct ash_guard_stats guard;

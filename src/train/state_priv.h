@@ -12,5 +12,7 @@ void ash_state_swap_places(struct ash_state *state);
 size_t ash_state_twins_bytes(const struct ash_state *state);
 /* Give a state with sharers, whose moments are there, its working copy; float32 weights move there. */
 int ash_state_open_shared(struct ash_state *state, bool bf16, struct ash_err *err);
+/* The same of a state with readers, each of which has a working copy of its own slice. */
+int ash_state_open_readable(struct ash_state *state, bool bf16, struct ash_err *err);
 
 #endif

@@ -49,6 +49,29 @@ int ash_state_open_shared(struct ash_state *state, bool bf16, struct ash_err *er
     return 0;
 }
 
+/* Nobody reads before all have met in a pass, and nobody updates before all have given their gradients. */
+int ash_state_open_readable(struct ash_state *state, bool bf16, struct ash_err *err)
+{
+    size_t size = ash_model_size(state->model);
+    int64_t bytes = (int64_t)(size * (bf16 ? sizeof(uint16_t) : sizeof(float)));
+    int rc =
+        ash_group_all_reduce(state->part.readers, &bytes, &bytes, 1, ASH_COLL_I64, ASH_COLL_MAX, err); /* may differ */
+    float *weights;
+
+    if (rc == 0) rc = ash_group_window_open(state->part.readers, (size_t)bytes, &state->window, err);
+    if (rc < 0) return rc;
+    ash_window_fill(state->window);
+    weights = ash_window_data(state->window);
+    if (bf16) {
+        state->bf16 = (struct ash_buffer){.data = weights, .size_bytes = size * sizeof(uint16_t)};
+        return 0;
+    }
+    memcpy(weights, ash_model_values(state->model), size * sizeof(float));
+    ash_model_move(state->model, weights);
+    state->next.weights = weights;
+    return 0;
+}
+
 void ash_state_look_away(const struct ash_state *state, struct ash_run run)
 {
     size_t width = state->bf16.data != NULL ? sizeof(uint16_t) : sizeof(float);

@@ -8,7 +8,8 @@
  *
  * Where the ranks can share memory nothing is sent: the sums lie in memory that all see, each rank goes on with them
  * there and says how far it is. So do the rows of the stream that blocks need all of: a norm writes a rank's own rows
- * beside those of the others. */
+ * beside those of the others. Where they also see each other's activations and weights, a product's sums go nowhere:
+ * each rank tells where its terms are and adds up the rows that it keeps over everyone's, in the same order. */
 #include "model/pass/pass_priv.h"
 
 #include "base/assert.h"
@@ -284,15 +285,11 @@ struct products {
     size_t cols, first; /* of a row of sums; the row of the batch that the terms' x starts at */
 };
 
-static void product_step(struct ash_pass *pass, void *ctx, size_t round, struct ash_run rows, bool start, float *sums)
+/* Behind the last term. */
+static void add_bias(struct ash_pass *pass, const struct products *products, size_t rows, float *sums)
 {
-    const struct products *products = ctx;
-    struct ash_linear_term term = products->terms[round];
-
-    term.x += (rows.first - products->first) * term.x_stride;
-    ash_linear_continue(pass->model, pass->exec, &term, rows.count, start, sums);
-    if (products->bias == NULL || pass->tp.rank + 1 < pass->tp.size) return;
-    struct ash_copy_args add = {.rows = rows.count,
+    if (products->bias == NULL) return;
+    struct ash_copy_args add = {.rows = rows,
                                 .blocks = 1,
                                 .cols = products->cols,
                                 .src = products->bias,
@@ -303,11 +300,66 @@ static void product_step(struct ash_pass *pass, void *ctx, size_t round, struct 
     pass->exec->ops->row->copy(pass->exec, &add);
 }
 
+static void product_step(struct ash_pass *pass, void *ctx, size_t round, struct ash_run rows, bool start, float *sums)
+{
+    const struct products *products = ctx;
+    struct ash_linear_term term = products->terms[round];
+
+    term.x += (rows.first - products->first) * term.x_stride;
+    ash_linear_continue(pass->model, pass->exec, &term, rows.count, start, sums);
+    if (pass->tp.rank + 1 == pass->tp.size) add_bias(pass, products, rows.count, sums);
+}
 static void product_meanwhile(struct ash_pass *pass, void *ctx)
 {
     const struct products *products = ctx;
 
     products->weight_grads(pass, products->columns);
+}
+
+/* What others need to know of a term. */
+static struct ash_posted post(const struct ash_pass *pass, const struct ash_linear_term *term)
+{
+    struct ash_posted posted = {.part = ash_linear_part(pass->model, term)};
+
+    posted.x = (size_t)((const float *)posted.part.a.data - pass->common.memory.data);
+    posted.weight = (size_t)((const char *)posted.part.b.data - (const char *)pass->tp.weights[pass->tp.rank]);
+    return posted;
+}
+
+/* Own rows of the sums go on over a term of `rank`. */
+static void add_term(struct ash_pass *pass, const struct ash_posted *posted, size_t rank, bool start, float *sums)
+{
+    struct ash_gemm_args args = posted->part;
+
+    args.M = pass->own.count;
+    args.a.data = pass->common.memory.data + posted->x + pass->own.first * args.a.row_stride;
+    args.b.data = (const char *)pass->tp.weights[rank] + posted->weight;
+    args.c = sums;
+    args.accumulate = !start;
+    pass->exec->ops->matrix->gemm(pass->exec, &args);
+}
+
+/* Sums of all rows of the batch, each rank those that it keeps. A rank that begins with a sum is through with the one
+ * before it, so the place of the one before that is free. */
+static void sum_by_rows(struct ash_pass *pass, const struct products *products, float *out)
+{
+    const struct ash_axis *tp = &pass->tp;
+    uint64_t number = ++pass->common.chains;
+    struct ash_posted *posted = pass->common.posted[number % 2];
+
+    for (size_t r = 0; r < tp->size; r++)
+        if (r != tp->rank) ash_share_wait(pass, r, ASH_SHARE_CHAINS, number - 1);
+    for (size_t i = 0; i < products->count; i++)
+        posted[tp->rank * ASH_PROJECT_OUTS_MAX + i] = post(pass, &products->terms[i]);
+    ash_share_say(pass, ASH_SHARE_CHAINS, number);
+    if (products->weight_grads != NULL) products->weight_grads(pass, products->columns);
+    for (size_t r = 0; r < tp->size; r++)
+        if (r != tp->rank) ash_share_wait(pass, r, ASH_SHARE_CHAINS, number);
+    if (pass->failed < 0 || pass->own.count == 0) return;
+    for (size_t i = 0; i < products->count; i++)
+        for (size_t r = 0; r < tp->size; r++)
+            add_term(pass, &posted[r * ASH_PROJECT_OUTS_MAX + i], r, i == 0 && r == 0, out);
+    add_bias(pass, products, pass->own.count, out);
 }
 
 static void run_products(struct ash_pass *pass, struct products *products, struct ash_run rows, float *out,
@@ -322,7 +374,12 @@ static void run_products(struct ash_pass *pass, struct products *products, struc
                               .out = out,
                               .found = found};
 
-    ash_chain_run(pass, &chain);
+    if (!pass->by_rows || rows.count < pass->rows) {
+        ash_chain_run(pass, &chain);
+        return;
+    }
+    sum_by_rows(pass, products, out);
+    if (found != NULL) *found = out;
 }
 
 void ash_rows_forward(struct ash_pass *pass, int32_t weight, int32_t bias, const float *x, size_t x_stride, float *out,

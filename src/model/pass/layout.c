@@ -277,6 +277,9 @@ static void lay_exchange(struct layout *l)
         if (cols[i] > 0) tile = max_size(tile, ash_chain_tile_most(l->own, cols[i]));
         widest = max_size(widest, cols[i]);
     }
+    for (size_t i = 0; pass->by_rows && i < 2; i++)
+        pass->common.posted[i] =
+            place(&l->common, pass->tp.size * ASH_PROJECT_OUTS_MAX * sizeof(*pass->common.posted[i]));
     for (size_t i = 0; pass->tp.near && i < 2; i++)
         pass->common.sums[i] = place(&l->common, l->rows * widest * sizeof(float));
     if (!pass->tp.near) s->tile = place(p, tile * sizeof(float));
@@ -388,21 +391,58 @@ size_t ash_pass_layout_bytes(struct ash_pass *pass)
     return layout.kept.used_bytes + layout.shared_peak + common / pass->tp.size + ash_moe_inbox_bytes(pass);
 }
 
-static int open_common(struct ash_pass *pass, const struct layout *measured, struct ash_err *err)
+/* The most bytes that a rank along tp has for itself. */
+static int agree_on_most(struct ash_pass *pass, size_t bytes, size_t *most_out, struct ash_err *err)
 {
-    size_t bytes = measured->common.used_bytes + measured->common_shared_peak;
+    const size_t unit = (size_t)1 << 20; /* floats hold whole numbers up to there */
+    size_t lines = bytes / ALIGN_BYTES, most = 0, *counts = calloc(pass->tp.size, sizeof(*counts));
+    float *halves = calloc(2 * pass->tp.size, sizeof(*halves));
+    int rc = -ENOMEM;
 
-    if (!pass->tp.near) return 0;
-    return pass->tp.ops->common_open(pass->tp.ctx, bytes / sizeof(float), &pass->common.memory, err);
+    if (counts == NULL || halves == NULL) {
+        ash_err_set(err, rc, "out of memory for %zu ranks", pass->tp.size);
+        goto end;
+    }
+    for (size_t r = 0; r < pass->tp.size; r++)
+        counts[r] = 2;
+    halves[2 * pass->tp.rank] = (float)(lines / unit);
+    halves[2 * pass->tp.rank + 1] = (float)(lines % unit);
+    if ((rc = pass->tp.ops->gather(pass->tp.ctx, halves, counts, err)) < 0) goto end;
+    for (size_t r = 0; r < pass->tp.size; r++)
+        most = max_size(most, (size_t)halves[2 * r] * unit + (size_t)halves[2 * r + 1]);
+    *most_out = most * ALIGN_BYTES;
+
+end:
+    free(counts);
+    free(halves);
+    return rc;
+}
+
+/* Memory of this rank, which the others see where sums are made by rows, and of all. */
+static int open_memory(struct ash_pass *pass, const struct layout *measured, struct ash_err *err)
+{
+    size_t own = measured->kept.used_bytes + measured->shared_peak, most = 0,
+           common = measured->common.used_bytes + measured->common_shared_peak;
+    int rc = 0;
+
+    if (pass->by_rows)
+        rc = agree_on_most(pass, own, &most, err);
+    else
+        rc = ash_buffer_init(&pass->memory, pass->exec->memory, own, "activations", err);
+    if (rc < 0 || !pass->tp.near) return rc;
+    rc = pass->tp.ops->common_open(pass->tp.ctx, (common + pass->tp.size * most) / sizeof(float), &pass->common.memory,
+                                   err);
+    if (rc == 0 && pass->by_rows)
+        pass->memory = (struct ash_buffer){.data = (char *)pass->common.memory.data + common + pass->tp.rank * most,
+                                           .size_bytes = own};
+    return rc;
 }
 
 int ash_pass_layout(struct ash_pass *pass, struct ash_err *err)
 {
     struct layout measured = measure(pass);
-    int rc = ash_buffer_init(&pass->memory, pass->exec->memory, measured.kept.used_bytes + measured.shared_peak,
-                             "activations", err);
+    int rc = open_memory(pass, &measured, err);
 
-    if (rc == 0) rc = open_common(pass, &measured, err);
     if (rc < 0) return rc;
     char *common = (char *)pass->common.memory.data;
     struct layout real = {.pass = pass,

@@ -161,22 +161,29 @@ void ash_linear_input_grad(const struct ash_model *model, struct ash_exec *exec,
 
 /* ---- a part of a sum --------------------------------------------------------------------------------------------- */
 
-void ash_linear_continue(const struct ash_model *model, struct ash_exec *exec, const struct ash_linear_term *term,
-                         size_t rows, bool start, float *sums)
+struct ash_gemm_args ash_linear_part(const struct ash_model *model, const struct ash_linear_term *term)
 {
     struct shape shape = shape_of(model, term->weight);
     struct ash_mat weight = weight_operand(model, term->weight, shape, term->back);
     size_t first = term->back ? term->outs.first : 0, cols = term->back ? shape.in : shape.out;
-    struct ash_gemm_args args = {.M = rows,
-                                 .N = cols,
+    struct ash_gemm_args args = {.N = cols,
                                  .K = term->back ? term->outs.count : shape.in,
                                  .a = {term->x + first, ASH_F32, term->x_stride, 1},
                                  .b = weight,
-                                 .c = sums,
                                  .c_stride = cols,
-                                 .accumulate = !start,
                                  .round_bf16 = model->round_bf16};
 
     args.b.data = (const char *)weight.data + ash_dtype_size(weight.dtype, first * weight.row_stride);
+    return args;
+}
+
+void ash_linear_continue(const struct ash_model *model, struct ash_exec *exec, const struct ash_linear_term *term,
+                         size_t rows, bool start, float *sums)
+{
+    struct ash_gemm_args args = ash_linear_part(model, term);
+
+    args.M = rows;
+    args.c = sums;
+    args.accumulate = !start;
     exec->ops->matrix->gemm(exec, &args);
 }

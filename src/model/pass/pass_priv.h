@@ -156,9 +156,17 @@ struct ash_exchange {
     struct ash_moe_nodes nodes;
 };
 
+/* A rank's term of a sum, as it tells the others. Addresses mean something to one process only, so x and weight are
+ * given as distances: floats from the start of the common memory, bytes from the start of the rank's weights. */
+struct ash_posted {
+    struct ash_gemm_args part;
+    size_t x, weight;
+};
+
 /* What ranks along tp have in memory that all see, where they can (see chain.c). */
 struct ash_pass_common {
     struct ash_common memory;
+    struct ash_posted *posted[2];           /* [tp size, ASH_PROJECT_OUTS_MAX]: of a sum and the one before it */
     float *sums[2];                         /* [rows, columns of a sum at most]: of a chain and the one before it */
     uint64_t batches, posts, chains, steps; /* so far: what the counters below say */
 };
@@ -168,7 +176,8 @@ struct ash_pass {
     struct ash_exec *exec;
     struct ash_pass_opts opts;
     struct ash_axis tp, cp, ep; /* as in opts, never of size 0 */
-    int failed;                 /* 0, or the error of the first exchange that failed */
+    bool by_rows; /* ranks along tp see each other's activations and weights: sums need not go through them */
+    int failed;   /* 0, or the error of the first exchange that failed */
     struct ash_err failure;
     struct ash_buffer memory;
     struct ash_pass_common common;

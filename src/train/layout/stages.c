@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "collective/host/window.h"
 #include "train/layout/stages_priv.h"
 
 /* ---- opening ----------------------------------------------------------------------------------------------------- */
@@ -29,6 +30,7 @@ static int open_slots(struct ash_stages *stages, struct ash_stage *stage, struct
     int rc;
 
     opts.hooks = ash_fsdp_hooks(&stage->fsdp);
+    opts.tp.weights = stage->tp_weights;
     stage->slots = calloc(stage->slot_count, sizeof(*stage->slots));
     if (stage->slots == NULL) return ash_err_set(err, -ENOMEM, "out of memory for micro-batches");
     for (size_t i = 0; i < stage->slot_count; i++) {
@@ -110,6 +112,18 @@ static int open_sums(struct ash_stages *stages, struct ash_stage *stage, struct 
     return ash_grains_init(&stage->experts, &opts, err);
 }
 
+/* Where the weights of the ranks of tp are, as this process sees them. */
+static int find_weights(struct ash_stage *stage, struct ash_err *err)
+{
+    size_t ranks = ash_group_size(stage->state.part.readers);
+
+    stage->tp_weights = calloc(ranks, sizeof(*stage->tp_weights));
+    if (stage->tp_weights == NULL) return ash_err_set(err, -ENOMEM, "out of memory for %zu ranks", ranks);
+    for (size_t r = 0; r < ranks; r++)
+        stage->tp_weights[r] = ash_window_data_of(stage->state.window, r);
+    return 0;
+}
+
 static int open_chunk(struct ash_stages *stages, const struct ash_stages_source *source, size_t chunk,
                       struct ash_err *err)
 {
@@ -122,7 +136,8 @@ static int open_chunk(struct ash_stages *stages, const struct ash_stages_source 
                                   .replica = ash_mesh_replica(mesh),
                                   .replicas = ash_mesh_replicas(mesh),
                                   .twins = mesh->twins,
-                                  .sharers = ash_mesh_sharers(mesh)};
+                                  .sharers = ash_mesh_sharers(mesh),
+                                  .readers = ash_mesh_readers(mesh)};
     struct ash_model *model = NULL;
     int rc = open_model(stages, source, chunk, &model, err);
 
@@ -138,6 +153,7 @@ static int open_chunk(struct ash_stages *stages, const struct ash_stages_source 
     rc = ash_fsdp_init(&stage->fsdp, &stage->state, mesh, grains, stages->grain_micros, err);
     if (rc < 0) return rc;
     stage->slot_count = ash_pipeline_depth(&stages->pipeline, chunk);
+    if (part.readers != NULL && (rc = find_weights(stage, err)) < 0) return rc;
     if ((rc = open_slots(stages, stage, err)) < 0) return rc;
     stage->expert_leaves = calloc(mesh->size[ASH_MESH_EP], sizeof(*stage->expert_leaves));
     if (stage->expert_leaves == NULL) return ash_err_set(err, -ENOMEM, "out of memory for the experts' gradients");
@@ -212,6 +228,7 @@ static void close_chunk(struct ash_stage *stage)
         ash_feed_fini(&stage->slots[i].feed);
     }
     free(stage->slots);
+    free(stage->tp_weights);
     ash_fsdp_fini(&stage->fsdp);
     ash_state_fini(&stage->state);
 }

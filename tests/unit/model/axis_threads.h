@@ -35,7 +35,9 @@ struct party_common {
 
 struct party {
     size_t size;
-    bool near;   /* its members share memory */
+    bool near;  /* its members share memory */
+    bool reads; /* and read each other's weights: */
+    const void *weights[PARTY_MAX];
     size_t fuse; /* not 0: with so many more messages a rank is lost */
     bool lost;   /* whoever waits is told so */
     pthread_mutex_t lock;
@@ -241,7 +243,8 @@ static inline struct ash_axis party_axis(struct party_member *member)
                              .size = member->party->size,
                              .ops = &party_ops,
                              .ctx = member,
-                             .near = member->party->near};
+                             .near = member->party->near,
+                             .weights = member->party->reads ? member->party->weights : NULL};
 }
 
 #endif

@@ -28,7 +28,8 @@ struct variant {
     size_t head_rows; /* of the ranks; 0: as the pass likes */
     size_t rows;      /* of the batch */
     bool deal_experts;
-    bool near; /* ranks share memory */
+    bool near;  /* ranks share memory */
+    bool reads; /* and read each other's weights */
 };
 
 /* A model as a folder, or as a config whose weights are drawn. */
@@ -139,6 +140,7 @@ static void *run_member(void *arg)
     m->rc = open_model(m);
     if (m->rc == 0) {
         ash_model_round_bf16(m->model, m->subject->bf16);
+        if (m->place.party != NULL) m->place.party->weights[m->place.rank] = ash_model_weights(m->model);
         m->grads = calloc(ash_model_grad_size(m->model), sizeof(float));
         m->rc = m->grads == NULL ? -ENOMEM : train(m, &exec);
     }
@@ -188,6 +190,7 @@ static void check_crew(const struct subject *subject, const struct member *whole
 
     party_open(&party, size);
     party.near = variant.near;
+    party.reads = variant.reads;
     memset(members, 0, sizeof(members));
     for (size_t r = 0; r < size; r++) {
         members[r] = (struct member){.subject = subject, .variant = variant, .place = {&party, r, 0}};
@@ -223,9 +226,9 @@ static void draw_tokens(struct subject *subject, size_t vocab)
 /* All sizes that the model allows, at least one. */
 static void check_subject(struct subject *subject, const struct ash_model_config *config, size_t rows)
 {
-    static const struct variant variants[] = {{ASH_RECOMPUTE_NONE, false, 0, 0, true, false},
-                                              {ASH_RECOMPUTE_SELECTIVE, true, 32, 0, true, false},
-                                              {ASH_RECOMPUTE_FULL, false, 64, 0, false, false}};
+    static const struct variant variants[] = {{ASH_RECOMPUTE_NONE, false, 0, 0, true, false, false},
+                                              {ASH_RECOMPUTE_SELECTIVE, true, 32, 0, true, false, false},
+                                              {ASH_RECOMPUTE_FULL, false, 64, 0, false, false, false}};
     struct member whole = {.subject = subject, .variant.rows = rows, .slice = ash_slice_whole(config)};
     size_t sizes = 0;
 
@@ -243,6 +246,7 @@ static void check_subject(struct subject *subject, const struct ash_model_config
 
             variant.rows = rows;
             variant.near = v % 2 == 1;
+            variant.reads = v != 3; /* nor do sums that go through the ranks get lost */
             check_crew(subject, &whole, size, variant);
         }
     }
