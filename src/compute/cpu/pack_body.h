@@ -7,6 +7,7 @@
 #include "compute/cpu/gemm_blocks.h"
 
 #define PACK_TOGETHER 64 /* adjacent lines that are copied side by side: whole cache lines, few streams */
+#define PACK_K 64        /* k of a panel that are written together: they stay in the nearest cache */
 
 INLINE const void *pack_at(const void *data, enum ash_dtype dtype, size_t index)
 {
@@ -75,9 +76,10 @@ INLINE void pack_panel(const void *data, enum ash_dtype dtype, bool round, const
     size_t n = 0;
 
     if (pack->k_stride == 1)
-        for (; n + 4 <= count; n += 4)
-            pack_four(pack_at(data, dtype, n * pack->line_stride), dtype, round, pack->line_stride, pack->k_count,
-                      out + n, width);
+        for (size_t k = 0; k < pack->k_count; k += PACK_K)
+            for (n = 0; n + 4 <= count; n += 4)
+                pack_four(pack_at(data, dtype, n * pack->line_stride + k), dtype, round, pack->line_stride,
+                          min_size(PACK_K, pack->k_count - k), out + k * width + n, width);
     else if (pack->line_stride == 1)
         for (; n + 4 <= count; n += 4)
             for (size_t k = 0; k < pack->k_count; k++)
