@@ -8,8 +8,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#if defined(__x86_64__)
+#include <emmintrin.h>
+#endif
 
 #define HUGE_PAGE_BYTES ((size_t)2 << 20)
+#define LINE_BYTES 64
+#define ZERO_PAST_BYTES ((size_t)4 << 20)   /* a thread's share of what no cache would keep: gradients */
 #define SMALL_PAGE_BYTES ((size_t)64 << 10) /* the largest that a machine has */
 
 static _Atomic size_t used_bytes, peak_bytes;
@@ -57,9 +62,33 @@ static int host_copy(void *dst, const void *src, size_t size_bytes)
     return 0;
 }
 
+#if defined(__x86_64__)
+/* Whole lines past the caches: storing to a line there would first read it from memory. */
+static void zero_lines(char *dst, size_t size_bytes)
+{
+    for (size_t i = 0; i < size_bytes; i += sizeof(__m128i))
+        _mm_stream_si128((__m128i *)(dst + i), _mm_setzero_si128());
+    _mm_sfence();
+}
+#else
+static void zero_lines(char *dst, size_t size_bytes)
+{
+    memset(dst, 0, size_bytes);
+}
+#endif
+
 static int host_zero(void *dst, size_t size_bytes)
 {
-    if (size_bytes > 0) memset(dst, 0, size_bytes);
+    size_t before = (LINE_BYTES - (uintptr_t)dst % LINE_BYTES) % LINE_BYTES, lines;
+
+    if (size_bytes < ZERO_PAST_BYTES) {
+        if (size_bytes > 0) memset(dst, 0, size_bytes);
+        return 0;
+    }
+    lines = (size_bytes - before) / LINE_BYTES * LINE_BYTES;
+    memset(dst, 0, before);
+    zero_lines((char *)dst + before, lines);
+    memset((char *)dst + before + lines, 0, size_bytes - before - lines);
     return 0;
 }
 

@@ -5,6 +5,7 @@
 #include <setjmp.h>
 #include <errno.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
 
@@ -90,10 +91,29 @@ static void test_copy(void **state)
     assert_int_equal(ash_memory_host.size, sizeof(struct ash_memory_ops));
 }
 
+/* Much at once, from any byte to any byte, and not one more. */
+static void test_zero_much(void **state)
+{
+    enum { BYTES = 9 << 20 };
+    char *data = malloc(BYTES);
+
+    (void)state;
+    assert_non_null(data);
+    for (size_t begin = 1; begin < 200; begin += 66)
+        for (size_t end = BYTES - 1; end > BYTES - 200; end -= 65) {
+            memset(data, 1, BYTES);
+            assert_int_equal(ash_memory_host.zero(data + begin, end - begin), 0);
+            for (size_t i = 0; i < BYTES; i++)
+                if ((data[i] == 0) != (i >= begin && i < end)) fail_msg("byte %zu of %zu to %zu", i, begin, end);
+        }
+    free(data);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_zeroed_aligned_counted),
+        cmocka_unit_test(test_zero_much),
         cmocka_unit_test(test_empty),
         cmocka_unit_test(test_too_much),
         cmocka_unit_test(test_large),
