@@ -59,8 +59,8 @@ static void back_deltas(const struct back *back)
         }
 }
 
-/* p and ds of query row i, from the dots of its q with the keys (in p) and of its dout with the values (in ds). Keys that the
- * row does not see get values too, which nobody reads. */
+/* p and ds of query row i, from the dots of its q with the keys (in p) and of its dout with the values (in ds). Keys
+ * that the row does not see get values too, which nobody reads. */
 static void back_scores(const struct back *back, size_t i, size_t width, float *p, float *ds)
 {
     const struct ash_attn_args *args = back->args;
@@ -76,6 +76,24 @@ static void back_scores(const struct back *back, size_t i, size_t width, float *
     }
 }
 
+/* Have a row near when its turn comes. */
+static void fetch_row(const float *row, size_t dim)
+{
+    for (size_t d = 0; d < dim; d += ATTN_ALIGN)
+        __builtin_prefetch(row + d);
+}
+
+/* The same for what the next block of query rows takes: count of them from i on, if there are so many. */
+static void fetch_queries(const struct back *back, size_t i, size_t count)
+{
+    const struct ash_attn_args *args = back->args;
+
+    for (size_t row = back->seq->q_row + i; i < back->seq->q_count && count > 0; i++, row++, count--) {
+        fetch_row(args->q + row * args->q_stride + back->h * args->dim_k, args->dim_k);
+        fetch_row(args->dout + row * args->out_stride + back->h * args->dim_v, args->dim_v);
+    }
+}
+
 /* Scores of count query rows from i on, and what they add to dq. */
 static void back_queries(const struct back *back, size_t i, size_t count, struct rows keys, struct rows queries,
                          struct rows douts)
@@ -88,8 +106,11 @@ static void back_queries(const struct back *back, size_t i, size_t count, struct
     struct range seen[STRIP];
 
     memset(sums, 0, count * back->pad_k * sizeof(*sums));
-    for (size_t r = 0; r < count; r++)
+    for (size_t r = 0; r < count; r++) {
+        fetch_row(args->dq + at + r * args->q_stride, args->dim_k);
         seen[r] = in_block(visible_keys(args, i + r), back->base);
+    }
+    fetch_queries(back, i + ASH_ATTN_BLOCK, count);
     width = attn_pad(seen[count - 1].end);
     dot_block(queries.data + first * queries.stride, queries.stride, count, args->dim_k,
               (struct rows){back->keys_turned, ASH_ATTN_BLOCK}, width, p);

@@ -88,13 +88,14 @@ static struct rows turned_rows(const void *data, enum ash_dtype dtype, size_t st
     return (struct rows){out, ASH_ATTN_BLOCK};
 }
 
-/* dots[r * ASH_ATTN_BLOCK + n] = row r of x (count of them, dim wide) times column n < width of the turned rows;
- * rows from count to STRIP are 0. */
+/* dots[r * ASH_ATTN_BLOCK + n] = row r of x (count of them, dim wide) times column n < width of the turned rows, and of
+ * the ones behind to a whole strip, which is faster than rows alone; rows from count to STRIP are 0. */
 static void dot_block(const float *x, size_t stride, size_t count, size_t dim, struct rows turned, size_t width,
                       float *dots)
 {
     struct left left = {x, stride, 1};
 
+    width = round_up(width, STRIP_COLS);
     if (count == STRIP) {
         chain_strip(dots, ASH_ATTN_BLOCK, width, left, turned, (struct range){0, dim}, false);
         return;
