@@ -143,7 +143,12 @@ static int fill_job(const struct flags *flags, struct ash_compare_job *job, stru
 
 static void add_row(const struct ash_consts *consts, const struct ash_machine *machine, struct answer *answer)
 {
-    if (answer->count < ROWS_MAX) ash_compare(consts, &answer->job, machine, &answer->rows[answer->count++]);
+    struct ash_compare_row *row = &answer->rows[answer->count];
+
+    if (answer->count == ROWS_MAX) return;
+    ash_compare(consts, &answer->job, machine, row);
+    if (row->found) answer->job.search.hint = &row->plan.layout; /* may be good on the next kind, too */
+    answer->count++;
 }
 
 static int compare_all(const struct flags *flags, const struct ash_plan_facts *facts, struct answer *answer,

@@ -7,8 +7,10 @@
 
 struct ash_group_place ash_group_place(const struct ash_cluster *cluster, double ranks, double stride)
 {
-    double room = fmax(1, floor(cluster->domain_gpus / fmax(1, stride)));
-    double domains = ceil(ranks / fmin(room, ranks));
+    double room = stride >= cluster->domain_gpus ? 1
+                  : stride <= 1                  ? cluster->domain_gpus
+                                                 : floor(cluster->domain_gpus / stride);
+    double domains = room >= ranks ? 1 : ceil(ranks / room);
 
     return (struct ash_group_place){.ranks = ranks, .local = ranks / domains, .domains = domains};
 }

@@ -6,11 +6,13 @@
 #include <stdio.h>
 
 #include "plan/price.h"
+#include "plan/train/parts.h"
 
 #define DAY_S 86400.0
 #define RATE_SHARE 0.8   /* of the peak in bf16: no machine does better, so the first cluster is not too large */
 #define DOUBLINGS_MAX 12 /* of a cluster that is too small or too slow, at once */
 #define SIZES_MAX 16     /* of a cluster that are tried */
+#define IDLE_MAX 2       /* of them in a row that are not faster: one may have no good layout */
 
 static void set_machines(const struct ash_machine *machine, double machines, struct ash_cluster *cluster)
 {
@@ -28,29 +30,37 @@ static double rounded_batch(double batch, const struct ash_cluster *cluster)
     return fmax(1, round(batch / part)) * part;
 }
 
+/* With a batch: the best plan, where it is faster than floor. */
 static int search_batch(const struct ash_consts *consts, const struct ash_compare_job *asked, double batch,
-                        struct ash_compare_row *row, struct ash_err *err)
+                        double floor_tokens_s, struct ash_compare_row *row, struct ash_err *err)
 {
+    struct ash_layout hint = row->plan.layout; /* of a smaller cluster, or with another batch */
+    struct ash_search wanted = asked->search;
     struct ash_search_result result;
 
+    wanted.floor_tokens_s = floor_tokens_s;
+    wanted.uncounted = err == NULL;
+    if (row->plan.step.tokens_s > 0) wanted.hint = &hint;
     row->job.global_batch = batch;
-    return ash_search(consts, &row->job, &asked->search, &row->plan, 1, &result, err);
+    return ash_search(consts, &row->job, &wanted, &row->plan, 1, &result, err);
 }
 
-/* Search with the batch as asked for and, where that is another, rounded: the faster one. */
-static int search(const struct ash_consts *consts, const struct ash_compare_job *asked, struct ash_compare_row *row,
-                  struct ash_err *err)
+/* Search with the batch as asked for and, where that is another, rounded: the faster one, where it is faster than
+ * floor. -ERANGE: neither is. */
+static int search(const struct ash_consts *consts, const struct ash_compare_job *asked, double floor_tokens_s,
+                  struct ash_compare_row *row, struct ash_err *err)
 {
     double batch = asked->job.global_batch, rounded = rounded_batch(batch, &row->job.cluster);
     struct ash_compare_row other = *row;
-    int rc = search_batch(consts, asked, batch, row, NULL);
+    int rc = search_batch(consts, asked, batch, floor_tokens_s, row, NULL), rc_other = -EINVAL;
 
-    if (rounded != batch && search_batch(consts, asked, rounded, &other, NULL) == 0 &&
-        (rc < 0 || other.plan.step.tokens_s > row->plan.step.tokens_s)) {
-        *row = other;
-        rc = 0;
-    }
-    return rc == 0 || err == NULL ? rc : search_batch(consts, asked, batch, row, err); /* again, for the words */
+    if (rounded != batch)
+        rc_other =
+            search_batch(consts, asked, rounded, rc == 0 ? row->plan.step.tokens_s : floor_tokens_s, &other, NULL);
+    if (rc_other == 0) *row = other;
+    if (rc == 0 || rc_other == 0) return 0;
+    if (rc == -ERANGE || rc_other == -ERANGE) return -ERANGE;
+    return err == NULL ? rc : search_batch(consts, asked, batch, 0, row, err); /* again, for the words */
 }
 
 static double days_of(const struct ash_compare_row *row)
@@ -62,7 +72,7 @@ static int with_gpus(const struct ash_consts *consts, const struct ash_compare_j
                      const struct ash_machine *machine, struct ash_compare_row *row, struct ash_err *err)
 {
     set_machines(machine, ceil(asked->gpus / machine->gpus), &row->job.cluster);
-    return search(consts, asked, row, err);
+    return search(consts, asked, 0, row, err);
 }
 
 /* Machines that would need `days` if everything ran at the best rate that is possible, as a power of two. */
@@ -87,26 +97,27 @@ static bool grow(const struct ash_consts *consts, const struct ash_compare_job *
                  const struct ash_machine *machine, struct ash_compare_row *row)
 {
     double machines = least_machines(asked, machine);
-    int leap = 1, most = DOUBLINGS_MAX;
+    int leap = 1, most = DOUBLINGS_MAX, idle = 0;
     bool found = false;
 
-    for (int i = 0; i < SIZES_MAX && machines * machine->gpus <= ASH_CLUSTER_GPUS_MAX; i++) {
+    for (int i = 0; i < SIZES_MAX && idle < IDLE_MAX && machines * machine->gpus <= ASH_CLUSTER_GPUS_MAX; i++) {
         struct ash_compare_row next = *row;
-        bool possible, better, done;
+        bool better, done;
+        int rc;
 
         set_machines(machine, machines, &next.job.cluster);
-        possible = search(consts, asked, &next, NULL) == 0;
-        better = possible && (!found || next.plan.step.tokens_s > row->plan.step.tokens_s);
+        rc = search(consts, asked, found ? row->plan.step.tokens_s : 0, &next, NULL);
+        better = rc == 0;
         done = better && days_of(&next) <= asked->days;
         if (leap > 1 && (done || !better)) {
             leap = most = leap / 2;
             machines = row->job.cluster.machines * exp2(leap);
             continue;
         }
-        if (possible && !better) break; /* more do not help */
         if (better) *row = next;
         found = found || better;
         if (done) break;
+        idle = rc == -ERANGE ? idle + 1 : 0;
         leap = better ? doublings(row, asked->days, most) : 1;
         while (leap > 1 && machines * exp2(leap) * machine->gpus > ASH_CLUSTER_GPUS_MAX)
             leap--;
@@ -123,15 +134,14 @@ static int within_days(const struct ash_consts *consts, const struct ash_compare
 
     if (found && days_of(row) <= asked->days) return 0;
     if (found)
-        return ash_err_set(err, -ENOSPC,
-                           "%d of them take %.1f days, more do not help: the batch does not divide further",
-                           row->job.cluster.machines, days_of(row));
+        return ash_err_set(err, -ENOSPC, "%d of them take %.1f days, bound by %s; more do not help",
+                           row->job.cluster.machines, days_of(row), ash_step_bound(&row->plan.step.time, 0));
     if (machines * machine->gpus > ASH_CLUSTER_GPUS_MAX)
         return ash_err_set(err, -ENOSPC, "%d of its GPUs at %.0f %% of their peak would take %.1f days",
                            ASH_CLUSTER_GPUS_MAX, 100 * RATE_SHARE,
                            asked->days * machines * machine->gpus / ASH_CLUSTER_GPUS_MAX);
     set_machines(machine, machines, &row->job.cluster);
-    return search(consts, asked, row, err);
+    return search(consts, asked, 0, row, err);
 }
 
 static void add_price(const struct ash_machine *machine, struct ash_compare_row *row)

@@ -3,8 +3,14 @@
 #include "plan/train/kernel.h"
 
 #include <math.h>
+#include <stdint.h>
 
 #define SMS_UNKNOWN 128
+
+static double larger(double a, double b)
+{
+    return a > b ? a : b;
+}
 
 double ash_precision_bytes(enum ash_precision precision)
 {
@@ -33,10 +39,18 @@ double ash_kernel_gemm_rate(const struct ash_consts *consts, const struct ash_gp
     return gpu->flops[ASH_PRECISION_BF16] * share;
 }
 
-/* What an unfilled last wave costs; searches ask for it a hundred thousand times. */
+/* ceil of what is above 0 and not huge: searches ask a million times, and the library's is a call. */
+static double up(double value)
+{
+    double whole = (double)(int64_t)value;
+
+    return whole < value ? whole + 1 : whole;
+}
+
+/* What an unfilled last wave costs. */
 static double wave_loss(double waves, double exponent)
 {
-    double loss = ceil(waves) / waves;
+    double loss = up(waves) / waves;
 
     return exponent == 0.5 ? sqrt(loss) : pow(loss, exponent);
 }
@@ -50,14 +64,14 @@ double ash_kernel_gemm(const struct ash_consts *consts, const struct ash_gpu *gp
 
     if (groups <= 0 || m <= 0 || n <= 0 || k <= 0) return 0;
     if (m <= 64) tile_m = 64;
-    tiles = groups * ceil(m / tile_m) * ceil(n / tile_n);
-    waves = tiles / fmax(1, groups / at_once) / sms;
+    tiles = groups * up(m / tile_m) * up(n / tile_n);
+    waves = tiles / larger(1, groups / at_once) / sms;
     filled = groups * m * n / (tiles * tile_m * tile_n); /* of the tiles' area */
     depth = consts->gemm_depth * (2 / ash_precision_bytes(precision));
     arithmetic = 2 * groups * m * n * k / ash_kernel_gemm_rate(consts, gpu, precision) / filled * (1 + depth / k) *
                  wave_loss(waves, consts->gemm_wave);
     bytes = groups * (ash_precision_bytes(precision) * (m * k + k * n) + 2 * m * n);
-    return fmax(arithmetic, ash_kernel_memory(consts, gpu, bytes));
+    return larger(arithmetic, ash_kernel_memory(consts, gpu, bytes));
 }
 
 double ash_kernel_attention(const struct ash_consts *consts, const struct ash_gpu *gpu, bool new_attention,

@@ -26,17 +26,6 @@ struct scene {
     double norm_split; /* ranks that share norms and residuals */
 };
 
-/* What one part of a layer does in a forward pass; backward follows from it. */
-struct part {
-    double forward_gemm_s, backward_gemm_s;
-    double weight_gemm_s; /* of backward: gradients of weights */
-    double attention_s;
-    double elements;      /* moved through memory by element-wise ops, forward */
-    double cast_elements; /* quantised before products in fp8 or less */
-    double tensor_bytes;  /* gathered and scattered over tensor-parallel ranks, forward */
-    double host_layers;   /* launches, in units of one layer's */
-};
-
 double ash_parts_sum(const struct ash_parts *parts)
 {
     return parts->compute + parts->memory + parts->host + parts->nvlink + parts->network;
@@ -76,8 +65,8 @@ static bool fuses_experts(const struct scene *scene)
 }
 
 /* A weight [k, n] applied to m rows, forward, and backward to inputs and (unless frozen) weights. */
-static void add_product(const struct scene *scene, struct part *part, enum ash_precision precision, double groups,
-                        double m, double n, double k)
+static void add_product(const struct scene *scene, struct ash_layer_part *part, enum ash_precision precision,
+                        double groups, double m, double n, double k)
 {
     double at_once = fuses_experts(scene) ? groups : EXPERT_STREAMS;
 
@@ -91,7 +80,7 @@ static void add_product(const struct scene *scene, struct part *part, enum ash_p
     }
 }
 
-static void add_linear(const struct scene *scene, struct part *part, double n, double k)
+static void add_linear(const struct scene *scene, struct ash_layer_part *part, double n, double k)
 {
     add_product(scene, part, scene->layout->precision, 1, scene->tokens, n, k);
     part->cast_elements += scene->tokens * k;
@@ -108,7 +97,7 @@ static double mean_keys(const struct ash_shape *shape, double seq)
     return (1 - windowed) * seq / 2 + windowed * short_keys;
 }
 
-static void add_projections(const struct scene *scene, struct part *part)
+static void add_projections(const struct scene *scene, struct ash_layer_part *part)
 {
     const struct ash_shape *s = &scene->job->shape;
     double tp = scene->layout->tp;
@@ -125,14 +114,14 @@ static void add_projections(const struct scene *scene, struct part *part)
     add_linear(scene, part, s->hidden, s->heads * s->v_dim / tp);
 }
 
-static struct part attention_part(const struct scene *scene)
+static struct ash_layer_part attention_part(const struct scene *scene)
 {
     const struct ash_shape *s = &scene->job->shape;
     double tp = scene->layout->tp, tokens = scene->tokens, seq = scene->job->seq_tokens;
     double qk = s->kv_rank > 0 ? s->nope_dim + s->rope_dim : s->head_dim;
     double v = s->kv_rank > 0 ? s->v_dim : s->head_dim;
     double keys = mean_keys(s, seq);
-    struct part part = {.host_layers = 0.5, .tensor_bytes = 2 * tokens * s->hidden * ACTIVATION_BYTES};
+    struct ash_layer_part part = {.host_layers = 0.5, .tensor_bytes = 2 * tokens * s->hidden * ACTIVATION_BYTES};
 
     add_projections(scene, &part);
     part.elements = 5 * tokens * s->hidden / scene->norm_split + 2 * tokens * (s->heads * qk + s->kv_heads * qk) / tp;
@@ -150,11 +139,11 @@ static struct part attention_part(const struct scene *scene)
     return part;
 }
 
-static struct part mlp_part(const struct scene *scene, double width)
+static struct ash_layer_part mlp_part(const struct scene *scene, double width)
 {
     const struct ash_shape *s = &scene->job->shape;
     double tp = scene->layout->tp, tokens = scene->tokens;
-    struct part part = {.host_layers = 0.5, .tensor_bytes = 2 * tokens * s->hidden * ACTIVATION_BYTES};
+    struct ash_layer_part part = {.host_layers = 0.5, .tensor_bytes = 2 * tokens * s->hidden * ACTIVATION_BYTES};
 
     add_linear(scene, &part, (s->gated ? 2 : 1) * width / tp, s->hidden);
     add_linear(scene, &part, s->hidden, width / tp);
@@ -164,12 +153,12 @@ static struct part mlp_part(const struct scene *scene, double width)
 
 /* A state-space mixer (Mamba-2): projections, a short convolution, and a scan by chunks. Inside a chunk the scan is
  * attention without softmax; between chunks states are written, passed on and read back as float32. */
-static struct part ssm_part(const struct scene *scene)
+static struct ash_layer_part ssm_part(const struct scene *scene)
 {
     const struct ash_shape *s = &scene->job->shape;
     double tp = scene->layout->tp, tokens = scene->tokens, states = s->ssm_state / SCAN_GROUPS;
     double flops = 2 * SCAN_CHUNK * (s->ssm_state + s->ssm_inner) + 4 * states * s->ssm_inner;
-    struct part part = {.host_layers = 0.7, .tensor_bytes = 2 * tokens * s->hidden * ACTIVATION_BYTES};
+    struct ash_layer_part part = {.host_layers = 0.7, .tensor_bytes = 2 * tokens * s->hidden * ACTIVATION_BYTES};
 
     add_linear(scene, &part, (2 * s->ssm_inner + 2 * s->ssm_state) / tp, s->hidden);
     add_linear(scene, &part, s->hidden, s->ssm_inner / tp);
@@ -184,8 +173,19 @@ static double imbalance(const struct ash_consts *consts, const struct ash_plan_j
     return job->imbalance > 0 ? job->imbalance : consts->moe_imbalance;
 }
 
-/* Rows that one rank's experts see, and their products; the router and the two permutations. */
-static struct part sparse_part(const struct scene *scene)
+/* Of a layer with experts: the shared one and the router. */
+static struct ash_layer_part shared_part(const struct scene *scene)
+{
+    const struct ash_shape *s = &scene->job->shape;
+    struct ash_layer_part part = {.host_layers = 0};
+
+    if (s->shared_ffn > 0) part = mlp_part(scene, s->shared_ffn);
+    add_product(scene, &part, ASH_PRECISION_BF16, 1, scene->tokens / scene->layout->tp, s->experts, s->hidden);
+    return part;
+}
+
+/* And the rows that one rank's experts see, their products and the two permutations. */
+static struct ash_layer_part sparse_part(const struct scene *scene, const struct ash_layer_part *shared)
 {
     const struct ash_shape *s = &scene->job->shape;
     const struct ash_layout *l = scene->layout;
@@ -194,10 +194,8 @@ static struct part sparse_part(const struct scene *scene)
     bool fused = fuses_experts(scene);
     double traffic = scene->stack->fused_routing ? scene->consts->elem_moe_fused : scene->consts->elem_moe;
     double ffn = s->expert_ffn / l->etp, activation = fused ? 0 : (s->gated ? 3 : 2) * ffn;
-    struct part part = {.host_layers = 0};
+    struct ash_layer_part part = *shared;
 
-    if (s->shared_ffn > 0) part = mlp_part(scene, s->shared_ffn);
-    add_product(scene, &part, ASH_PRECISION_BF16, 1, tokens, s->experts, s->hidden);
     add_product(scene, &part, l->precision, local, copies / local, (s->gated ? 2 : 1) * ffn, s->hidden);
     add_product(scene, &part, l->precision, local, copies / local, s->hidden, ffn);
     part.elements += 5 * tokens * s->hidden + traffic * copies * (6 * s->hidden + activation);
@@ -226,7 +224,7 @@ static struct ash_group_place place_of(const struct scene *scene, double ranks, 
     return place;
 }
 
-static void add_tensor_traffic(const struct scene *scene, const struct part *part, double share,
+static void add_tensor_traffic(const struct scene *scene, const struct ash_layer_part *part, double share,
                                struct ash_layer *layer)
 {
     struct ash_group_place place = place_of(scene, scene->layout->tp, 1, scene->job->net.tp);
@@ -243,7 +241,7 @@ static void add_tensor_traffic(const struct scene *scene, const struct part *par
 }
 
 /* Keys and values travel around the ring of context-parallel ranks while attention works. */
-static void add_context_traffic(const struct scene *scene, const struct part *part, double share,
+static void add_context_traffic(const struct scene *scene, const struct ash_layer_part *part, double share,
                                 struct ash_layer *layer)
 {
     const struct ash_shape *s = &scene->job->shape;
@@ -272,9 +270,10 @@ static bool is_host_sent(const char *network)
 
 static void set_host_sends(const struct ash_consts *consts, const char *network, struct ash_dispatch *dispatch)
 {
-    bool old = strcasestr(network, "EFA v1") != NULL || strcasestr(network, "EFA v2") != NULL;
+    bool old;
 
     if (!is_host_sent(network)) return;
+    old = strcasestr(network, "EFA v1") != NULL || strcasestr(network, "EFA v2") != NULL;
     dispatch->network_share = consts->dispatch_efa;
     dispatch->message_s = 1e-6 * (old ? consts->dispatch_message_v2_us : consts->dispatch_message_us);
 }
@@ -324,7 +323,8 @@ static void add_expert_traffic(const struct scene *scene, double share, struct a
 /* ---- putting a layer together ------------------------------------------------------------------------------------ */
 
 /* share of the model's layers have this part. */
-static void add_part(const struct scene *scene, const struct part *part, double share, struct ash_layer *layer)
+static void add_part(const struct scene *scene, const struct ash_layer_part *part, double share,
+                     struct ash_layer *layer)
 {
     const struct ash_consts *c = scene->consts;
     double traffic = scene->stack->fused ? c->elem_fused : c->elem_eager;
@@ -365,28 +365,35 @@ static void settle_host(struct ash_parts *parts)
     parts->host = fmax(0, parts->host - work);
 }
 
-void ash_layer_predict(const struct ash_consts *consts, const struct ash_plan_job *job, const struct ash_layout *layout,
-                       enum ash_plan_recompute recompute, struct ash_layer *layer_out)
+void ash_layer_common(const struct ash_consts *consts, const struct ash_plan_job *job, const struct ash_layout *layout,
+                      struct ash_layer_common *common_out)
+{
+    struct scene scene = set(consts, job, layout);
+    const struct ash_shape *s = &job->shape;
+
+    *common_out = (struct ash_layer_common){.attention = attention_part(&scene)};
+    if (s->dense_layers > 0) common_out->dense = mlp_part(&scene, s->ffn);
+    if (s->ssm_layers > 0) common_out->ssm = ssm_part(&scene);
+    if (s->sparse_layers > 0) common_out->shared = shared_part(&scene);
+    ash_head_predict(consts, job, layout, &common_out->head);
+}
+
+void ash_layer_assemble(const struct ash_consts *consts, const struct ash_plan_job *job,
+                        const struct ash_layout *layout, const struct ash_layer_common *common,
+                        struct ash_layer *layer_out)
 {
     struct scene scene = set(consts, job, layout);
     const struct ash_shape *s = &job->shape;
     struct ash_layer layer = {0};
-    struct part part = attention_part(&scene);
 
-    add_part(&scene, &part, s->attn_layers / s->layers, &layer);
-    add_context_traffic(&scene, &part, s->attn_layers / s->layers, &layer);
-    if (s->dense_layers > 0) {
-        part = mlp_part(&scene, s->ffn);
-        add_part(&scene, &part, s->dense_layers / s->layers, &layer);
-    }
-    if (s->ssm_layers > 0) {
-        part = ssm_part(&scene);
-        add_part(&scene, &part, s->ssm_layers / s->layers, &layer);
-    }
+    add_part(&scene, &common->attention, s->attn_layers / s->layers, &layer);
+    add_context_traffic(&scene, &common->attention, s->attn_layers / s->layers, &layer);
+    if (s->dense_layers > 0) add_part(&scene, &common->dense, s->dense_layers / s->layers, &layer);
+    if (s->ssm_layers > 0) add_part(&scene, &common->ssm, s->ssm_layers / s->layers, &layer);
     if (s->sparse_layers > 0) {
         double share = s->sparse_layers / s->layers;
+        struct ash_layer_part part = sparse_part(&scene, &common->shared);
 
-        part = sparse_part(&scene);
         add_part(&scene, &part, share, &layer);
         add_expert_traffic(&scene, share, &layer);
         if (!scene.stack->graphs && !job->graphs) {
@@ -396,10 +403,24 @@ void ash_layer_predict(const struct ash_consts *consts, const struct ash_plan_jo
             layer.backward.host += host;
         }
     }
-    add_recompute(job, recompute, &layer);
-    settle_host(&layer.forward);
-    settle_host(&layer.backward);
     *layer_out = layer;
+}
+
+void ash_layer_settle(const struct ash_plan_job *job, enum ash_plan_recompute recompute, struct ash_layer *layer)
+{
+    add_recompute(job, recompute, layer);
+    settle_host(&layer->forward);
+    settle_host(&layer->backward);
+}
+
+void ash_layer_predict(const struct ash_consts *consts, const struct ash_plan_job *job, const struct ash_layout *layout,
+                       enum ash_plan_recompute recompute, struct ash_layer *layer_out)
+{
+    struct ash_layer_common common;
+
+    ash_layer_common(consts, job, layout, &common);
+    ash_layer_assemble(consts, job, layout, &common, layer_out);
+    ash_layer_settle(job, recompute, layer_out);
 }
 
 void ash_head_predict(const struct ash_consts *consts, const struct ash_plan_job *job, const struct ash_layout *layout,
@@ -407,7 +428,7 @@ void ash_head_predict(const struct ash_consts *consts, const struct ash_plan_job
 {
     struct scene scene = set(consts, job, layout);
     double vocab = job->shape.vocab / layout->tp;
-    struct part part = {.host_layers = 0};
+    struct ash_layer_part part = {.host_layers = 0};
     struct ash_layer head = {0};
 
     add_product(&scene, &part, ASH_PRECISION_BF16, 1, scene.tokens, vocab, job->shape.hidden);

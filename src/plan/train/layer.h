@@ -21,12 +21,38 @@ struct ash_layer {
     double weight_s;                    /* of backward.compute: gradients of weights */
 };
 
+/* What one part of a layer does in a forward pass; backward follows from it. */
+struct ash_layer_part {
+    double forward_gemm_s, backward_gemm_s;
+    double weight_gemm_s; /* of backward: gradients of weights */
+    double attention_s;
+    double elements;      /* moved through memory by element-wise ops, forward */
+    double cast_elements; /* quantised before products in fp8 or less */
+    double tensor_bytes;  /* gathered and scattered over tensor-parallel ranks, forward */
+    double host_layers;   /* launches, in units of one layer's */
+};
+
+/* What of a layer and of the output depends on tp, cp, micro-batch and precision alone: the ranks that experts are
+ * spread over and the links change nothing of it. */
+struct ash_layer_common {
+    struct ash_layer_part attention, dense, ssm, shared;
+    struct ash_layer head;
+};
+
 double ash_parts_sum(const struct ash_parts *parts);
 void ash_parts_add(struct ash_parts *into, const struct ash_parts *more, double times);
 
 /* Expert traffic of one sparse layer and one micro-batch, one way there and one back, before anything hides it. */
 void ash_layer_dispatch(const struct ash_consts *consts, const struct ash_plan_job *job,
                         const struct ash_layout *layout, struct ash_dispatch_time *time_out);
+/* A layer from its common parts, its own experts and its traffic, and then what recomputation adds: in three steps for
+ * those who keep what the steps have in common, or in one. */
+void ash_layer_common(const struct ash_consts *consts, const struct ash_plan_job *job, const struct ash_layout *layout,
+                      struct ash_layer_common *common_out);
+void ash_layer_assemble(const struct ash_consts *consts, const struct ash_plan_job *job,
+                        const struct ash_layout *layout, const struct ash_layer_common *common,
+                        struct ash_layer *layer_out);
+void ash_layer_settle(const struct ash_plan_job *job, enum ash_plan_recompute recompute, struct ash_layer *layer);
 void ash_layer_predict(const struct ash_consts *consts, const struct ash_plan_job *job, const struct ash_layout *layout,
                        enum ash_plan_recompute recompute, struct ash_layer *layer_out);
 /* The output matrix and the loss: forward and backward. */

@@ -6,21 +6,37 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PLACES 4096 /* a power of two; a search asks for some hundred layers */
+#define PLACES_LOG2 12       /* a search asks for some hundred layers */
+#define COMMON_PLACES_LOG2 9 /* and for some ten of what they have in common */
+#define HASH_FACTOR 0x9e3779b1u
+#define HASH_BITS 32
 
-/* What a layer depends on. */
+/* What the common parts depend on; micro_batch 0: an empty place. */
+struct common_key {
+    int tp, cp, micro_batch, precision;
+};
+
+/* What a layer depends on, beside recomputation. */
 struct key {
-    int tp, cp, ep, etp, micro_batch, precision, recompute, dual;
+    struct common_key common;
+    int ep, etp, dual;
     int domain_gpus, alone; /* alone: one machine has no network */
 };
 
+struct common_place {
+    struct common_key key;
+    struct ash_layer_common common;
+};
+
 struct place {
-    struct key key; /* micro_batch 0: empty */
-    struct ash_layer layer, head;
+    struct key key;
+    struct ash_layer layer, head;          /* layer: not settled yet */
+    double work_s[ASH_PLAN_RECOMPUTE_FIT]; /* of the settled ones, both ways; 0: nobody asked */
 };
 
 struct ash_layer_memo {
-    struct place places[PLACES];
+    struct place places[1 << PLACES_LOG2];
+    struct common_place commons[1 << COMMON_PLACES_LOG2];
 };
 
 struct ash_layer_memo *ash_layer_memo_open(void)
@@ -33,38 +49,85 @@ void ash_layer_memo_close(struct ash_layer_memo *memo)
     free(memo);
 }
 
-static struct place *place_of(struct ash_layer_memo *memo, const struct key *key)
+/* The place of a key of so many ints in a table of 2 ^ bits. */
+static size_t place_of(const void *key, size_t bytes, int bits)
 {
-    const int *words = (const int *)key;
+    const int *words = key;
     uint32_t hash = 0;
 
-    for (size_t i = 0; i < sizeof(*key) / sizeof(*words); i++)
-        hash = (hash ^ (uint32_t)words[i]) * 0x9e3779b1u;
-    return &memo->places[hash >> 20 & (PLACES - 1)];
+    for (size_t i = 0; i < bytes / sizeof(*words); i++)
+        hash = (hash ^ (uint32_t)words[i]) * HASH_FACTOR;
+    return hash >> (HASH_BITS - bits);
+}
+
+static const struct ash_layer_common *common_of(struct ash_layer_memo *memo, const struct ash_consts *consts,
+                                                const struct ash_plan_job *job, const struct ash_layout *layout,
+                                                const struct common_key *key)
+{
+    struct common_place *place = &memo->commons[place_of(key, sizeof(*key), COMMON_PLACES_LOG2)];
+
+    if (memcmp(&place->key, key, sizeof(*key)) != 0) {
+        place->key = *key;
+        ash_layer_common(consts, job, layout, &place->common);
+    }
+    return &place->common;
+}
+
+/* The place that has the layer, which is predicted where it was not there. */
+static struct place *recall(struct ash_layer_memo *memo, const struct ash_consts *consts,
+                            const struct ash_plan_job *job, const struct ash_layout *layout)
+{
+    struct key key = {{layout->tp, layout->cp, layout->micro_batch, layout->precision},
+                      layout->ep,
+                      layout->etp,
+                      layout->schedule == ASH_SCHEDULE_DUALPIPE,
+                      job->cluster.domain_gpus,
+                      job->cluster.machines == 1};
+    struct place *place = &memo->places[place_of(&key, sizeof(key), PLACES_LOG2)];
+
+    if (memcmp(&place->key, &key, sizeof(key)) != 0) {
+        const struct ash_layer_common *common = common_of(memo, consts, job, layout, &key.common);
+
+        *place = (struct place){.key = key, .head = common->head};
+        ash_layer_assemble(consts, job, layout, common, &place->layer);
+    }
+    return place;
 }
 
 void ash_layer_memo_predict(struct ash_layer_memo *memo, const struct ash_consts *consts,
                             const struct ash_plan_job *job, const struct ash_layout *layout,
                             enum ash_plan_recompute recompute, struct ash_layer *layer_out, struct ash_layer *head_out)
 {
-    struct key key = {layout->tp,
-                      layout->cp,
-                      layout->ep,
-                      layout->etp,
-                      layout->micro_batch,
-                      layout->precision,
-                      (int)recompute,
-                      layout->schedule == ASH_SCHEDULE_DUALPIPE,
-                      job->cluster.domain_gpus,
-                      job->cluster.machines == 1};
-    struct place *place = memo != NULL ? place_of(memo, &key) : NULL;
+    const struct place *place;
 
-    if (place == NULL || memcmp(&place->key, &key, sizeof(key)) != 0) {
+    if (memo == NULL) {
         ash_layer_predict(consts, job, layout, recompute, layer_out);
         ash_head_predict(consts, job, layout, head_out);
-        if (place != NULL) *place = (struct place){key, *layer_out, *head_out};
         return;
     }
+    place = recall(memo, consts, job, layout);
     *layer_out = place->layer;
     *head_out = place->head;
+    ash_layer_settle(job, recompute, layer_out);
+}
+
+double ash_layer_memo_work(struct ash_layer_memo *memo, const struct ash_consts *consts, const struct ash_plan_job *job,
+                           const struct ash_layout *layout, enum ash_plan_recompute recompute, double *dispatch_s_out)
+{
+    struct place *place = memo != NULL ? recall(memo, consts, job, layout) : NULL;
+    struct ash_layer layer;
+    double work_s;
+
+    if (place == NULL) {
+        ash_layer_predict(consts, job, layout, recompute, &layer);
+        *dispatch_s_out = layer.dispatch_s;
+        return ash_parts_sum(&layer.forward) + ash_parts_sum(&layer.backward);
+    }
+    *dispatch_s_out = place->layer.dispatch_s;
+    work_s = place->work_s[recompute];
+    if (work_s > 0) return work_s;
+    layer = place->layer;
+    ash_layer_settle(job, recompute, &layer);
+    work_s = ash_parts_sum(&layer.forward) + ash_parts_sum(&layer.backward);
+    return place->work_s[recompute] = work_s;
 }

@@ -16,5 +16,8 @@ void ash_layer_memo_close(struct ash_layer_memo *memo);
 void ash_layer_memo_predict(struct ash_layer_memo *memo, const struct ash_consts *consts,
                             const struct ash_plan_job *job, const struct ash_layout *layout,
                             enum ash_plan_recompute recompute, struct ash_layer *layer_out, struct ash_layer *head_out);
+/* Only the seconds of a layer's forward and backward pass, and of its expert traffic before overlap. */
+double ash_layer_memo_work(struct ash_layer_memo *memo, const struct ash_consts *consts, const struct ash_plan_job *job,
+                           const struct ash_layout *layout, enum ash_plan_recompute recompute, double *dispatch_s_out);
 
 #endif

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <limits.h>
 #include <math.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -156,7 +157,13 @@ bool ash_plan_flash(const struct ash_plan_job *job)
 
 int ash_layout_micro_batches(const struct ash_plan_job *job, const struct ash_layout *layout)
 {
-    return (int)fmin(fmax(1, ceil(job->global_batch / ((double)layout->dp * layout->micro_batch))), INT_MAX);
+    double exact = job->global_batch / ((double)layout->dp * layout->micro_batch);
+    int whole;
+
+    if (!(exact > 1)) return 1;
+    if (exact >= INT_MAX) return INT_MAX;
+    whole = (int)exact;
+    return whole < exact ? whole + 1 : whole;
 }
 
 /* ---- can it be? -------------------------------------------------------------------------------------------------- */
@@ -166,7 +173,7 @@ bool ash_divides(double parts, double whole)
 {
     double each = whole / parts;
 
-    return parts >= 1 && each == floor(each);
+    return parts >= 1 && each == (double)(int64_t)each;
 }
 
 /* The largest divisor of whole that is at most limit. */
@@ -245,7 +252,7 @@ static int check_experts(const struct ash_plan_job *job, struct ash_layout *l, s
     return 0;
 }
 
-static int check_batch(const struct ash_plan_job *job, const struct ash_layout *l, struct ash_err *err)
+int ash_layout_check_batch(const struct ash_plan_job *job, const struct ash_layout *l, struct ash_err *err)
 {
     double step = (double)l->dp * l->micro_batch, passes = job->global_batch / step;
     const char *refused;
@@ -271,7 +278,7 @@ int ash_layout_check(const struct ash_plan_job *job, struct ash_layout *layout, 
 
     if (rc == 0) rc = check_model(job, &l, err);
     if (rc == 0) rc = check_experts(job, &l, err);
-    if (rc == 0) rc = check_batch(job, &l, err);
+    if (rc == 0) rc = ash_layout_check_batch(job, &l, err);
     if (rc == 0) *layout = l;
     return rc;
 }

@@ -61,6 +61,8 @@ int ash_layout_parse(const char *text, struct ash_layout *layout, struct ash_err
 /* Can the job run so at all? Divisibility of GPUs, heads, layers, experts and batch; -EINVAL says what would do. Fills
  * dp and etp where they are 0. Memory is not asked here. */
 int ash_layout_check(const struct ash_plan_job *job, struct ash_layout *layout, struct ash_err *err);
+/* Only what micro-batch, chunks and schedule decide, of a layout whose degrees have passed. */
+int ash_layout_check_batch(const struct ash_plan_job *job, const struct ash_layout *layout, struct ash_err *err);
 /* "tp8 pp4x5 dp16 zero1 mbs1 full fp8" into buf; returns buf. */
 const char *ash_layout_text(const struct ash_layout *layout, char *buf, size_t buf_bytes);
 const char *ash_plan_recompute_name(enum ash_plan_recompute recompute);

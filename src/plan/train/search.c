@@ -13,7 +13,9 @@
 #define CANDIDATES_EACH 9 /* more for every further one */
 #define STAGES_MAX 64
 #define MICRO_BATCH_MAX 16
-#define UNEVEN_MAX 1.15 /* layers of the fullest stage over the mean */
+#define CHUNKS_MAX 20
+#define BELOW_HINT 0.999999 /* of the speed of a hint, which shall be found again */
+#define UNEVEN_MAX 1.15     /* layers of the fullest stage over the mean */
 #define CONTEXT_MAX 32
 #define CONTEXT_TOKENS 2048 /* of a sequence that a rank of cp keeps at least */
 #define SHARD_FACTOR 4      /* between the groups that are tried for one copy of the state */
@@ -30,8 +32,13 @@ struct hunt {
     struct ash_plan best[CANDIDATES_MAX]; /* descending */
     size_t best_count, best_max;
     struct ash_search_result result;
+    double floor_tokens_s; /* plans that are not faster are of no use */
+    double stretch;        /* of what a step does: the wait for the slowest machine */
+    double gathers_s;      /* of one micro-batch of this cut */
     bool offload;
     bool only_count; /* memory is asked, time is not */
+    bool full;       /* the leanest plain pipeline of this cut did not fit: what needs more is only counted */
+    bool skipped;    /* layouts were not looked at, because nothing of them could be kept */
 };
 
 /* Insert into the descending list, pushing the slowest out. */
@@ -80,26 +87,48 @@ static bool fits(struct hunt *hunt, const struct ash_layout *layout)
     return least.total <= least.capacity && ash_plan_fits_host(hunt->job, &least);
 }
 
-/* Could a layout be faster than the best of its kind so far, and than the slowest candidate that is kept? */
+/* Could a layout be faster than the best of its kind so far, than the slowest candidate that is kept, and than what is
+ * there already? */
 static bool may_be_kept(const struct hunt *hunt, const struct ash_layout *layout, const struct ash_plan *best)
 {
-    double least_s = ash_step_least(hunt->consts, hunt->job, layout, hunt->memo);
-    double most = hunt->job->global_batch * hunt->job->seq_tokens / least_s;
+    double gathers_s = hunt->gathers_s > 0 ? hunt->gathers_s * ash_layout_micro_batches(hunt->job, layout) : 0;
+    double work_s = ash_step_least(hunt->consts, hunt->job, layout, hunt->memo);
+    double least_s = work_s > gathers_s ? work_s : gathers_s;
+    double most =
+        hunt->job->global_batch * hunt->job->seq_tokens / (least_s * hunt->stretch + hunt->consts->step_overhead);
     bool full = hunt->best_count == hunt->best_max;
 
-    return most > best->step.tokens_s && (!full || most > hunt->best[hunt->best_max - 1].step.tokens_s);
+    return most > best->step.tokens_s && most > hunt->floor_tokens_s &&
+           (!full || most > hunt->best[hunt->best_max - 1].step.tokens_s);
 }
 
+/* Need a layout not be looked at, because nobody counts it and it is too slow? */
+static bool is_hopeless(struct hunt *hunt, const struct ash_layout *layout, const struct ash_plan *best)
+{
+    if (!hunt->search->uncounted || hunt->only_count || may_be_kept(hunt, layout, best)) return false;
+    hunt->skipped = true;
+    return true;
+}
+
+/* Of a cut that has passed ash_layout_check. No other schedule, more chunks or a larger micro-batch needs less memory
+ * than 1F1B with the smallest one, so where that does not fit nothing else of the cut is asked. */
 static void try_layout(struct hunt *hunt, struct ash_layout layout, struct ash_plan *best)
 {
     struct ash_plan plan = {.layout = layout};
 
-    if (ash_layout_check(hunt->job, &plan.layout, NULL) < 0) return;
+    if (ash_layout_check_batch(hunt->job, &layout, NULL) < 0) return;
+    if (is_hopeless(hunt, &layout, best)) return;
     hunt->result.tried++;
-    if (!fits(hunt, &plan.layout)) return;
+    if (hunt->full) return;
+    if (!fits(hunt, &layout)) {
+        hunt->full = layout.chunks == 1 && layout.schedule == ASH_SCHEDULE_1F1B;
+        return;
+    }
     hunt->result.fitting++;
-    if (hunt->only_count || !may_be_kept(hunt, &plan.layout, best)) return;
-    ash_step_predict_memo(hunt->consts, hunt->job, &plan.layout, false, hunt->memo, &plan.step);
+    if (hunt->only_count || (!hunt->search->uncounted && !may_be_kept(hunt, &layout, best))) return;
+    layout.recompute = ash_step_recompute(hunt->consts, hunt->job, &layout);
+    if (layout.recompute != ASH_PLAN_RECOMPUTE_NONE && !may_be_kept(hunt, &layout, best)) return;
+    ash_step_predict_memo(hunt->consts, hunt->job, &layout, false, hunt->memo, &plan.step);
     if (plan.step.tokens_s > best->step.tokens_s) *best = plan;
 }
 
@@ -113,9 +142,11 @@ static bool is_even(double layers, double stages)
 
 static void try_chunks(struct hunt *hunt, struct ash_layout layout, struct ash_plan *best)
 {
-    static const int chunks[] = {2, 3, 4, 5, 6, 8, 10, 12, 16, 20};
+    static const int chunks[] = {2, 3, 4, 5, 6, 8, 10, 12, 16, CHUNKS_MAX};
     double layers = hunt->job->shape.layers;
 
+    layout.chunks = CHUNKS_MAX; /* the more, the less a pipeline idles */
+    if (hunt->search->schedules == 0 && is_hopeless(hunt, &layout, best)) return;
     layout.chunks = 1;
     try_layout(hunt, layout, best);
     if (layout.pp == 1) return;
@@ -138,6 +169,9 @@ static void try_batches(struct hunt *hunt, struct ash_layout layout)
     struct ash_plan best = {0};
     double each = hunt->job->global_batch / layout.dp;
 
+    if (hunt->only_count && hunt->result.fitting > 0) return; /* that is all that is asked */
+    hunt->full = false;
+    hunt->gathers_s = ash_step_gathers(hunt->consts, hunt->job, &layout);
     for (int size = 1; size <= MICRO_BATCH_MAX && size <= each; size *= 2) {
         layout.micro_batch = size;
         if (ash_divides(size, each)) try_chunks(hunt, layout, &best);
@@ -145,14 +179,18 @@ static void try_batches(struct hunt *hunt, struct ash_layout layout)
     if (best.step.tokens_s > 0) keep(hunt, &best);
 }
 
+/* Is a precision asked for, and does the GPU have it? */
+static bool is_wanted(const struct hunt *hunt, int precision)
+{
+    bool wanted = hunt->search->precision < 0 ? precision <= ASH_PRECISION_FP8 : precision == hunt->search->precision;
+
+    return wanted && hunt->job->cluster.machine.gpu->flops[precision] > 0;
+}
+
 static void try_precisions(struct hunt *hunt, struct ash_layout layout)
 {
-    const struct ash_gpu *gpu = hunt->job->cluster.machine.gpu;
-
     for (int p = ASH_PRECISION_BF16; p <= ASH_PRECISION_FP4; p++) {
-        bool wanted = hunt->search->precision < 0 ? p <= ASH_PRECISION_FP8 : p == hunt->search->precision;
-
-        if (!wanted || gpu->flops[p] <= 0) continue;
+        if (!is_wanted(hunt, p)) continue;
         layout.precision = (enum ash_precision)p;
         try_batches(hunt, layout);
     }
@@ -188,25 +226,51 @@ static void try_sharding(struct hunt *hunt, struct ash_layout layout)
     try_shards(hunt, layout);
 }
 
+/* Can no micro-batch and precision of a cut be fast enough, however its state is shared? */
+static bool is_hopeless_cut(struct hunt *hunt, struct ash_layout layout)
+{
+    static const struct ash_plan none;
+
+    if (!hunt->search->uncounted || hunt->only_count || hunt->search->schedules != 0) return false;
+    layout.chunks = CHUNKS_MAX;
+    hunt->gathers_s = 0;
+    for (int p = ASH_PRECISION_BF16; p <= ASH_PRECISION_FP4; p++) {
+        layout.precision = (enum ash_precision)p;
+        for (layout.micro_batch = 1; layout.micro_batch <= MICRO_BATCH_MAX; layout.micro_batch *= 2) {
+            if (!is_wanted(hunt, p) || !ash_divides((double)layout.dp * layout.micro_batch, hunt->job->global_batch))
+                break;
+            if (may_be_kept(hunt, &layout, &none)) return false;
+        }
+    }
+    hunt->skipped = true;
+    return true;
+}
+
+/* All ways to share the state of a cut, where there is one. */
+static void try_cut(struct hunt *hunt, struct ash_layout layout)
+{
+    if (ash_layout_check(hunt->job, &layout, NULL) == 0 && !is_hopeless_cut(hunt, layout)) try_sharding(hunt, layout);
+}
+
 static void try_experts(struct hunt *hunt, struct ash_layout layout)
 {
     int experts = (int)hunt->job->shape.experts, ranks = layout.tp * layout.cp * layout.dp;
 
     layout.ep = 1;
     layout.etp = layout.tp;
-    try_sharding(hunt, layout);
+    try_cut(hunt, layout);
     if (hunt->job->shape.sparse_layers == 0) return;
     layout.etp = 1;
     for (int ep = 2; ep <= experts && ep <= ranks; ep++) {
         if (experts % ep != 0 || ranks % ep != 0) continue;
         layout.ep = ep;
-        try_sharding(hunt, layout);
+        try_cut(hunt, layout);
     }
 }
 
 static void try_degrees(struct hunt *hunt, int tp, int pp, int cp)
 {
-    struct ash_layout layout = {.tp = tp, .pp = pp, .cp = cp, .offload = hunt->offload};
+    struct ash_layout layout = {.tp = tp, .pp = pp, .cp = cp, .chunks = 1, .micro_batch = 1, .offload = hunt->offload};
     int gpus = hunt->job->cluster.gpus;
 
     layout.recompute = (enum ash_plan_recompute)hunt->search->recompute;
@@ -232,16 +296,26 @@ static void enumerate(struct hunt *hunt)
 
 /* ---- the answer -------------------------------------------------------------------------------------------------- */
 
+/* Does any layout that was not looked at fit? */
+static bool any_fits(const struct hunt *hunt)
+{
+    struct hunt other = {.consts = hunt->consts, .job = hunt->job, .search = hunt->search, .only_count = true};
+
+    if (hunt->skipped) enumerate(&other);
+    return other.result.fitting > 0;
+}
+
 /* Everything, and with state in host memory where nothing fits without. */
 static void enumerate_all(struct hunt *hunt)
 {
     enumerate(hunt);
-    if (hunt->result.fitting > 0 || hunt->search->no_offload || hunt->job->tuning != ASH_TUNING_ALL) return;
+    if (hunt->search->no_offload || hunt->job->tuning != ASH_TUNING_ALL) return;
+    if (hunt->result.fitting > 0 || any_fits(hunt)) return;
     hunt->offload = true;
     enumerate(hunt);
 }
 
-/* How many layouts of another job are possible, and how many fit? */
+/* Are layouts of another job possible, and does any fit? */
 static struct ash_search_result count_layouts(const struct hunt *hunt, const struct ash_plan_job *job)
 {
     struct hunt other = {.consts = hunt->consts, .job = job, .search = hunt->search, .only_count = true};
@@ -316,6 +390,8 @@ static int nothing_divides(const struct hunt *hunt, struct ash_err *err)
 
 static int refuse(const struct hunt *hunt, struct ash_err *err)
 {
+    if (hunt->result.fitting > 0 || hunt->skipped)
+        return ash_err_set(err, -ERANGE, "nothing is faster than what is there");
     if (err == NULL) return hunt->result.tried > 0 ? -ENOSPC : -EINVAL; /* nobody asks what would do */
     return hunt->result.tried > 0 ? does_not_fit(hunt, err) : nothing_divides(hunt, err);
 }
@@ -330,7 +406,7 @@ static double most_tokens_s(const struct ash_plan_step *step)
            (time->total - (time->bubble - step->bubble_least) * (1 + time->jitter / busy));
 }
 
-/* Play the pipelines of the candidates, except of those that cannot get among the first max. */
+/* Play the pipelines of the candidates, except of those that cannot get among the first max or are of no use. */
 static void simulate(struct hunt *hunt, size_t max)
 {
     size_t played = 0;
@@ -340,7 +416,9 @@ static void simulate(struct hunt *hunt, size_t max)
         size_t at = played;
 
         if (played >= max && most_tokens_s(&plan.step) <= hunt->best[max - 1].step.tokens_s) continue;
+        if (most_tokens_s(&plan.step) <= hunt->floor_tokens_s) continue;
         ash_step_predict_memo(hunt->consts, hunt->job, &plan.layout, true, hunt->memo, &plan.step);
+        if (plan.step.tokens_s <= hunt->floor_tokens_s) continue;
         for (; at > 0 && hunt->best[at - 1].step.tokens_s < plan.step.tokens_s; at--)
             hunt->best[at] = hunt->best[at - 1];
         hunt->best[at] = plan;
@@ -349,10 +427,35 @@ static void simulate(struct hunt *hunt, size_t max)
     hunt->best_count = played;
 }
 
+/* The speed of the layout that was hinted at, where this job can be cut so and fits; 0: it cannot. */
+static double hinted_tokens_s(const struct hunt *hunt)
+{
+    struct ash_layout layout;
+    struct ash_plan_step step;
+
+    if (hunt->search->hint == NULL) return 0;
+    layout = *hunt->search->hint;
+    layout.dp = 0; /* whatever the others leave */
+    if (ash_layout_check(hunt->job, &layout, NULL) < 0) return 0;
+    ash_step_predict_memo(hunt->consts, hunt->job, &layout, true, hunt->memo, &step);
+    return step.fits && !layout.offload ? step.tokens_s : 0;
+}
+
+/* Every layout that is faster than the floor, the best ones played. */
+static void find(struct hunt *hunt, double floor_tokens_s, size_t max)
+{
+    hunt->floor_tokens_s = floor_tokens_s;
+    hunt->result = (struct ash_search_result){.least_bytes = INFINITY};
+    hunt->offload = hunt->skipped = false;
+    enumerate_all(hunt);
+    simulate(hunt, max);
+}
+
 int ash_search(const struct ash_consts *consts, const struct ash_plan_job *job, const struct ash_search *search,
                struct ash_plan *plans, size_t max, struct ash_search_result *result_out, struct ash_err *err)
 {
     struct hunt *hunt = calloc(1, sizeof(*hunt));
+    double hinted;
     int rc = 0;
 
     if (hunt == NULL) return ash_err_set(err, -ENOMEM, "out of memory");
@@ -360,11 +463,13 @@ int ash_search(const struct ash_consts *consts, const struct ash_plan_job *job, 
     hunt->job = job;
     hunt->search = search;
     hunt->memo = search->memo != NULL ? search->memo : ash_layer_memo_open();
-    hunt->result.least_bytes = INFINITY;
+    hunt->stretch = 1 + consts->jitter * log2(fmax(1, job->cluster.machines));
     hunt->best_max = CANDIDATES_MIN + (max - 1) * CANDIDATES_EACH;
     if (max == 0 || hunt->best_max > CANDIDATES_MAX) hunt->best_max = CANDIDATES_MAX;
-    enumerate_all(hunt);
-    simulate(hunt, max);
+    hinted = hinted_tokens_s(hunt) * BELOW_HINT;
+    if (hinted > search->floor_tokens_s) find(hunt, hinted, max);
+    if (hunt->best_count == 0)
+        find(hunt, search->floor_tokens_s, max); /* a hint need not be among those that are tried */
     if (search->memo == NULL) ash_layer_memo_close(hunt->memo);
     if (hunt->best_count == 0) rc = refuse(hunt, err);
     hunt->result.count = hunt->best_count < max ? hunt->best_count : max;

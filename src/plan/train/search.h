@@ -10,17 +10,20 @@ struct ash_plan {
 };
 
 struct ash_search {
-    int precision;               /* of enum ash_precision; -1: all that the GPU has, up to fp8 */
-    int recompute;               /* of enum ash_plan_recompute; ASH_PLAN_RECOMPUTE_FIT: the least that fits */
-    int zero;                    /* -1: all */
-    bool no_offload;             /* optimizer state must stay on the GPU */
-    unsigned schedules;          /* bits of enum ash_schedule that are tried beside 1F1B: few frameworks have them */
-    struct ash_layer_memo *memo; /* kept between searches of one job on one kind of machine; NULL: nothing is */
+    int precision;                 /* of enum ash_precision; -1: all that the GPU has, up to fp8 */
+    int recompute;                 /* of enum ash_plan_recompute; ASH_PLAN_RECOMPUTE_FIT: the least that fits */
+    int zero;                      /* -1: all */
+    bool no_offload;               /* optimizer state must stay on the GPU */
+    unsigned schedules;            /* bits of enum ash_schedule that are tried beside 1F1B: few frameworks have them */
+    double floor_tokens_s;         /* plans that are not faster are of no use; 0: all are */
+    bool uncounted;                /* nobody reads tried and fitting: what cannot be the best is not looked at */
+    const struct ash_layout *hint; /* one that may be good, as far as it can be cut so: what is slower is passed over */
+    struct ash_layer_memo *memo;   /* kept between searches of one job on one kind of machine; NULL: nothing is */
 };
 
 struct ash_search_result {
     size_t count; /* plans that were written */
-    size_t tried; /* layouts that can be cut; those that fit are `fitting` */
+    size_t tried; /* layouts that can be cut (and, uncounted, were looked at); those that fit are `fitting` */
     size_t fitting;
     double least_bytes;      /* of GPU memory that any layout needs */
     double least_host_bytes; /* of host memory per machine that offloading takes at least; 0: it was not tried */
@@ -30,7 +33,7 @@ struct ash_search_result {
  * precision, and offload where nothing fits without it. The best max plans, one for each way to cut the GPUs, go into
  * plans in descending order of speed, their pipelines simulated. -ENOSPC: nothing fits, and err says what the leanest
  * layout needs and how many machines would do; -EINVAL: no layout divides the GPUs and the batch, and err says which
- * batch would. */
+ * batch would; -ERANGE: layouts fit, none of them is faster than the floor. */
 int ash_search(const struct ash_consts *consts, const struct ash_plan_job *job, const struct ash_search *search,
                struct ash_plan *plans, size_t max, struct ash_search_result *result_out, struct ash_err *err);
 

@@ -83,14 +83,33 @@ static void add_data_parallel(const struct world *w, double forward_s, double ba
            (1 + times) * comm.total_s - (hidden_f + times * hidden_b) * (1 - w->consts->interference));
 }
 
+/* Ranks that share one copy of the state. */
+static double sharers(const struct ash_layout *l)
+{
+    return l->shard > 0 ? l->shard : copies_of(l);
+}
+
+/* The weights of one layer to all ranks that share them. */
+static struct ash_comm gather_layer(const struct world *w)
+{
+    double held = ceil(w->job->shape.layers / w->layout->pp);
+
+    return sweep(w, sharers(w->layout), w->params.layers / held, w->params.experts / held, 2);
+}
+
+/* Gathers of weights and scatters of gradients in a backward pass. */
+static double backward_gathers(const struct world *w)
+{
+    return (w->layout->zero == 3 ? 1 : 0) + (w->job->tuning == ASH_TUNING_LORA ? 0 : 1);
+}
+
 /* Weights that are gathered layer by layer (ZeRO 3): seconds that one pass of one micro-batch waits for them. */
 static void add_sharded(const struct world *w, const struct ash_parts *pass, double gathers, double micro_batches,
                         struct ash_plan_step *step)
 {
     const struct ash_layout *l = w->layout;
-    double ranks = l->shard > 0 ? l->shard : copies_of(l);
-    double layers = w->job->shape.layers / l->pp, held = ceil(layers);
-    struct ash_comm one = sweep(w, ranks, w->params.layers / held, w->params.experts / held, 2);
+    double ranks = sharers(l), layers = w->job->shape.layers / l->pp;
+    struct ash_comm one = gather_layer(w);
     struct ash_comm edge = sweep(w, ranks, w->params.edge, 0, 2);
     double comm = one.total_s * gathers, work = ash_parts_sum(pass);
     double waits = larger(0, comm - work) + w->consts->interference * fmin(comm, work);
@@ -104,7 +123,7 @@ static void add_sharded(const struct world *w, const struct ash_parts *pass, dou
 static void add_replicas(const struct world *w, struct ash_plan_step *step)
 {
     const struct ash_layout *l = w->layout;
-    double shard = l->shard > 0 ? l->shard : copies_of(l), replicas = copies_of(l) / shard;
+    double shard = sharers(l), replicas = copies_of(l) / shard;
     struct ash_group_place place = ash_group_place(&w->job->cluster, replicas, l->tp * shard);
     double own = (w->params.layers + w->params.edge + w->params.experts) / shard;
     struct ash_comm comm;
@@ -214,8 +233,8 @@ static double run_pipeline(const struct world *w, int micro_batches, bool simula
 
 /* ---- the step ---------------------------------------------------------------------------------------------------- */
 
-static enum ash_plan_recompute least_that_fits(const struct ash_consts *consts, const struct ash_plan_job *job,
-                                               const struct ash_layout *layout)
+enum ash_plan_recompute ash_step_recompute(const struct ash_consts *consts, const struct ash_plan_job *job,
+                                           const struct ash_layout *layout)
 {
     struct ash_step_memory memory;
 
@@ -313,7 +332,7 @@ static double accumulate_seconds(const struct world *w, int micro_batches)
 
 static void add_parallel(const struct world *w, int micro_batches, struct ash_plan_step *step)
 {
-    double layers = w->job->shape.layers / w->layout->pp, gathers;
+    double layers = w->job->shape.layers / w->layout->pp;
 
     if (copies_of(w->layout) <= 1) return;
     if (w->layout->zero < 2 || (w->layout->zero == 2 && w->stack->fused)) {
@@ -322,8 +341,7 @@ static void add_parallel(const struct world *w, int micro_batches, struct ash_pl
         return;
     }
     add_sharded(w, &w->layer.forward, 1, micro_batches, step);
-    gathers = (w->layout->zero == 3 ? 1 : 0) + (w->job->tuning == ASH_TUNING_LORA ? 0 : 1); /* weights, gradients */
-    add_sharded(w, &w->layer.backward, gathers, micro_batches, step);
+    add_sharded(w, &w->layer.backward, backward_gathers(w), micro_batches, step);
     add_replicas(w, step);
 }
 
@@ -360,23 +378,54 @@ static struct world world_of(const struct ash_consts *consts, const struct ash_p
     return w;
 }
 
+/* Layers that a pipeline of so many micro-batches passes one after the other at least: those of a rank, of the last
+ * among the fullest, all the time, and before and after those that the first micro-batch passes on its way there and
+ * back. As layers_of deals them out. */
+static double least_layers(double layers, int pp, int chunks, double micro_batches)
+{
+    double stages = (double)pp * chunks, even = (double)(int)(layers / stages), rest = layers - even * stages;
+    double own = even * chunks, before = (pp - 1) * even;
+
+    if (pp == 1) return layers * micro_batches;
+    if (rest > 0 && ash_divides(stages, layers + 2)) { /* ends hold one layer less: the last but one */
+        own = (even + 1) * chunks - (pp == 2 ? 1 : 0);
+        before = larger(0, (pp - 2) * (even + 1) - 1);
+    } else if (rest > 0 && chunks == 1) {
+        own = even + 1;
+        before = (rest - 1) * (even + 1);
+    }
+    return larger(layers / pp * micro_batches, own * micro_batches + before);
+}
+
 double ash_step_least(const struct ash_consts *consts, const struct ash_plan_job *job, const struct ash_layout *layout,
                       struct ash_layer_memo *memo)
 {
     bool fit = layout->recompute == ASH_PLAN_RECOMPUTE_FIT;
-    struct ash_layer layer, head;
-    double work;
+    double micro_batches = ash_layout_micro_batches(job, layout), dispatch_s;
+    double work =
+        ash_layer_memo_work(memo, consts, job, layout, fit ? ASH_PLAN_RECOMPUTE_NONE : layout->recompute, &dispatch_s);
 
-    ash_layer_memo_predict(memo, consts, job, layout, fit ? ASH_PLAN_RECOMPUTE_NONE : layout->recompute, &layer, &head);
-    work = ash_parts_sum(&layer.forward) + ash_parts_sum(&layer.backward);
-    if (layout->schedule == ASH_SCHEDULE_DUALPIPE) work -= layer.dispatch_s; /* at best all of it is hidden */
-    return job->shape.layers / layout->pp * larger(0, work) * ash_layout_micro_batches(job, layout);
+    if (layout->schedule == ASH_SCHEDULE_DUALPIPE)
+        work = larger(0, work - dispatch_s); /* at best all of it is hidden */
+    if (layout->schedule == ASH_SCHEDULE_1F1B)
+        return work * least_layers(job->shape.layers, layout->pp, layout->chunks, micro_batches);
+    return job->shape.layers / layout->pp * work * micro_batches;
+}
+
+double ash_step_gathers(const struct ash_consts *consts, const struct ash_plan_job *job,
+                        const struct ash_layout *layout)
+{
+    struct world w = {.consts = consts, .job = job, .layout = layout};
+
+    if (layout->zero < 3 || copies_of(layout) <= 1) return 0;
+    ash_step_params(job, layout, &w.params);
+    return gather_layer(&w).total_s * job->shape.layers / layout->pp * (1 + backward_gathers(&w));
 }
 
 double ash_step_timeline(const struct ash_consts *consts, const struct ash_plan_job *job,
                          const struct ash_layout *layout, int micro_batches, struct ash_pipeline_event *events_out)
 {
-    struct world w = world_of(consts, job, layout, least_that_fits(consts, job, layout), NULL);
+    struct world w = world_of(consts, job, layout, ash_step_recompute(consts, job, layout), NULL);
     struct ash_pipeline pipeline = pipeline_of(&w, micro_batches, layout->pp > 1 ? send(&w).total_s : 0);
     double total = pipeline.forward_s != NULL ? ash_pipeline_run(&pipeline, events_out) : 0;
 
@@ -394,7 +443,7 @@ void ash_step_predict_memo(const struct ash_consts *consts, const struct ash_pla
                            const struct ash_layout *layout, bool simulate, struct ash_layer_memo *memo,
                            struct ash_plan_step *step_out)
 {
-    enum ash_plan_recompute recompute = least_that_fits(consts, job, layout);
+    enum ash_plan_recompute recompute = ash_step_recompute(consts, job, layout);
     struct world w = world_of(consts, job, layout, recompute, memo);
     struct ash_plan_step step = {.recompute = recompute};
     double pipeline, least, busy;

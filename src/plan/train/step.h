@@ -57,10 +57,17 @@ void ash_step_predict(const struct ash_consts *consts, const struct ash_plan_job
 void ash_step_predict_memo(const struct ash_consts *consts, const struct ash_plan_job *job,
                            const struct ash_layout *layout, bool simulate, struct ash_layer_memo *memo,
                            struct ash_plan_step *step_out);
-/* Seconds that no prediction of this layout stays below: the work of the mean stage, nothing recomputed that need not
- * be. Much cheaper than predicting. */
+/* Seconds that no prediction of this layout stays below: the work of one stage and the way to it and back, nothing
+ * recomputed that need not be. Much cheaper than predicting. */
 double ash_step_least(const struct ash_consts *consts, const struct ash_plan_job *job, const struct ash_layout *layout,
                       struct ash_layer_memo *memo);
+/* Seconds of the gathers and scatters of one micro-batch where weights are spread over ranks (ZeRO 3), which no overlap
+ * makes shorter; 0 where they are not. Depends on neither micro-batch nor schedule. */
+double ash_step_gathers(const struct ash_consts *consts, const struct ash_plan_job *job,
+                        const struct ash_layout *layout);
+/* What ASH_PLAN_RECOMPUTE_FIT comes to: the least that fits, nothing where not even all of it helps. */
+enum ash_plan_recompute ash_step_recompute(const struct ash_consts *consts, const struct ash_plan_job *job,
+                                           const struct ash_layout *layout);
 /* Play the pipeline of one step with so many micro-batches: its seconds, 0 where memory is short. events_out has room
  * as for ash_pipeline_run. */
 double ash_step_timeline(const struct ash_consts *consts, const struct ash_plan_job *job,

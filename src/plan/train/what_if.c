@@ -53,15 +53,18 @@ static void add(struct list *list, struct trial *trial, const char *change)
 static void add_searched(struct list *list, struct trial *trial, const char *change)
 {
     struct ash_search_result result;
+    struct ash_search wanted;
     struct ash_plan best;
 
     if (list->search == NULL) {
         add(list, trial, change);
         return;
     }
+    wanted = *list->search;
+    wanted.uncounted = true;
+    wanted.hint = &list->plan->layout;
     trial->job.cluster.machine.gpu = &trial->gpu;
-    if (ash_search(list->consts, &trial->job, list->search, &best, 1, &result, NULL) == 0)
-        add_plan(list, &best, change);
+    if (ash_search(list->consts, &trial->job, &wanted, &best, 1, &result, NULL) == 0) add_plan(list, &best, change);
 }
 
 static void add_rates(struct list *list, const struct ash_plan_job *job)

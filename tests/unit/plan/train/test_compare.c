@@ -1,6 +1,7 @@
 /* The same job on several machines: prices add up, deadlines are kept by no more machines than needed. */
 #include "unit/plan/facts.h"
 
+#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -62,6 +63,36 @@ static void deadlines_are_kept(void **state)
     }
 }
 
+/* Four machines hold a trillion parameters with their state in host memory, eight without, which is slower: more
+ * machines than that still keep the deadline. */
+static void a_slower_size_does_not_end_it(void **state)
+{
+    struct ash_compare_job job = job_for("kimi-k2", 0, 30);
+    struct ash_compare_row row = compare(&job, "p6-b300.48xlarge");
+
+    (void)state;
+    if (!row.found) fail_msg("%s", row.reason);
+    assert_true(row.days <= 30);
+}
+
+/* What a floor leaves out is slower than it; what it leaves is the same plan. */
+static void floors_leave_the_best(void **state)
+{
+    struct ash_plan_job job = job_of("qwen3-30b-a3b", "8xp5.48xlarge", 256, 4096);
+    struct ash_search wanted = {.precision = -1, .recompute = ASH_PLAN_RECOMPUTE_FIT, .zero = -1};
+    struct ash_search_result result;
+    struct ash_plan best, again;
+
+    (void)state;
+    assert_int_equal(ash_search(&consts, &job, &wanted, &best, 1, &result, NULL), 0);
+    wanted.floor_tokens_s = best.step.tokens_s * 0.999;
+    assert_int_equal(ash_search(&consts, &job, &wanted, &again, 1, &result, NULL), 0);
+    assert_memory_equal(&best.layout, &again.layout, sizeof(best.layout));
+    assert_true(best.step.tokens_s == again.step.tokens_s);
+    wanted.floor_tokens_s = best.step.tokens_s;
+    assert_int_equal(ash_search(&consts, &job, &wanted, &again, 1, &result, NULL), -ERANGE);
+}
+
 static void what_cannot_be_says_why(void **state)
 {
     struct ash_compare_job job = job_for("llama-3.1-405b", 8, 0);
@@ -86,6 +117,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(prices_add_up),
         cmocka_unit_test(deadlines_are_kept),
+        cmocka_unit_test(a_slower_size_does_not_end_it),
+        cmocka_unit_test(floors_leave_the_best),
         cmocka_unit_test(what_cannot_be_says_why),
     };
 

@@ -74,6 +74,37 @@ static void least_is_never_more(void **state)
     }
 }
 
+/* Whatever the number of layers and stages: layers that do not divide, with the ends counted as layers and without. */
+static void least_is_never_more_of_any_pipeline(void **state)
+{
+    struct ash_plan_job job = job_of("kimi-k2", "96xp5.48xlarge", 4608, 4096);
+    struct ash_layout layout = plain_layout();
+    size_t seen = 0;
+
+    (void)state;
+    for (job.shape.layers = 59; job.shape.layers <= 64; job.shape.layers++) {
+        job.shape.attn_layers = job.shape.layers;
+        job.shape.sparse_layers = job.shape.layers - job.shape.dense_layers;
+        for (layout.pp = 1; layout.pp <= 48; layout.pp++) {
+            for (layout.chunks = 1; layout.chunks <= 6; layout.chunks++) {
+                struct ash_layout cut = layout;
+                struct ash_plan_step played;
+                double least;
+
+                cut.dp = cut.etp = 0;
+                if (ash_layout_check(&job, &cut, NULL) < 0) continue;
+                ash_step_predict(&consts, &job, &cut, true, &played);
+                least = ash_step_least(&consts, &job, &cut, NULL);
+                if (least > played.time.total)
+                    fail_msg("pp %d x %d, %g layers: %g of %g", cut.pp, cut.chunks, job.shape.layers, least,
+                             played.time.total);
+                seen++;
+            }
+        }
+    }
+    assert_true(seen > 100);
+}
+
 /* Layers that a search remembers are those that a single prediction makes. */
 static void remembered_layers_are_the_same(void **state)
 {
@@ -242,6 +273,7 @@ int main(void)
         cmocka_unit_test(schedules_are_tried_where_allowed),
         cmocka_unit_test(remembered_layers_are_the_same),
         cmocka_unit_test(least_is_never_more),
+        cmocka_unit_test(least_is_never_more_of_any_pipeline),
         cmocka_unit_test(presets_are_among_the_best),
         cmocka_unit_test(a_trillion_on_4096_is_fast),
         cmocka_unit_test(too_little_says_how_much),
