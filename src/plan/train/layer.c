@@ -13,6 +13,7 @@
 #define SCAN_CHUNK 128.0 /* tokens, as Megatron's mixer cuts them */
 #define SCAN_GROUPS 8.0  /* of heads that share B and C */
 #define BIAS_PASSES 10   /* over rows of experts whose biases are scaled, added and joined one by one in float32 */
+#define CLAMP_PASSES 6   /* over gates that are cut off, joined again and, backward, masked and joined one by one */
 #define EXPERT_STREAMS 4 /* products of single experts that run side by side (Transformer Engine) */
 #define UNALIGNED 8      /* heads that are not whole 16-byte words miss the fast path of the tensor cores */
 
@@ -199,7 +200,7 @@ static struct ash_layer_part sparse_part(const struct scene *scene, const struct
     add_product(scene, &part, l->precision, local, copies / local, (s->gated ? 2 : 1) * ffn, s->hidden);
     add_product(scene, &part, l->precision, local, copies / local, s->hidden, ffn);
     part.elements += 5 * tokens * s->hidden + traffic * copies * (6 * s->hidden + activation);
-    if (s->expert_bias && !fused) part.elements += BIAS_PASSES * copies * s->hidden;
+    if (s->expert_bias && !fused) part.elements += copies * (BIAS_PASSES * s->hidden + CLAMP_PASSES * ffn);
     part.cast_elements += copies * (s->hidden + (fused ? 0 : ffn));
     if (s->shared_ffn == 0) part.tensor_bytes = 0;
     return part;

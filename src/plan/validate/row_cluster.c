@@ -21,8 +21,22 @@ static const char *number_before(const char *text, const char *end)
     return end;
 }
 
-/* Bits per second of a machine that "8x400G", "(3200 Gbps/node)", "1600 Gb/s" or "400 Gbps per GPU" promise; 0 where
- * nothing of the kind is there. */
+/* Bits per second of a GPU's port that the generation of InfiniBand promises; of several that are named, the slowest;
+ * 0 where none is. */
+static double named_port(const char *text)
+{
+    static const struct {
+        const char *name;
+        double bits_s;
+    } generations[] = {{"EDR", 100e9}, {"HDR", 200e9}, {"NDR", 400e9}, {"XDR", 800e9}};
+
+    for (size_t i = 0; i < sizeof(generations) / sizeof(generations[0]); i++)
+        if (strstr(text, generations[i].name) != NULL) return generations[i].bits_s;
+    return 0;
+}
+
+/* Bits per second of a machine that "8x400G", "(3200 Gbps/node)", "1600 Gb/s", "400 Gbps per GPU" or "NDR" promise; 0
+ * where nothing of the kind is there. */
 static double stated_network(const char *text, double gpus)
 {
     static const char *const units[] = {" Gbps", "Gbps", " Gb/s", "Gb/s", " Gbit/s"};
@@ -40,7 +54,7 @@ static double stated_network(const char *text, double gpus)
 
         if (unit != NULL && start < unit) return strtod(start, NULL) * 1e9 * (each ? gpus : 1);
     }
-    return 0;
+    return named_port(text) * gpus;
 }
 
 static double stated_domain(const char *text)

@@ -66,7 +66,7 @@ static void training_errors_stay(void **state)
 {
     static const struct limit limits[] = {
         {"primary dense", 450, 0.055, 0.19},
-        {"primary moe", 120, 0.17, 0.42},
+        {"primary moe", 120, 0.15, 0.41},
         {"primary hybrid", 7, 0.06, 0.08},
         {"source mosaic-llm-foundry", 170, 0.05, 0.13},
         {"source dgxc-benchmarking", 280, 0.05, 0.20},
@@ -178,13 +178,35 @@ static void foreign_files_are_read(void **state)
     unlink(path);
 }
 
+/* A generation of InfiniBand states the rate of a port; of two that are named, the slower one counts. */
+static void networks_are_read(void **state)
+{
+    struct ash_err err = {0};
+    struct ash_validate *validate;
+    double both, xdr, stated;
+    char path[64];
+
+    (void)state;
+    snprintf(path, sizeof(path), "/tmp/ashlar-networks-%d.csv", (int)getpid());
+    write_file(path, "model,gpu,n_gpus,ep,seq_len,gbs,mbs,tokens_s_gpu,interconnect\n"
+                     "gpt-oss-120b,B300,64,64,4096,1280,4,8000,InfiniBand (NDR/XDR)\n"
+                     "gpt-oss-120b,B300,64,64,4096,1280,4,8000,InfiniBand XDR\n"
+                     "gpt-oss-120b,B300,64,64,4096,1280,4,8000,IB 8x400G\n");
+    validate = open_file(path, 0, &err);
+    both = ash_validate_row(validate, 0)->expected;
+    xdr = ash_validate_row(validate, 1)->expected;
+    stated = ash_validate_row(validate, 2)->expected;
+    assert_true(both > 0 && both == stated && xdr > 1.2 * both);
+    ash_validate_close(validate);
+    unlink(path);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(training_errors_stay),
-        cmocka_unit_test(inference_errors_stay),
-        cmocka_unit_test(holes_are_named),
-        cmocka_unit_test(foreign_files_are_read),
+        cmocka_unit_test(training_errors_stay), cmocka_unit_test(inference_errors_stay),
+        cmocka_unit_test(holes_are_named),      cmocka_unit_test(foreign_files_are_read),
+        cmocka_unit_test(networks_are_read),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
