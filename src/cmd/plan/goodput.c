@@ -19,8 +19,8 @@ static const char *const rate_names[] = {"llama3", "rsc", "rsc-1024", NULL};
 static const double rates[] = {419 / (54 * 24.0 * 16384), 1 / (1.8 * 16384), 1 / (7.9 * 1024)};
 
 struct flags {
-    int64_t params, gpus, gpus_per_node, spares, seed;
-    double bytes_per_param, step_s, failure_rate, mtbf_hours;
+    int64_t gpus, gpus_per_node, spares, seed;
+    double params, bytes_per_param, step_s, failure_rate, mtbf_hours;
     double write_gb_s, read_gb_s, stage_gb_s, peer_gb_s, write_slowdown;
     double detect_s, restart_s, init_s, peer_detect_s, peer_recover_s, peer_overhead, uncovered;
     double replace_share, repair_hours, ram_gb, hbm_free_gb, usd_gpu_hour, interval_s, days;
@@ -35,7 +35,7 @@ struct flags {
 static const struct ash_opt goodput_opts[] = {
     {"model", ASH_OPT_STRING, FIELD(model), NULL, "a well-known model (llama-3.1-405b) or a model folder", 0, 0, NULL},
     {"cluster", ASH_OPT_STRING, FIELD(cluster), NULL, "machines: 2048xp5.48xlarge", 0, 0, NULL},
-    {"params", ASH_OPT_INT, FIELD(params), NULL, "parameters (405g), instead of a model", 1e3, 1e15, NULL},
+    {"params", ASH_OPT_DOUBLE, FIELD(params), NULL, "parameters (405B, 405e9), instead of a model", 1e3, 1e15, NULL},
     {"gpus", ASH_OPT_INT, FIELD(gpus), NULL, "GPUs, instead of a cluster", 1, 1048576, NULL},
     {"gpus-per-node", ASH_OPT_INT, FIELD(gpus_per_node), "8", "that fail and are replaced together", 1, 1024, NULL},
     {"bytes-per-param", ASH_OPT_DOUBLE, FIELD(bytes_per_param), "14",
@@ -97,8 +97,8 @@ static const struct ash_cmd_usage usage = {
         "  ashlar plan goodput --model llama-3.1-405b --cluster 2048xp5.48xlarge\n"
         "  ashlar plan goodput --model llama-3.1-405b --cluster 2048xp5.48xlarge --storage fsx-persistent2-1000 "
         "--storage-tib 500\n"
-        "  ashlar plan goodput --params 70g --gpus 1024 --mtbf-hours 7.9 --svg goodput.svg\n"
-        "  ashlar plan goodput --params 1000g --gpus 131072 --write-gb-s 2000 --spares 64 --json",
+        "  ashlar plan goodput --params 70B --gpus 1024 --mtbf-hours 7.9 --svg goodput.svg\n"
+        "  ashlar plan goodput --params 1T --gpus 131072 --write-gb-s 2000 --spares 64 --json",
 };
 
 static void fill_job(const struct flags *flags, struct ash_goodput_job *job)
@@ -106,7 +106,7 @@ static void fill_job(const struct flags *flags, struct ash_goodput_job *job)
     *job = (struct ash_goodput_job){
         .gpus = (double)flags->gpus,
         .gpus_per_node = (double)flags->gpus_per_node,
-        .params = (double)flags->params,
+        .params = flags->params,
         .bytes_per_param = flags->bytes_per_param,
         .step_s = flags->step_s,
         .failures_per_gpu_hour = rates[flags->failures],
@@ -220,7 +220,7 @@ static int misused(const struct flags *flags, const struct ash_opts *opts)
         return ash_cmd_misuse("plan goodput", "--cluster and --gpus say the same: give one");
     if ((flags->model == NULL && flags->params == 0) || (flags->cluster == NULL && flags->gpus == 0))
         return ash_cmd_misuse(
-            "plan goodput", "say which model (--model llama-3.1-405b, or --params 405g) and which machines (--cluster "
+            "plan goodput", "say which model (--model llama-3.1-405b, or --params 405B) and which machines (--cluster "
                             "2048xp5.48xlarge, or --gpus)");
     if (flags->storage != NULL && (flags->cluster == NULL || given))
         return ash_cmd_misuse("plan goodput", flags->cluster == NULL

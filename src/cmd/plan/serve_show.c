@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "base/assert.h"
 #include "cmd/cmd.h"
 #include "cmd/units.h"
 #include "plan/chart.h"
@@ -239,6 +240,18 @@ static double at_latency(const struct serve_answer *answer, const struct ash_ser
     return best;
 }
 
+/* The next value whose tenths make ticks that are easily read. */
+static double round_top(double top)
+{
+    static const double tops[] = {1, 2, 5, 10};
+    double unit = pow(10, floor(log10(top)));
+    size_t i = 0;
+
+    while (i + 1 < ASH_COUNT(tops) && tops[i] * unit < top)
+        i++;
+    return tops[i] * unit;
+}
+
 int ash_serve_draw(const struct serve_answer *answer, const char *path, struct ash_err *err)
 {
     double x[DRAWN_POINTS], y[DRAWN_MAX][DRAWN_POINTS], top = 1;
@@ -266,6 +279,6 @@ int ash_serve_draw(const struct serve_answer *answer, const char *path, struct a
         }
         lines[l] = (struct ash_chart_line){ash_serve_cut(&answer->points[l].infer, names[l], sizeof(names[l])), y[l]};
     }
-    chart.y_max = ceil(top / pow(10, floor(log10(top)))) * pow(10, floor(log10(top)));
+    chart.y_max = round_top(top);
     return ash_chart_write(path, &chart, err);
 }

@@ -178,10 +178,10 @@ void plan_train_print(const struct plan_train *train)
 
 static json_t *layout_json(const struct ash_layout *l)
 {
-    return json_pack("{s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:s, s:b}", "dp", l->dp, "tp", l->tp, "pp",
-                     l->pp, "vpp", l->chunks, "cp", l->cp, "ep", l->ep, "etp", l->etp, "zero", l->zero, "shard",
-                     l->shard, "mbs", l->micro_batch, "precision", ash_precision_name(l->precision), "offload",
-                     l->offload);
+    return json_pack("{s:i, s:i, s:i, s:i, s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:s, s:b}", "dp", l->dp, "tp", l->tp,
+                     "pp", l->pp, "vpp", l->chunks, "schedule", ash_schedule_name(l->schedule), "cp", l->cp, "ep",
+                     l->ep, "etp", l->etp, "zero", l->zero, "shard", l->shard, "mbs", l->micro_batch, "precision",
+                     ash_precision_name(l->precision), "offload", l->offload);
 }
 
 static json_t *time_json(const struct plan_train *train, const struct ash_plan_step *step)

@@ -10,6 +10,7 @@
 
 #define DAY_S 86400.0
 #define RATE_SHARE 0.8   /* of the peak in bf16: no machine does better, so the first cluster is not too large */
+#define ROUNDED_MAX 0.1  /* of a batch by which rounding may change it */
 #define DOUBLINGS_MAX 12 /* of a cluster that is too small or too slow, at once */
 #define SIZES_MAX 16     /* of a cluster that are tried */
 #define IDLE_MAX 2       /* of them in a row that are not faster: one may have no good layout */
@@ -22,12 +23,18 @@ static void set_machines(const struct ash_machine *machine, double machines, str
     cluster->domain_gpus = machine->domain_gpus < cluster->gpus ? machine->domain_gpus : cluster->gpus;
 }
 
-/* The nearest batch that gives every GPU whole sequences, or every GPU of a machine where there are too many. */
+static double nearest_multiple(double value, double part)
+{
+    return fmax(1, round(value / part)) * part;
+}
+
+/* The nearest batch that gives every GPU whole sequences or, where that is far from what was asked for, every GPU of a
+ * machine. */
 static double rounded_batch(double batch, const struct ash_cluster *cluster)
 {
-    double part = batch * 2 >= cluster->gpus ? cluster->gpus : cluster->machine.gpus;
+    double rounded = nearest_multiple(batch, cluster->gpus);
 
-    return fmax(1, round(batch / part)) * part;
+    return fabs(rounded / batch - 1) <= ROUNDED_MAX ? rounded : nearest_multiple(batch, cluster->machine.gpus);
 }
 
 /* With a batch: the best plan, where it is faster than floor. */

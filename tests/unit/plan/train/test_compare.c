@@ -75,6 +75,25 @@ static void a_slower_size_does_not_end_it(void **state)
     assert_true(row.days <= 30);
 }
 
+/* Rounding a batch to what machines divide is no other batch, however many GPUs there are. */
+static void batches_stay_what_was_asked_for(void **state)
+{
+    static const double gpus[] = {288, 500, 700, 1500, 2048, 3000, 8192};
+    static const char *const names[] = {"p5.48xlarge", "u-p6e-gb200x72"};
+
+    (void)state;
+    for (size_t i = 0; i < ASH_COUNT(gpus); i++) {
+        struct ash_compare_job job = job_for("llama-3-8b", gpus[i], 0);
+
+        for (size_t k = 0; k < ASH_COUNT(names); k++) {
+            struct ash_compare_row row = compare(&job, names[k]);
+
+            if (row.found && fabs(row.job.global_batch / 1024 - 1) > 0.1)
+                fail_msg("%s, %g GPUs: %g", names[k], gpus[i], row.job.global_batch);
+        }
+    }
+}
+
 /* What a floor leaves out is slower than it; what it leaves is the same plan. */
 static void floors_leave_the_best(void **state)
 {
@@ -118,6 +137,7 @@ int main(void)
         cmocka_unit_test(prices_add_up),
         cmocka_unit_test(deadlines_are_kept),
         cmocka_unit_test(a_slower_size_does_not_end_it),
+        cmocka_unit_test(batches_stay_what_was_asked_for),
         cmocka_unit_test(floors_leave_the_best),
         cmocka_unit_test(what_cannot_be_says_why),
     };
