@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # A 1.1e9-parameter Llama with random weights: prefill of 512 tokens, decode of 128 and time to the first token, beside
-# llama.cpp on the same weights (ours in bf16 beside its F16, which are as many bytes; q8 and q4 from the same GGUF file).
+# llama.cpp on the same weights (ours in bf16 beside its F16, which are as many bytes; q8, q4 and q8w, which is Q8_0 to it, from the same GGUF file).
 # llama.cpp comes from npm and, where BENCH_LLAMA names a native build's llama-bench, from there too: a row takes the better of
 # the two and says which it was. All take turns. The files take 6 GB in build/bench-models; they are made once.
 # BENCH_LAYERS=N makes a smaller model (22): to try this script, not to compare.
@@ -33,7 +33,7 @@ make_gguf() {
 }
 
 # type_name TYPE: as llama.cpp calls it.
-type_name() { case $1 in q8) echo Q8_0 ;; q4) echo Q4_0 ;; *) echo "${1^^}" ;; esac; }
+type_name() { case $1 in q8 | q8w) echo Q8_0 ;; q4) echo Q4_0 ;; *) echo "${1^^}" ;; esac; }
 
 # ---- llama.cpp, twice
 
@@ -216,4 +216,5 @@ done 3<< END
 bf16 f16 $model $model/model.safetensors 2 2 1.2
 q8 q8 $model-q8.gguf $model-q8.gguf 1.0625 2 1.2
 q4 q4 $model-q4.gguf $model-q4.gguf 0.5625 1.8 1.6
+q8w q8w $model-q8w.gguf $model-q8w.gguf 1.015625 2 1.2
 END

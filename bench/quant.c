@@ -18,10 +18,10 @@
 #define ONE_ROW_K 2048
 #define ONE_ROW_BYTES ((size_t)256 << 20) /* of weights */
 #define SCALE_BITS 0x2000                 /* 0.0078125 as IEEE half */
-#define KINDS 2
+#define KINDS 3
 
-static const enum ash_dtype dtypes[KINDS] = {ASH_Q8_0, ASH_Q4_0};
-static const char *const names[KINDS] = {"q8", "q4"};
+static const enum ash_dtype dtypes[KINDS] = {ASH_Q8_0, ASH_Q4_0, ASH_Q8_W};
+static const char *const names[KINDS] = {"q8", "q4", "q8w"};
 
 struct bench {
     struct ash_exec exec;

@@ -12,7 +12,7 @@ static const struct {
     [ASH_I16] = {"I16", 2, 1},     [ASH_U16] = {"U16", 2, 1},         [ASH_I32] = {"I32", 4, 1},
     [ASH_U32] = {"U32", 4, 1},     [ASH_I64] = {"I64", 8, 1},         [ASH_U64] = {"U64", 8, 1},
     [ASH_BOOL] = {"BOOL", 1, 1},   [ASH_F8_E4M3] = {"F8_E4M3", 1, 1}, [ASH_F8_E5M2] = {"F8_E5M2", 1, 1},
-    [ASH_Q8_0] = {"Q8_0", 34, 32}, [ASH_Q4_0] = {"Q4_0", 18, 32},
+    [ASH_Q8_0] = {"Q8_0", 34, 32}, [ASH_Q4_0] = {"Q4_0", 18, 32},     [ASH_Q8_W] = {"Q8_W", 34, 32},
 };
 
 size_t ash_dtype_bytes(enum ash_dtype dtype)

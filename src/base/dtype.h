@@ -5,17 +5,31 @@
 #include <stddef.h>
 
 enum ash_dtype {
-    ASH_F32, ASH_BF16, ASH_F16, ASH_F64, ASH_I8, ASH_U8, ASH_I16, ASH_U16, ASH_I32, ASH_U32, ASH_I64, ASH_U64,
-    ASH_BOOL, ASH_F8_E4M3, ASH_F8_E5M2,
+    ASH_F32,
+    ASH_BF16,
+    ASH_F16,
+    ASH_F64,
+    ASH_I8,
+    ASH_U8,
+    ASH_I16,
+    ASH_U16,
+    ASH_I32,
+    ASH_U32,
+    ASH_I64,
+    ASH_U64,
+    ASH_BOOL,
+    ASH_F8_E4M3,
+    ASH_F8_E5M2,
     /* Blocks of 32 elements with one scale d (IEEE half, first); GGUF's layouts. Never in safetensors files. */
     ASH_Q8_0, /* 34 bytes: element i is d * int8 i */
     ASH_Q4_0, /* 18 bytes: element i is d * (low nibble of byte i - 8), element i + 16 the same of its high nibble */
+    ASH_Q8_W, /* as ASH_Q8_0, but the blocks of a row have one scale per 256 elements (its last group may be shorter) */
     ASH_DTYPE_COUNT
 };
 
 /* Bytes of one element, or of one block of a type that stores blocks. */
 size_t ash_dtype_bytes(enum ash_dtype dtype);
-/* Elements of one block: 1 but for ASH_Q8_0 and ASH_Q4_0. */
+/* Elements of one block: 1 but for the ASH_Q types. */
 size_t ash_dtype_block(enum ash_dtype dtype);
 /* Bytes of count elements; count is whole blocks, and the product does not overflow. */
 size_t ash_dtype_size(enum ash_dtype dtype, size_t count);

@@ -39,8 +39,8 @@ struct convert {
 
 static const char *const dtype_names[] = {"f32", "bf16", "f16", NULL};
 static const enum ash_dtype dtypes[] = {ASH_F32, ASH_BF16, ASH_F16};
-static const char *const quant_names[] = {"q8", "q4", NULL};
-static const enum ash_dtype quants[] = {ASH_Q8_0, ASH_Q4_0};
+static const char *const quant_names[] = {"q8", "q4", "q8w", NULL};
+static const enum ash_dtype quants[] = {ASH_Q8_0, ASH_Q4_0, ASH_Q8_W};
 
 #define FIELD(name) offsetof(struct convert, name)
 
@@ -57,10 +57,11 @@ static const struct ash_opt_table convert_table = {
     .section = "", .help = "flags", .opts = convert_opts, .count = ASH_COUNT(convert_opts)};
 
 static const struct ash_cmd_usage usage = {
-    .synopsis = "ashlar model convert SRC DST --dtype f32|bf16|f16 [--gguf] | --quant q8|q4 [flags]",
+    .synopsis = "ashlar model convert SRC DST --dtype f32|bf16|f16 [--gguf] | --quant q8|q4|q8w [flags]",
     .about = "Writes the model folder SRC as the new folder DST, with its tokenizer and other small files. DST\n"
              "appears complete or not at all: a failure or Ctrl-C leaves nothing behind. A GGUF file (llama,\n"
-             "mistral, qwen2, qwen3) holds vocabulary and chat template too and can be moved alone.",
+             "mistral, qwen2, qwen3) holds vocabulary and chat template too and can be moved alone. q8w is q8\n"
+             "with one scale per 256 inputs instead of 32: prompts are read faster, a little less exactly.",
     .examples = "  ashlar model convert stories stories-bf16 --dtype bf16\n"
                 "  ashlar model convert stories stories-q8 --quant q8 && ashlar generate --model stories-q8/model.gguf",
 };

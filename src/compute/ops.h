@@ -4,23 +4,28 @@
  *   - A matrix product walks k in ascending order: acc = fma(a[k], b[k], acc), one chain per output element, starting
  *     from 0 or from the value already in c. So the result depends neither on M, N, tiles and threads nor on how a
  *     longer k is cut into several accumulating calls.
- *   - Products of bf16 (round_bf16) may instead follow the arithmetic of an instruction made for them. Such a backend names
- *     another table as its reference: ref-bfmmla (steps of 4 k) or ref-tdpbf16 (steps of 32 k). Steps ascend, the last one is
- *     filled up with zeros, one chain per output element, each step added as ref/bfmmla.h or ref/tdpbf16.h says. Again nothing
- *     depends on M, N, tiles and threads, but k may be cut only at multiples of the step, and so of ASH_K_GROUP on every
- *     backend; a product whose k is cut elsewhere says cut_anywhere and keeps the fma chain. Whoever sums over tokens
- *     (weight gradients) cuts k at the ends of sequences and inside one at multiples of ASH_K_GROUP.
- *   - A product with a quantised matrix (blocks of ASH_QUANT_BLOCK inputs) quantises each row of x block by block: amax is the
- *     largest |x|, d = amax / 127, q = x * (1 / d) rounded to nearest even. Where 1 / d is not finite (zeros, all but
- *     zeros), q and d are 0; where x has an infinity or NaN, q is 0 and d is NaN. Then, blocks ascending, one chain per output
- *     element: acc = fma((float)dot, dx * dw, acc), where dot is the exact integer sum of the block's products.
- *   - A sum over a row (norms, softmax) uses ASH_LANES interleaved partial sums, lane l taking elements l, l + ASH_LANES, ... in
- *     ascending order, then halves added pairwise (l with l + 8, then + 4, + 2, + 1).
+ *   - Products of bf16 (round_bf16) may instead follow the arithmetic of an instruction made for them. Such a backend
+ *     names another table as its reference: ref-bfmmla (steps of 4 k) or ref-tdpbf16 (steps of 32 k). Steps ascend,
+ *     the last one is filled up with zeros, one chain per output element, each step added as ref/bfmmla.h or
+ *     ref/tdpbf16.h says. Again nothing depends on M, N, tiles and threads, but k may be cut only at multiples of the
+ *     step, and so of ASH_K_GROUP on every backend; a product whose k is cut elsewhere says cut_anywhere and keeps the
+ *     fma chain. Whoever sums over tokens (weight gradients) cuts k at the ends of sequences and inside one at
+ *     multiples of ASH_K_GROUP.
+ *   - A product with a quantised matrix (blocks of ASH_QUANT_BLOCK inputs) quantises each row of x block by block:
+ *     amax is the largest |x|, d = amax / 127, q = x * (1 / d) rounded to nearest even. Where 1 / d is not finite
+ *     (zeros, all but zeros), q and d are 0; where x has an infinity or NaN, q is 0 and d is NaN. Then, blocks
+ *     ascending, one chain per output element: acc = fma((float)dot, dx * dw, acc), where dot is the exact integer sum
+ *     of the block's products. With ASH_Q8_W the same is done by groups of ASH_QUANT_WIDE inputs of a row (the last
+ *     one may be shorter): one scale each, of x and of w.
+ *   - A sum over a row (norms, softmax) uses ASH_LANES interleaved partial sums, lane l taking elements l, l +
+ *     ASH_LANES, ... in ascending order, then halves added pairwise (l with l + 8, then + 4, + 2, + 1).
  *   - A sum over tokens (weight gradients) walks tokens in ascending order, one chain, starting from the value already
  *     there. So gradients do not depend on how a grain is cut into micro-batches.
- *   - Attention walks keys in blocks of ASH_ATTN_BLOCK from position 0 of the document, with one running maximum per row.
+ *   - Attention walks keys in blocks of ASH_ATTN_BLOCK from position 0 of the document, with one running maximum per
+ *     row.
  *   - Every output element belongs to one unit of the parallel loop; no result depends on the number of threads.
- * Pointers are to memory of exec->memory. Strides and counts are in elements. Floats are float32 unless a dtype says so. */
+ * Pointers are to memory of exec->memory. Strides and counts are in elements. Floats are float32 unless a dtype
+ * says so. */
 #ifndef ASH_COMPUTE_OPS_H
 #define ASH_COMPUTE_OPS_H
 
@@ -32,9 +37,10 @@
 #include "infra/memory.h"
 
 #define ASH_LANES 16
-#define ASH_K_GROUP 32 /* where k of products may be cut: a multiple of what any instruction for bf16 adds in one step */
+#define ASH_K_GROUP 32 /* where k of products may be cut: a multiple of what any instruction for bf16 adds at once */
 #define ASH_QUANT_BLOCK 32
-#define ASH_PACK_ROWS 16 /* rows of a weight that are packed together, or a divisor of that */
+#define ASH_QUANT_WIDE 256 /* k that share a scale in ASH_Q8_W: a dot of so many is exact as a float, too */
+#define ASH_PACK_ROWS 16   /* rows of a weight that are packed together, or a divisor of that */
 #define ASH_ATTN_BLOCK 64
 #define ASH_ATTN_HEAD_MAX 512 /* largest head dimension */
 #define ASH_ROUTE_EXPERTS_MAX 1024
@@ -60,7 +66,8 @@ struct ash_gemm_args {
     const float *bias; /* [N], added once after the last k; or NULL. Not together with accumulate. */
     bool accumulate;   /* the chain starts from c instead of 0 */
     bool round_bf16;   /* a and b are rounded to bf16 as they are read; the sum stays float32 */
-    bool cut_anywhere; /* other calls continue this chain, whatever this call's K is (tokens that chose an expert): always fma */
+    bool cut_anywhere; /* other calls continue this chain, whatever this call's K is (tokens that chose an expert):
+                          always fma */
 };
 
 /* y[M,N] = x[M,K] w[N,K]^T (+ y) (+ bias), w quantised. Forward only: a quantised matrix is not trained. */
@@ -69,7 +76,7 @@ struct ash_quant_args {
     const float *x;
     size_t x_stride;      /* between rows */
     const void *w;        /* rows of K / ASH_QUANT_BLOCK blocks, one after the other, at an even address */
-    enum ash_dtype dtype; /* of w: ASH_Q8_0 or ASH_Q4_0 */
+    enum ash_dtype dtype; /* of w: ASH_Q8_0, ASH_Q4_0 or ASH_Q8_W, whose scales are read where a group begins */
     float *y;
     size_t y_stride;
     const float *bias; /* [N], added once after the last block; or NULL. Not together with accumulate. */
@@ -79,7 +86,7 @@ struct ash_quant_args {
 /* A weight as products of inference read it: w[N, K] with y = x w^T. */
 struct ash_weight {
     size_t N;
-    struct ash_mat mat; /* [K, N] as in ash_gemm_args.b; a quantised one (ASH_Q8_0, ASH_Q4_0) has rows of K and strides 0 */
+    struct ash_mat mat; /* [K, N] as in ash_gemm_args.b; a quantised one (ASH_Q8_0, ...) has rows of K and strides 0 */
     bool packed;        /* mat.data was written by pack() of the table that reads it; strides mean nothing */
 };
 
@@ -93,9 +100,10 @@ struct ash_project_out {
 };
 
 /* Several products that share their input, as a layer of inference needs them, with what stands before and behind them:
- * x is normed (RMS) if asked; for each out, sum = x w^T + bias; y = sum, or y + sum with residual, or with swiglu, whose two
- * outs are gate and up and give one y (outs[0]'s), silu(gate) * up. To the bit what the separate ops give: norm->rms_forward,
- * gemm or quant_gemm, act->swiglu_forward, row->add. Forward only. No y overlaps x, unless it is x and residual. */
+ * x is normed (RMS) if asked; for each out, sum = x w^T + bias; y = sum, or y + sum with residual, or with swiglu,
+ * whose two outs are gate and up and give one y (outs[0]'s), silu(gate) * up. To the bit what the separate ops give:
+ * norm->rms_forward, gemm or quant_gemm, act->swiglu_forward, row->add. Forward only. No y overlaps x, unless it is x
+ * and residual. */
 struct ash_project_args {
     size_t M, K;
     const float *x;
@@ -112,9 +120,10 @@ struct ash_matrix_ops {
     void (*gemm)(struct ash_exec *exec, const struct ash_gemm_args *args);
     void (*quant_gemm)(struct ash_exec *exec, const struct ash_quant_args *args);
     void (*project)(struct ash_exec *exec, const struct ash_project_args *args);
-    /* A weight laid out anew so that project() reads memory in order. packed_bytes: how much memory that takes (64-byte aligned), or 0
-     * where the plain layout serves as well. pack: write rows first ... first + count - 1 of w (plain, [N, K] of dtype); first is
-     * a multiple of ASH_PACK_ROWS, so is count unless the rows end there: a load packs piece by piece. NULL: this table packs nothing. */
+    /* A weight laid out anew so that project() reads memory in order. packed_bytes: how much memory that takes (64-byte
+     * aligned), or 0 where the plain layout serves as well. pack: write rows first ... first + count - 1 of w (plain,
+     * [N, K] of dtype); first is a multiple of ASH_PACK_ROWS, so is count unless the rows end there: a load packs piece
+     * by piece. NULL: this table packs nothing. */
     size_t (*packed_bytes)(enum ash_dtype dtype, size_t N, size_t K);
     void (*pack)(struct ash_exec *exec, const struct ash_weight *w, size_t K, size_t first, size_t count, void *packed);
     /* sum[c] += sum over rows r of x[r * stride + c], rows ascending: the gradient of a bias. */
@@ -135,7 +144,8 @@ struct ash_embed_ops {
 
 /* ---- normalisation ----------------------------------------------------------------------------------------------- */
 
-/* Rows of cols elements; row (r, g) of group g < groups starts at r * stride + g * cols (per-head norms have groups > 1). */
+/* Rows of cols elements; row (r, g) of group g < groups starts at r * stride + g * cols (per-head norms have groups >
+ * 1). */
 struct ash_norm_args {
     size_t rows, groups, cols;
     size_t x_stride, y_stride;
@@ -153,7 +163,8 @@ struct ash_norm_args {
 };
 
 struct ash_norm_ops {
-    void (*rms_forward)(struct ash_exec *exec, const struct ash_norm_args *args);   /* y = w * (x / sqrt(mean(x^2) + eps)) */
+    /* y = w * (x / sqrt(mean(x^2) + eps)) */
+    void (*rms_forward)(struct ash_exec *exec, const struct ash_norm_args *args);
     void (*rms_backward)(struct ash_exec *exec, const struct ash_norm_args *args);
     void (*layer_forward)(struct ash_exec *exec, const struct ash_norm_args *args); /* biased variance, as torch */
     void (*layer_backward)(struct ash_exec *exec, const struct ash_norm_args *args);
@@ -162,14 +173,15 @@ struct ash_norm_ops {
 /* ---- rotary positions -------------------------------------------------------------------------------------------- */
 
 struct ash_rope_args {
-    size_t rows, heads, head_stride, row_stride; /* element d of head h of row r: x[r * row_stride + h * head_stride + d] */
-    size_t dims;                                 /* rotated dims of each head (even), from x */
-    bool interleaved_in; /* pairs are (2i, 2i+1) in x; the result is stored in halves (i, i + dims/2), as transformers does for
-                            deepseek. Backward undoes both. */
-    const int32_t *positions;  /* [rows] */
-    const float *cos, *sin;    /* tables [max position, dims/2] */
-    float *x;                  /* in place */
-    bool inverse;              /* backward: rotate by the negative angle (and scatter back to interleaved pairs) */
+    size_t rows, heads;
+    size_t head_stride, row_stride; /* element d of head h of row r: x[r * row_stride + h * head_stride + d] */
+    size_t dims;                    /* rotated dims of each head (even), from x */
+    bool interleaved_in; /* pairs are (2i, 2i+1) in x; the result is stored in halves (i, i + dims/2), as transformers
+                            does for deepseek. Backward undoes both. */
+    const int32_t *positions; /* [rows] */
+    const float *cos, *sin;   /* tables [max position, dims/2] */
+    float *x;                 /* in place */
+    bool inverse;             /* backward: rotate by the negative angle (and scatter back to interleaved pairs) */
 };
 
 struct ash_rope_ops {
@@ -178,27 +190,28 @@ struct ash_rope_ops {
 
 /* ---- attention --------------------------------------------------------------------------------------------------- */
 
-/* One document: q_count query rows that start at row q_row of q and out. The first has position pos; key j has position j.
- * Query i sees keys j with j <= pos + i and, under a window, j > pos + i - window. */
+/* One document: q_count query rows that start at row q_row of q and out. The first has position pos; key j has position
+ * j. Query i sees keys j with j <= pos + i and, under a window, j > pos + i - window. */
 struct ash_attn_seq {
     size_t q_row, q_count, pos;
-    const void *k, *v; /* key 0 of this document; not used with pages */
+    const void *k, *v;  /* key 0 of this document; not used with pages */
     void *const *pages; /* page j / page_tokens holds key j and its value; NULL: one run at k and v. Forward only. */
-    float *dk, *dv;    /* backward: likewise, += */
+    float *dk, *dv;     /* backward: likewise, += */
 };
 
 struct ash_attn_args {
     size_t heads, kv_heads; /* query head h reads kv head h / (heads / kv_heads) */
     size_t dim_k, dim_v;    /* per head; at most ASH_ATTN_HEAD_MAX */
     float scale;
-    size_t window;          /* 0: none */
+    size_t window;           /* 0: none */
     enum ash_dtype kv_dtype; /* of k and v: F32 or BF16 (a cache may be narrower; then forward only) */
     size_t q_stride, k_stride, v_stride, out_stride; /* between rows; heads are adjacent */
-    size_t page_tokens;      /* of a page; a multiple of ASH_ATTN_BLOCK */
-    size_t k_page, v_page;   /* where in a page its first key and its first value are */
+    size_t page_tokens;                              /* of a page; a multiple of ASH_ATTN_BLOCK */
+    size_t k_page, v_page;                           /* where in a page its first key and its first value are */
     const float *q;
     float *out;
-    float *lse; /* [query rows, heads]: log of the sum of exponentials; written by forward (NULL: not), read by backward */
+    float *
+        lse; /* [query rows, heads]: log of the sum of exponentials; forward writes it (NULL: not), backward reads it */
     const struct ash_attn_seq *seqs;
     size_t seq_count;
     /* backward (pos of every sequence is 0): */
@@ -206,17 +219,18 @@ struct ash_attn_args {
     float *dq;         /* strides like q, written */
 };
 
-/* What inference does between the products that make q, k and v and attention: queries and keys are rotated, queries are rounded,
- * keys and values are written to their pages. To the bit what rope->apply, row->round_bf16 and row->copy give. */
+/* What inference does between the products that make q, k and v and attention: queries and keys are rotated, queries
+ * are rounded, keys and values are written to their pages. To the bit what rope->apply, row->round_bf16 and row->copy
+ * give. */
 struct ash_place_args {
     const struct ash_attn_args *attn; /* its seqs have pages and follow each other from row 0 of q on; dim_k is dim_v */
     float *q; /* row r: query heads, key heads, value heads, adjacent. Keys and values need not be there afterwards. */
     size_t q_stride;
-    size_t dims;               /* rotated dims of each head, 0 for none; the rest as in ash_rope_args */
+    size_t dims; /* rotated dims of each head, 0 for none; the rest as in ash_rope_args */
     bool interleaved_in;
     const int32_t *positions;
     const float *cos, *sin;
-    bool round_bf16;           /* the queries; keys and values take the dtype of the pages */
+    bool round_bf16; /* the queries; keys and values take the dtype of the pages */
 };
 
 struct ash_attn_ops {
@@ -230,8 +244,8 @@ struct ash_attn_ops {
 enum ash_gelu { ASH_GELU_TANH, ASH_GELU_ERF };
 
 struct ash_act_ops {
-    /* out = silu(gate) * up; all [count]. Backward turns dout into dgate and dup (any of them may alias gate, up or dout
-     * element by element). */
+    /* out = silu(gate) * up; all [count]. Backward turns dout into dgate and dup (any of them may alias gate, up or
+     * dout element by element). */
     void (*swiglu_forward)(struct ash_exec *exec, const float *gate, const float *up, size_t count, float *out);
     void (*swiglu_backward)(struct ash_exec *exec, const float *gate, const float *up, const float *dout, size_t count,
                             float *dgate, float *dup);
@@ -241,7 +255,8 @@ struct ash_act_ops {
 };
 
 /* Blocks of cols elements moved between strided places: element (r, b, c) from src[r * src_row + b * src_block + c] to
- * dst[r * dst_row + b * dst_block + c]. A src_block of 0 repeats a block; with add, a dst_block of 0 sums blocks, b ascending. */
+ * dst[r * dst_row + b * dst_block + c]. A src_block of 0 repeats a block; with add, a dst_block of 0 sums blocks, b
+ * ascending. */
 struct ash_copy_args {
     size_t rows, blocks, cols;
     const float *src;
@@ -259,18 +274,19 @@ struct ash_row_ops {
     void (*round_bf16)(struct ash_exec *exec, const float *x, size_t count, float *out);
     /* out[r, :] = x[index[r], :] */
     void (*gather)(struct ash_exec *exec, const float *x, size_t cols, const int32_t *index, size_t rows, float *out);
-    /* out[t, :] = (add ? out : 0) + sum over s < slots, ascending, of weight[t, s] * y[where[t, s], :]; weight NULL means 1. */
+    /* out[t, :] = (add ? out : 0) + sum over s < slots, ascending, of weight[t, s] * y[where[t, s], :]; weight NULL
+     * means 1. */
     void (*combine)(struct ash_exec *exec, const float *y, size_t cols, const int32_t *where, const float *weight,
                     size_t slots, size_t rows, bool add, float *out);
     /* out[t, s] = dot(x[t, :], y[where[t, s], :]), a row sum: the gradient of combine's weights. */
-    void (*slot_dot)(struct ash_exec *exec, const float *x, const float *y, size_t cols, const int32_t *where, size_t slots,
-                     size_t rows, float *out);
+    void (*slot_dot)(struct ash_exec *exec, const float *x, const float *y, size_t cols, const int32_t *where,
+                     size_t slots, size_t rows, float *out);
 };
 
 /* ---- loss -------------------------------------------------------------------------------------------------------- */
 
-/* Columns first ... first + cols - 1 of the logits of a vocabulary that is dealt out. What the parts have to tell each other
- * goes from part to part in the order of the vocabulary. Rows whose target is < 0 are passed over. */
+/* Columns first ... first + cols - 1 of the logits of a vocabulary that is dealt out. What the parts have to tell each
+ * other goes from part to part in the order of the vocabulary. Rows whose target is < 0 are passed over. */
 struct ash_loss_part {
     size_t rows, cols, first; /* first is a multiple of ASH_LANES */
     float *logits;            /* [rows, cols] */
@@ -283,13 +299,13 @@ struct ash_loss_part {
 };
 
 struct ash_loss_ops {
-    /* For each row r: loss[r] = logsumexp(logits[r]) - logits[r, target], and logits[r] becomes its gradient times scale
-     * (when scale != 0). target < 0 gives loss 0 and gradient 0. logits [rows, vocab]. */
+    /* For each row r: loss[r] = logsumexp(logits[r]) - logits[r, target], and logits[r] becomes its gradient times
+     * scale (when scale != 0). target < 0 gives loss 0 and gradient 0. logits [rows, vocab]. */
     void (*cross_entropy)(struct ash_exec *exec, float *logits, size_t rows, size_t vocab, const int32_t *targets,
                           float scale, float *loss);
-    /* The same over a vocabulary that is dealt out, in three steps, each done by all parts before the next: top; then lanes (with
-     * a scale != 0, logits become the exponentials); then the loss and this part of the gradient. To the bit what
-     * cross_entropy gives. */
+    /* The same over a vocabulary that is dealt out, in three steps, each done by all parts before the next: top; then
+     * lanes (with a scale != 0, logits become the exponentials); then the loss and this part of the gradient. To the
+     * bit what cross_entropy gives. */
     void (*part_top)(struct ash_exec *exec, const struct ash_loss_part *part);
     void (*part_sum)(struct ash_exec *exec, const struct ash_loss_part *part);
     void (*part_end)(struct ash_exec *exec, const struct ash_loss_part *part);
@@ -301,7 +317,7 @@ struct ash_route_args {
     size_t rows, experts, choices; /* choices: experts per token */
     bool sigmoid;                  /* scores are sigmoids (deepseek); else a softmax over experts */
     bool normalize;                /* divide the chosen weights by their sum */
-    size_t groups, top_groups;     /* groups > 1: choose among the top_groups groups with the largest sum of their best two */
+    size_t groups, top_groups;     /* groups > 1: choose among the top_groups with the largest sum of their best two */
     const float *choice_bias;      /* [experts], added for choosing only; may be NULL */
     float scale;                   /* factor on the chosen weights */
     const float *logits;           /* [rows, experts] */
@@ -315,11 +331,11 @@ struct ash_route_args {
 struct ash_route_ops {
     void (*forward)(struct ash_exec *exec, const struct ash_route_args *args);
     void (*backward)(struct ash_exec *exec, const struct ash_route_args *args); /* choices are constants */
-    /* Sort the chosen pairs (token, slot) by expert, tokens ascending within one. Pair p of the result is token order[p] with
-     * flat[p] = token * choices + slot, and where[flat[p]] = p. Expert e has pairs offsets[e] ... offsets[e + 1] - 1; offsets
-     * (experts + 1 of them) is host memory, because the host sizes the products by it. */
-    void (*group)(struct ash_exec *exec, const int32_t *index, size_t rows, size_t choices, size_t experts, int32_t *order,
-                  int32_t *flat, int32_t *where, size_t *offsets);
+    /* Sort the chosen pairs (token, slot) by expert, tokens ascending within one. Pair p of the result is token
+     * order[p] with flat[p] = token * choices + slot, and where[flat[p]] = p. Expert e has pairs offsets[e] ...
+     * offsets[e + 1] - 1; offsets (experts + 1 of them) is host memory, because the host sizes the products by it. */
+    void (*group)(struct ash_exec *exec, const int32_t *index, size_t rows, size_t choices, size_t experts,
+                  int32_t *order, int32_t *flat, int32_t *where, size_t *offsets);
 };
 
 /* ---- optimizer --------------------------------------------------------------------------------------------------- */
@@ -344,7 +360,8 @@ struct ash_optim_ops {
     void (*adamw)(struct ash_exec *exec, const struct ash_adamw_args *args);
     /* The bits of the largest |x|; a NaN counts as larger than all. */
     uint32_t (*max_abs)(struct ash_exec *exec, const float *x, size_t count);
-    /* sum += the squares of x, each cut off to a whole number of units. All |x| are below 2^exponent. No order: compute/squares.h. */
+    /* sum += the squares of x, each cut off to a whole number of units. All |x| are below 2^exponent. No order:
+     * compute/squares.h. */
     void (*sum_squares)(struct ash_exec *exec, const float *x, size_t count, int exponent, struct ash_squares *sum);
 };
 
@@ -378,15 +395,16 @@ struct ash_exec {
     struct ash_buffer shared;   /* grown on demand; see ash_exec_shared */
 };
 
-/* backend: "ref", "cpu" (the best path this machine can run), a path by name ("neon-bf16", "neon", "avx2", ...), or NULL for the best.
- * An unknown or unavailable one is -EINVAL and the sentence lists what there is. thread_count as in ash_workers_open. */
+/* backend: "ref", "cpu" (the best path this machine can run), a path by name ("neon-bf16", "neon", "avx2", ...), or
+ * NULL for the best. An unknown or unavailable one is -EINVAL and the sentence lists what there is. thread_count as in
+ * ash_workers_open. */
 int ash_exec_init(struct ash_exec *exec, const char *backend, int thread_count, struct ash_err *err);
 void ash_exec_fini(struct ash_exec *exec);
-/* Memory of at least size_bytes that only this worker uses, valid until its next call; contents undefined. Aborts when the system
- * is out of memory: sizes are bounded by tile sizes, not by input. */
+/* Memory of at least size_bytes that only this worker uses, valid until its next call; contents undefined. Aborts when
+ * the system is out of memory: sizes are bounded by tile sizes, not by input. */
 void *ash_exec_scratch(struct ash_exec *exec, int worker, size_t size_bytes);
-/* Memory of at least size_bytes that all workers of an op composed of others use; the ops it is composed of do not ask for it.
- * Valid until the next call; contents undefined. Aborts like ash_exec_scratch. */
+/* Memory of at least size_bytes that all workers of an op composed of others use; the ops it is composed of do not ask
+ * for it. Valid until the next call; contents undefined. Aborts like ash_exec_scratch. */
 void *ash_exec_shared(struct ash_exec *exec, size_t size_bytes);
 /* Zeros, written by all workers: one thread alone does not fill the memory's time. data is memory of exec->memory. */
 void ash_exec_zero(struct ash_exec *exec, void *data, size_t size_bytes);

@@ -14,26 +14,33 @@
 #define ASH_QUANT_ROUNDER 12582912.0f
 #define ASH_QUANT_ROUNDER_BITS 0x4b400000u
 
-/* One block of x: q gets ASH_QUANT_BLOCK numbers in [-127, 127]. Returns their scale. */
-static inline float ash_quant_block(const float *x, int8_t *q)
+/* How many k of a row share a scale. */
+static inline size_t ash_quant_span(enum ash_dtype dtype)
 {
-    uint32_t bits[ASH_QUANT_BLOCK], top = 0;
+    return dtype == ASH_Q8_W ? ASH_QUANT_WIDE : ASH_QUANT_BLOCK;
+}
+
+/* count numbers of x that share a scale: q gets as many in [-127, 127]. Returns the scale. */
+static inline float ash_quant_numbers(const float *x, size_t count, int8_t *q)
+{
+    uint32_t top = 0;
     float amax, d, inverse;
 
-    memcpy(bits, x, sizeof(bits));
-    for (int i = 0; i < ASH_QUANT_BLOCK; i++) {
-        uint32_t size = bits[i] & 0x7fffffffu; /* ordered like |x|, with NaN above infinity */
+    for (size_t i = 0; i < count; i++) {
+        uint32_t size;
 
+        memcpy(&size, x + i, sizeof(size));
+        size &= 0x7fffffffu; /* ordered like |x|, with NaN above infinity */
         top = size > top ? size : top;
     }
     memcpy(&amax, &top, sizeof(amax));
     d = amax / 127.0f;
     inverse = 1.0f / d;
     if (top >= ASH_QUANT_INFINITY_BITS || isinf(inverse)) {
-        memset(q, 0, ASH_QUANT_BLOCK);
+        memset(q, 0, count);
         return top >= ASH_QUANT_INFINITY_BITS ? NAN : 0.0f;
     }
-    for (int i = 0; i < ASH_QUANT_BLOCK; i++) {
+    for (size_t i = 0; i < count; i++) {
         float whole = x[i] * inverse + ASH_QUANT_ROUNDER;
         uint32_t value;
 
@@ -57,7 +64,7 @@ static inline void ash_quant_unpack(const uint8_t *block, enum ash_dtype dtype, 
 {
     const uint8_t *bytes = block + sizeof(uint16_t);
 
-    if (dtype == ASH_Q8_0) {
+    if (dtype != ASH_Q4_0) {
         memcpy(q, bytes, ASH_QUANT_BLOCK);
         return;
     }

@@ -308,6 +308,30 @@ int ash_gguf_model_config(struct ash_gguf *file, struct ash_model_config *config
 
 /* ---- tensors ----------------------------------------------------------------------------------------------------- */
 
+/* Is there one scale per group in a row of Q8_0? */
+static bool has_wide_groups(const uint8_t *row, size_t cols)
+{
+    size_t bytes = ash_dtype_bytes(ASH_Q8_0), group = ASH_QUANT_WIDE / ASH_QUANT_BLOCK;
+
+    for (size_t b = 0; b < cols / ASH_QUANT_BLOCK; b++)
+        if (memcmp(row + b * bytes, row + b / group * group * bytes, sizeof(uint16_t)) != 0) return false;
+    return true;
+}
+
+/* Metadata promise wide groups. The first row is looked at: a file that another program quantised again, keeping the
+ * metadata, is told by it, and to look at all would read the file. */
+static int widen_tensor(struct ash_param *param, const char *name, struct ash_err *err)
+{
+    if (param->dtype != ASH_Q8_0) return 0;
+    if (!has_wide_groups(param->data, param->dims[param->dim_count - 1]))
+        return ash_err_set(err, -EINVAL,
+                           "tensor '%s' has several scales per %d elements, but '" ASH_GGUF_SCALE_GROUP
+                           "' promises one: convert the model again",
+                           name, ASH_QUANT_WIDE);
+    param->dtype = ASH_Q8_W;
+    return 0;
+}
+
 static int bind_tensor(struct ash_param *param, const struct ash_gguf *file, const char *name, struct ash_err *err)
 {
     const struct ash_tensor_view *view = ash_gguf_find(file, name);
@@ -358,12 +382,17 @@ static int refuse_extra(const struct ash_model *model, const struct ash_gguf *fi
 
 int ash_gguf_model_map(struct ash_model *model, struct ash_gguf *file, struct ash_err *err)
 {
+    int64_t group = 0;
+    int wide = ash_gguf_int(file, ASH_GGUF_SCALE_GROUP, ASH_QUANT_WIDE, ASH_QUANT_WIDE, &group, err);
+
     model->gguf = file;
+    if (wide < 0) return wide;
     for (size_t i = 0; i < model->param_count; i++) {
         char name[96];
         int rc = ash_gguf_model_name(model, i, name, sizeof(name), err);
 
         if (rc == 0) rc = bind_tensor(&model->params[i], file, name, err);
+        if (rc == 0 && wide > 0) rc = widen_tensor(&model->params[i], name, err);
         if (rc < 0) return rc;
     }
     return ash_gguf_size(file) == model->param_count ? 0 : refuse_extra(model, file, err);

@@ -70,13 +70,32 @@ static void block_q4(const float *x, uint8_t *block)
     }
 }
 
+/* Blocks as above, but one scale to a group of them. */
+static void store_wide(const float *x, size_t count, uint8_t *out)
+{
+    for (size_t group = 0; group < count; group += ASH_QUANT_WIDE) {
+        size_t part = count - group < ASH_QUANT_WIDE ? count - group : ASH_QUANT_WIDE;
+        int8_t numbers[ASH_QUANT_WIDE];
+        float d = ash_quant_numbers(x + group, part, numbers);
+
+        for (size_t i = 0; i < part; i += ASH_QUANT_BLOCK, out += ash_dtype_bytes(ASH_Q8_W)) {
+            put_scale(out, d);
+            memcpy(out + sizeof(uint16_t), numbers + i, ASH_QUANT_BLOCK);
+        }
+    }
+}
+
 static void store_blocks(const float *x, size_t count, enum ash_dtype dtype, uint8_t *out)
 {
+    if (dtype == ASH_Q8_W) {
+        store_wide(x, count, out);
+        return;
+    }
     for (size_t i = 0; i < count; i += ASH_QUANT_BLOCK, out += ash_dtype_bytes(dtype)) {
         if (dtype == ASH_Q4_0)
             block_q4(x + i, out);
         else
-            put_scale(out, ash_quant_block(x + i, (int8_t *)out + sizeof(uint16_t)));
+            put_scale(out, ash_quant_numbers(x + i, ASH_QUANT_BLOCK, (int8_t *)out + sizeof(uint16_t)));
     }
 }
 
@@ -221,6 +240,7 @@ static uint32_t file_type(enum ash_dtype dtype)
     case ASH_BF16:
         return LLAMA_CPP_BF16;
     case ASH_Q8_0:
+    case ASH_Q8_W:
         return LLAMA_CPP_Q8_0;
     case ASH_Q4_0:
         return LLAMA_CPP_Q4_0;
@@ -334,6 +354,7 @@ static int add_metadata(struct writer *writer, const char *home, enum ash_dtype 
 
     ash_gguf_add_text(&writer->entries, "general.architecture", writer->arch->name);
     ash_gguf_add_number(&writer->entries, "general.file_type", file_type(dtype));
+    if (dtype == ASH_Q8_W) ash_gguf_add_number(&writer->entries, ASH_GGUF_SCALE_GROUP, ASH_QUANT_WIDE);
     rc = add_shape(writer, err);
     if (rc == 0) rc = add_rope(writer, err);
     return rc < 0 ? rc : add_text(writer, home, notes, err);

@@ -53,8 +53,8 @@ struct ash_piece ash_param_piece(const struct ash_param *param, size_t index);
 size_t ash_param_full_count(const struct ash_param *param);
 
 /* Open a Hugging Face folder, or a GGUF file (its name ends in .gguf; architectures llama, qwen2 and qwen3; F32, F16,
- * BF16, Q8_0 and Q4_0); weights stay mapped and are read in place, in the file's dtype. A model from a GGUF file
- * computes; it cannot be owned (trained) or saved. */
+ * BF16, Q8_0 and Q4_0, and Q8_0 with wide groups, which opens as ASH_Q8_W); weights stay mapped and are read in place,
+ * in the file's dtype. A model from a GGUF file computes; it cannot be owned (trained) or saved. */
 int ash_model_open(const char *path, struct ash_model **model_out, struct ash_err *err);
 /* A new model with weights drawn from (seed, parameter, element): owned float32. Takes over config's reference on
  * success. */
@@ -130,10 +130,10 @@ typedef int (*ash_model_read)(void *ctx, size_t index, size_t first, size_t coun
 int ash_model_save_from(const struct ash_model *outline, ash_model_read read, void *ctx, const char *dir,
                         enum ash_dtype dtype, size_t max_shard_bytes, struct ash_err *err);
 
-/* Write a llama, mistral, qwen2 or qwen3 model as a new GGUF file: matrices as dtype (F32, BF16, F16, Q8_0, Q4_0; F32
- * where rows are not whole blocks), the rest F32. home: the folder of its tokenizer and chat template, which go into
- * the file; NULL or without a tokenizer.json: the file has no vocabulary. notes (may be NULL) gets what llama.cpp will
- * do otherwise, a sentence a line. -ENOTSUP for what such a file cannot say. */
+/* Write a llama, mistral, qwen2 or qwen3 model as a new GGUF file: matrices as dtype (F32, BF16, F16, Q8_0, Q4_0, Q8_W;
+ * F32 where rows are not whole blocks), the rest F32. home: the folder of its tokenizer and chat template, which go
+ * into the file; NULL or without a tokenizer.json: the file has no vocabulary. notes (may be NULL) gets what llama.cpp
+ * will do otherwise, a sentence a line. -ENOTSUP for what such a file cannot say. */
 int ash_model_save_gguf(const struct ash_model *model, const char *home, const char *path, enum ash_dtype dtype,
                         struct ash_str *notes, struct ash_err *err);
 

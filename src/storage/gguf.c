@@ -25,7 +25,8 @@
 static const struct {
     uint32_t number;
     enum ash_dtype dtype;
-} tensor_types[] = {{0, ASH_F32}, {1, ASH_F16}, {2, ASH_Q4_0}, {8, ASH_Q8_0}, {30, ASH_BF16}};
+} tensor_types[] = {{0, ASH_F32},   {1, ASH_F16}, {2, ASH_Q4_0}, {8, ASH_Q8_0},
+                    {30, ASH_BF16}, {8, ASH_Q8_W}}; /* written alike; what is read is Q8_0 until metadata say more */
 
 /* ---- tensors ----------------------------------------------------------------------------------------------------- */
 

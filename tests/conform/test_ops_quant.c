@@ -5,19 +5,33 @@
 #include <float.h>
 #include <math.h>
 
-/* rows x cols random blocks: every nibble and byte, scales of both signs. */
-static uint8_t *draw_blocks(struct tape *tape, enum ash_dtype dtype, size_t count)
+static enum ash_dtype draw_kind(struct tape *tape)
 {
-    size_t bytes = ash_dtype_size(dtype, count), width = ash_dtype_bytes(dtype);
+    static const enum ash_dtype dtypes[] = {ASH_Q8_0, ASH_Q4_0, ASH_Q8_W};
+
+    return dtypes[draw_below(tape, ASH_COUNT(dtypes))];
+}
+
+/* Give the blocks of rows of cols their scales: each its own, or one to the blocks of a group. */
+static void set_scale(uint8_t *data, enum ash_dtype dtype, size_t cols, size_t block, uint16_t half)
+{
+    size_t in_row = block % (cols / ASH_QUANT_BLOCK), group = ASH_QUANT_WIDE / ASH_QUANT_BLOCK;
+
+    if (dtype == ASH_Q8_W && in_row % group != 0)
+        memcpy(&half, data + (block - in_row % group) * ash_dtype_bytes(dtype), sizeof(half));
+    memcpy(data + block * ash_dtype_bytes(dtype), &half, sizeof(half));
+}
+
+/* rows x cols random blocks: every nibble and byte, scales of both signs. */
+static uint8_t *draw_blocks(struct tape *tape, enum ash_dtype dtype, size_t rows, size_t cols)
+{
+    size_t bytes = ash_dtype_size(dtype, rows * cols);
     uint8_t *data = tape_alloc(tape, bytes);
 
     for (size_t i = 0; i < bytes; i++)
         data[i] = (uint8_t)draw_below(tape, 256);
-    for (size_t at = 0; at < bytes; at += width) {
-        uint16_t half = ash_f32_to_f16(0.01f * (float)ash_rng_normal(tape->seed, 2, tape->drawn++));
-
-        memcpy(data + at, &half, sizeof(half));
-    }
+    for (size_t b = 0; b < rows * cols / ASH_QUANT_BLOCK; b++)
+        set_scale(data, dtype, cols, b, ash_f32_to_f16(0.01f * (float)ash_rng_normal(tape->seed, 2, tape->drawn++)));
     return data;
 }
 
@@ -41,12 +55,12 @@ static void run_quant(struct ash_exec *exec, struct tape *tape, size_t M, size_t
     size_t mode = draw_below(tape, 3);
     float *x;
 
-    args.dtype = draw_bool(tape) ? ASH_Q8_0 : ASH_Q4_0;
+    args.dtype = draw_kind(tape);
     args.x_stride = args.K + draw_below(tape, 5);
     args.y_stride = N + draw_below(tape, 5);
     args.x = x = draw_floats(tape, M * args.x_stride + 1, 3.0f);
     spoil(tape, x, M * args.x_stride);
-    args.w = draw_blocks(tape, args.dtype, N * args.K);
+    args.w = draw_blocks(tape, args.dtype, N, args.K);
     args.accumulate = mode == 1;
     args.bias = mode == 2 ? draw_floats(tape, N, 1.0f) : NULL;
     args.y = draw_floats(tape, M * args.y_stride, 1.0f);
@@ -86,7 +100,7 @@ static struct ash_weight weight_for(struct ash_exec *exec, struct tape *tape, st
     uint8_t *data;
 
     if (bytes == 0) return w;
-    assert_true(bytes >= ash_dtype_size(w.mat.dtype, w.N * K));
+    assert_true(bytes >= ash_dtype_size(w.mat.dtype, w.N * K) * 15 / 16); /* scales may be fewer */
     data = tape_alloc(tape, bytes + ASH_MEMORY_ALIGN);
     data += ASH_MEMORY_ALIGN - (uintptr_t)data % ASH_MEMORY_ALIGN;
     step = pieces ? PACK_PIECE : w.N;
@@ -97,12 +111,12 @@ static struct ash_weight weight_for(struct ash_exec *exec, struct tape *tape, st
 }
 
 /* Scales that make sums vanish, overflow or mean nothing. */
-static void spoil_scales(struct tape *tape, uint8_t *w, enum ash_dtype dtype, size_t count)
+static void spoil_scales(struct tape *tape, uint8_t *w, enum ash_dtype dtype, size_t rows, size_t cols)
 {
     static const uint16_t odd[] = {0x0000, 0x8000, 0x0001, 0x83ff, 0x7bff, 0xfbff, 0x7c00, 0x7e00};
 
-    for (size_t i = 0; i < count; i += ASH_QUANT_BLOCK, w += ash_dtype_bytes(dtype))
-        if (draw_below(tape, 16) == 0) memcpy(w, &odd[draw_below(tape, ASH_COUNT(odd))], sizeof(odd[0]));
+    for (size_t b = 0; b < rows * cols / ASH_QUANT_BLOCK; b++)
+        if (draw_below(tape, 16) == 0) set_scale(w, dtype, cols, b, odd[draw_below(tape, ASH_COUNT(odd))]);
 }
 
 static void spoil_row(struct tape *tape, float *x, size_t cols)
@@ -121,7 +135,7 @@ static void run_project(struct ash_exec *exec, struct tape *tape, size_t M, size
 {
     size_t kind = draw_below(tape, PROJECT_KINDS);
     struct ash_project_args args = {.M = M, .K = blocks * ASH_QUANT_BLOCK, .norm_eps = 1e-5f};
-    enum ash_dtype dtype = draw_bool(tape) ? ASH_Q8_0 : ASH_Q4_0;
+    enum ash_dtype dtype = draw_kind(tape);
     bool pack_it = draw_below(tape, 8) != 0, pieces = draw_bool(tape);
     float *x;
 
@@ -138,9 +152,9 @@ static void run_project(struct ash_exec *exec, struct tape *tape, size_t M, size
     for (size_t i = 0; i < args.out_count; i++) {
         struct ash_project_out *out = &args.outs[i];
         size_t rows = i > 0 && kind != SWIGLU ? draw_size(tape, 49) : N;
-        uint8_t *w = draw_blocks(tape, dtype, rows * args.K);
+        uint8_t *w = draw_blocks(tape, dtype, rows, args.K);
 
-        if (wild) spoil_scales(tape, w, dtype, rows * args.K);
+        if (wild) spoil_scales(tape, w, dtype, rows, args.K);
         out->w = (struct ash_weight){.N = rows, .mat = {.data = w, .dtype = dtype}};
         if (pack_it) out->w = weight_for(exec, tape, out->w, args.K, pieces);
         out->bias = draw_bool(tape) ? draw_floats(tape, rows, 1.0f) : NULL;
@@ -187,9 +201,9 @@ static void scenario_project_wild(struct ash_exec *exec, struct tape *tape)
 
 static void scenario_gather(struct ash_exec *exec, struct tape *tape)
 {
-    enum ash_dtype dtype = draw_bool(tape) ? ASH_Q8_0 : ASH_Q4_0;
+    enum ash_dtype dtype = draw_kind(tape);
     size_t vocab = draw_size(tape, 65), rows = draw_size(tape, 33), cols = ASH_QUANT_BLOCK * (1 + draw_below(tape, 4));
-    uint8_t *table = draw_blocks(tape, dtype, vocab * cols);
+    uint8_t *table = draw_blocks(tape, dtype, vocab, cols);
     float *out = draw_floats(tape, rows * cols, 1.0f);
 
     exec->ops->embed->gather(exec, table, dtype, cols, draw_ids(tape, rows, vocab), rows, draw_bool(tape), out);
@@ -256,11 +270,12 @@ static void test_layout(void **state)
 /* A row of a batch is the row alone, and near the product of the unquantised row with the weights. */
 static void test_rows_alone(void **state)
 {
-    enum { M = 67, N = 37, K = 160 };
+    enum { M = 67, N = 37, K = 416 };
+    static const enum ash_dtype kinds[] = {ASH_Q8_0, ASH_Q4_0, ASH_Q8_W};
 
     (void)state;
     for (const char *const *name = ash_exec_backends(); *name != NULL; name++) {
-        for (int kind = 0; kind < 2; kind++) {
+        for (size_t kind = 0; kind < ASH_COUNT(kinds); kind++) {
             struct ash_exec exec;
             struct tape tape;
             float *x, *all, *alone, wide[K];
@@ -269,9 +284,9 @@ static void test_rows_alone(void **state)
 
             tape_init(&tape, 9);
             exec_init(&exec, *name, 2);
-            args.dtype = kind == 0 ? ASH_Q8_0 : ASH_Q4_0;
+            args.dtype = kinds[kind];
             args.x = x = draw_floats(&tape, (size_t)M * K, 1.0f);
-            args.w = draw_blocks(&tape, args.dtype, (size_t)N * K);
+            args.w = draw_blocks(&tape, args.dtype, N, K);
             args.y = all = draw_floats(&tape, (size_t)M * N, 1.0f);
             alone = draw_floats(&tape, (size_t)M * N, 1.0f);
             exec.ops->matrix->quant_gemm(&exec, &args);

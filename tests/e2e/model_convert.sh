@@ -126,6 +126,13 @@ done
 "$ASHLAR" generate --model "$SCRATCH/q8/model.gguf" --prompt "Once upon a time" --temperature 0 --max-tokens 16 > "$SCRATCH/story8" ||
     fail "generate from model.gguf"
 cmp "$SCRATCH/story" "$SCRATCH/story8" || fail "the story changed: $(cat "$SCRATCH/story8")"
+try "$ASHLAR" model convert "$SCRATCH/src" "$SCRATCH/q8w" --quant q8w
+expect 0 "to q8w"
+try "$ASHLAR" model info "$SCRATCH/q8w/model.gguf"
+grep -q 'Q8_W' "$SCRATCH/out" || fail "info of q8w says: $(cat "$SCRATCH/out")"
+"$ASHLAR" generate --model "$SCRATCH/q8w/model.gguf" --prompt "Once upon a time" --temperature 0 --max-tokens 16 > "$SCRATCH/story8w" ||
+    fail "generate from q8w"
+cmp "$SCRATCH/story" "$SCRATCH/story8w" || fail "the story changed: $(cat "$SCRATCH/story8w")"
 try "$ASHLAR" model convert "$SCRATCH/src" "$SCRATCH/both" --quant q4 --dtype f16
 expect 2 "--quant and --dtype"
 try "$ASHLAR" model convert "$SOURCE/tests/golden/gpt2-default" "$SCRATCH/gpt2-q4" --quant q4

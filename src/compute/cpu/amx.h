@@ -38,6 +38,15 @@ static inline void tile_use(const struct tile_config *config)
     __asm__ volatile("ldtilecfg %0" : : "m"(*config));
 }
 
+/* Eight whole tiles. */
+static inline void tile_use_whole(void)
+{
+    static const struct tile_config whole = {
+        .palette = 1, .row_bytes = {64, 64, 64, 64, 64, 64, 64, 64}, .rows = {16, 16, 16, 16, 16, 16, 16, 16}};
+
+    tile_use(&whole);
+}
+
 static inline void tile_release(void)
 {
     __asm__ volatile("tilerelease" : :);

@@ -11,14 +11,6 @@
 #include "compute/cpu/amx_packed.h"
 #include "compute/cpu/amx_vector.h"
 
-static void use_whole_tiles(void)
-{
-    static const struct tile_config whole = {
-        .palette = 1, .row_bytes = {64, 64, 64, 64, 64, 64, 64, 64}, .rows = {16, 16, 16, 16, 16, 16, 16, 16}};
-
-    tile_use(&whole);
-}
-
 /* Fetch the bytes [done, end) of what is ahead into L2. */
 INLINE void fetch_lines(const struct gemm_ahead *ahead, size_t done, size_t end)
 {
@@ -113,7 +105,7 @@ static const struct gemm_kernel kernel = {.tile_rows = PANEL_LINES,
                                           .element_bytes = sizeof(uint16_t),
                                           .block_k = 2048, /* more than L1 holds, but each pass over c costs more */
                                           .pack = pack_block,
-                                          .begin = use_whole_tiles,
+                                          .begin = tile_use_whole,
                                           .end = tile_release,
                                           .tile = tile,
                                           .tile_ahead = tile_ahead,

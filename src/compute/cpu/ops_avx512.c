@@ -24,14 +24,14 @@ static bool plain_fits(const struct ash_project_args *args)
     const struct ash_weight *w = &args->outs[0].w;
 
     return ash_dtype_block(w->mat.dtype) > 1 && !w->packed && args->M > 1 && args->K > 0 &&
-           VEC_QUANT_PANELS(NULL) != NULL && !quant_overlaps(args);
+           VEC_QUANT_PANELS(NULL, w->mat.dtype) != NULL && !quant_overlaps(args);
 }
 
 /* Rows [first, first + count) of an out (swiglu: of both). */
 static void plain_rows(struct ash_exec *exec, const struct ash_project_args *args, size_t out, size_t first,
                        size_t count, char *packed)
 {
-    const struct ash_quant_panels *kernels = VEC_QUANT_PANELS(exec->ops);
+    const struct ash_quant_panels *kernels = VEC_QUANT_PANELS(exec->ops, args->outs[0].w.mat.dtype);
     struct ash_project_args part = *args;
 
     part.out_count = args->swiglu ? 2 : 1;
@@ -57,7 +57,7 @@ static void project_plain(struct ash_exec *exec, const struct ash_project_args *
 {
     enum ash_dtype dtype = args->outs[0].w.mat.dtype;
     size_t rows = round_up(PLAIN_PACKED_BYTES / ash_dtype_size(dtype, args->K) + 1, ASH_PACK_ROWS);
-    size_t bytes = ash_quant_packed_bytes(VEC_QUANT_PANELS(exec->ops)->layout, dtype, rows, args->K);
+    size_t bytes = ash_quant_packed_bytes(VEC_QUANT_PANELS(exec->ops, dtype)->layout, dtype, rows, args->K);
     char *packed = ash_exec_shared(exec, (args->swiglu ? 2 : 1) * bytes);
 
     for (size_t out = 0; out < (args->swiglu ? 1 : args->out_count); out++)

@@ -313,7 +313,7 @@ static void project(struct ash_exec *exec, const struct ash_project_args *args)
 
 static size_t packed_bytes(enum ash_dtype dtype, size_t N, size_t K)
 {
-    const struct ash_quant_panels *panels = VEC_QUANT_PANELS(NULL);
+    const struct ash_quant_panels *panels = VEC_QUANT_PANELS(NULL, dtype);
 
     if (ash_dtype_block(dtype) == 1 || panels == NULL) return 0;
     return ash_quant_packed_bytes(panels->layout, dtype, N, K);
@@ -321,7 +321,7 @@ static size_t packed_bytes(enum ash_dtype dtype, size_t N, size_t K)
 
 static void pack(struct ash_exec *exec, const struct ash_weight *w, size_t K, size_t first, size_t count, void *packed)
 {
-    ash_quant_pack(exec, VEC_QUANT_PANELS(exec->ops), w, K, first, count, packed);
+    ash_quant_pack(exec, VEC_QUANT_PANELS(exec->ops, w->mat.dtype), w, K, first, count, packed);
 }
 
 static const struct ash_matrix_ops vec_matrix = {.gemm = gemm,

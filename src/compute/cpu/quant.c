@@ -23,25 +23,30 @@ struct quant {
 
 /* ---- the rows of x ----------------------------------------------------------------------------------------------- */
 
-static void store_plain(const struct quant *op, size_t place, const int8_t *q, float scale)
+static void store_plain(const struct quant *op, size_t row, size_t group, size_t count, const int8_t *q, float scale)
 {
-    memcpy(op->q + place * ASH_QUANT_BLOCK, q, ASH_QUANT_BLOCK);
-    op->scale[place] = scale;
-    op->sum[place] = 0;
-    for (size_t i = 0; i < ASH_QUANT_BLOCK; i++)
-        op->sum[place] += q[i];
+    size_t block = row * op->x.blocks + group * op->x.span / ASH_QUANT_BLOCK;
+
+    memcpy(op->q + block * ASH_QUANT_BLOCK, q, count);
+    op->scale[row * op->x.groups + group] = scale;
+    for (size_t i = 0; i < count; i += ASH_QUANT_BLOCK, block++) {
+        op->sum[block] = 0;
+        for (size_t j = 0; j < ASH_QUANT_BLOCK; j++)
+            op->sum[block] += q[i + j];
+    }
 }
 
-static void store_paired(const struct quant *op, size_t row, size_t block, const int8_t *q, float scale)
+static void store_paired(const struct quant *op, size_t row, size_t group, size_t count, const int8_t *q, float scale)
 {
-    size_t place = row / 2 * op->x.blocks + block, half = row % 2;
+    size_t block = row / 2 * op->x.blocks + group * op->x.span / ASH_QUANT_BLOCK, half = row % 2;
+    float *scales = op->scale + 4 * (row / 2 * op->x.groups + group) + 2 * half;
 
-    for (size_t i = 0; i < ASH_QUANT_BLOCK / 8; i++)
-        memcpy(op->q + (place * 8 + 2 * i + half) * 8, q + 8 * i, 8);
-    op->scale[4 * place + 2 * half] = op->scale[4 * place + 2 * half + 1] = scale;
+    for (size_t i = 0; i < count / 8; i++)
+        memcpy(op->q + (block * 8 + 2 * i + half) * 8, q + 8 * i, 8);
+    scales[0] = scales[1] = scale;
 }
 
-/* A unit is one block of one row. */
+/* A unit is one group of one row. */
 static void quantise_units(void *ctx, size_t begin, size_t end, int worker)
 {
     const struct quant *op = ctx;
@@ -49,16 +54,16 @@ static void quantise_units(void *ctx, size_t begin, size_t end, int worker)
 
     (void)worker;
     for (size_t unit = begin; unit < end; unit++) {
-        size_t row = unit / op->x.blocks, block = unit % op->x.blocks;
-        int8_t q[ASH_QUANT_BLOCK] = {0};
+        size_t row = unit / op->x.groups, group = unit % op->x.groups, k = group * op->x.span;
+        size_t count = args->K - k < op->x.span ? args->K - k : op->x.span;
+        int8_t q[ASH_QUANT_WIDE] = {0};
         float scale = 0.0f;
 
-        if (row < op->x.rows)
-            scale = ash_quant_block(args->x + (op->x.first + row) * args->x_stride + block * ASH_QUANT_BLOCK, q);
+        if (row < op->x.rows) scale = ash_quant_numbers(args->x + (op->x.first + row) * args->x_stride + k, count, q);
         if (op->paired)
-            store_paired(op, row, block, q, scale);
+            store_paired(op, row, group, count, q, scale);
         else
-            store_plain(op, unit, q, scale);
+            store_plain(op, row, group, count, q, scale);
     }
 }
 
@@ -68,12 +73,13 @@ static void quantise(struct ash_exec *exec, struct quant *op)
 
     /* the scratch of one thread, borrowed for all: no unit of this op asks for its own */
     op->q = ash_exec_scratch(exec, 0, blocks * (ASH_QUANT_BLOCK + 2 * sizeof(float)));
-    op->scale = (float *)(void *)(op->q + blocks * ASH_QUANT_BLOCK);
+    op->scale = (float *)(void *)(op->q + blocks * ASH_QUANT_BLOCK); /* of groups, which are no more than blocks */
     op->x.q = op->q;
     op->x.scale = op->scale;
     op->sum = (int32_t *)(void *)(op->scale + blocks); /* paired: the second half of the scales instead */
     op->x.sum = op->sum;
-    ash_workers_run(exec->workers, blocks, QUANTISE_MIN_BLOCKS, quantise_units, op);
+    ash_workers_run(exec->workers, rows * op->x.groups, QUANTISE_MIN_BLOCKS * ASH_QUANT_BLOCK / op->x.span,
+                    quantise_units, op);
 }
 
 /* ---- the product ------------------------------------------------------------------------------------------------- */
@@ -89,10 +95,14 @@ static void product_units(void *ctx, size_t begin, size_t end, int worker)
 
 static void drive(struct ash_exec *exec, const struct ash_quant_args *args, ash_quant_kernel_fn kernel, bool paired)
 {
-    struct quant op = {.args = args, .kernel = kernel, .paired = paired, .x.blocks = args->K / ASH_QUANT_BLOCK};
+    size_t span = ash_quant_span(args->dtype);
+    struct quant op = {.args = args, .kernel = kernel, .paired = paired};
 
     ash_assert(args->K % ASH_QUANT_BLOCK == 0 && (args->bias == NULL || !args->accumulate));
-    ash_assert(args->dtype == ASH_Q8_0 || args->dtype == ASH_Q4_0);
+    ash_assert(ash_dtype_block(args->dtype) == ASH_QUANT_BLOCK);
+    op.x.span = span;
+    op.x.blocks = args->K / ASH_QUANT_BLOCK;
+    op.x.groups = (args->K + span - 1) / span;
     for (size_t m = 0; m < args->M; m += ASH_QUANT_ROWS) {
         op.x.first = m;
         op.x.rows = args->M - m < ASH_QUANT_ROWS ? args->M - m : ASH_QUANT_ROWS;
@@ -113,16 +123,19 @@ static void plain_row(const struct ash_quant_args *args, const struct ash_quant_
 
     for (size_t m = 0; m < x->rows; m++)
         sums[m] = args->accumulate ? y[m * args->y_stride] : 0.0f;
-    for (size_t b = 0; b < x->blocks; b++, w += ash_dtype_bytes(args->dtype)) {
+    for (size_t group = 0, b = 0; group < x->groups; group++) {
         float scale = ash_quant_scale(w);
-        int8_t q[ASH_QUANT_BLOCK];
+        int32_t dots[ASH_QUANT_ROWS] = {0};
 
-        ash_quant_unpack(w, args->dtype, q);
-        for (size_t m = 0; m < x->rows; m++) {
-            size_t place = m * x->blocks + b;
+        for (size_t end = ash_quant_group_end(x, b); b < end; b++, w += ash_dtype_bytes(args->dtype)) {
+            int8_t q[ASH_QUANT_BLOCK];
 
-            sums[m] = fmaf((float)ash_quant_dot(x->q + place * ASH_QUANT_BLOCK, q), x->scale[place] * scale, sums[m]);
+            ash_quant_unpack(w, args->dtype, q);
+            for (size_t m = 0; m < x->rows; m++)
+                dots[m] += ash_quant_dot(x->q + (m * x->blocks + b) * ASH_QUANT_BLOCK, q);
         }
+        for (size_t m = 0; m < x->rows; m++)
+            sums[m] = fmaf((float)dots[m], x->scale[m * x->groups + group] * scale, sums[m]);
     }
     for (size_t m = 0; m < x->rows; m++)
         y[m * args->y_stride] = args->bias != NULL ? sums[m] + args->bias[n] : sums[m];
@@ -142,10 +155,11 @@ void ash_quant_gemm_plain(struct ash_exec *exec, const struct ash_quant_args *ar
 }
 
 #if defined(__aarch64__)
-const struct ash_quant_panels *ash_quant_panels_neon(const struct ash_ops *ops)
+const struct ash_quant_panels *ash_quant_panels_neon(const struct ash_ops *ops, enum ash_dtype dtype)
 {
     (void)ops;
-    return ash_cpu_get()->i8mm ? &ash_quant_panels_i8mm : NULL;
+    if (!ash_cpu_get()->i8mm) return NULL;
+    return dtype == ASH_Q8_W ? &ash_quant_wide_i8mm : &ash_quant_panels_i8mm;
 }
 
 void ash_quant_gemm_neon(struct ash_exec *exec, const struct ash_quant_args *args)
@@ -160,11 +174,12 @@ void ash_quant_gemm_neon(struct ash_exec *exec, const struct ash_quant_args *arg
         drive(exec, args, plain_kernel, false);
 }
 #elif defined(__x86_64__)
-const struct ash_quant_panels *ash_quant_panels_avx512(const struct ash_ops *ops)
+const struct ash_quant_panels *ash_quant_panels_avx512(const struct ash_ops *ops, enum ash_dtype dtype)
 {
     const struct ash_cpu *cpu = ash_cpu_get();
 
     if (!cpu->avx512_vnni) return NULL;
+    if (dtype == ASH_Q8_W) return ops == &ash_ops_amx ? &ash_quant_wide_amx : &ash_quant_wide_vnni;
     return ops == &ash_ops_amx && cpu->avx512_fp16 ? &ash_quant_panels_amx : &ash_quant_panels_vnni;
 }
 

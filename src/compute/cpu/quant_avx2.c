@@ -46,19 +46,30 @@ static inline __m128i add_across(__m256i a, __m256i b, __m256i c, __m256i d)
     return _mm_add_epi32(_mm256_castsi256_si128(sums), _mm256_extracti128_si256(sums, 1));
 }
 
-static void quad(const uint8_t *const *w, enum ash_dtype dtype, const int8_t *x, const float *scale, size_t blocks,
+static inline void add_block(const uint8_t *const *w, enum ash_dtype dtype, size_t at, const int8_t *x, __m256i *dots)
+{
+    __m256i low = widen(x), high = widen(x + 16);
+
+    for (int i = 0; i < ASH_QUANT_QUAD; i++)
+        dots[i] = _mm256_add_epi32(dots[i],
+                                   dtype == ASH_Q4_0 ? block_q4(w[i] + at, low, high) : block_q8(w[i] + at, low, high));
+}
+
+static void quad(const uint8_t *const *w, enum ash_dtype dtype, const struct ash_quant_rows *rows, size_t m,
                  float *sums)
 {
     const size_t block_bytes = ash_dtype_bytes(dtype);
+    const int8_t *x = rows->q + m * rows->blocks * ASH_QUANT_BLOCK;
+    const float *scale = rows->scale + m * rows->groups;
     __m128 acc = _mm_loadu_ps(sums);
 
-    for (size_t b = 0; b < blocks; b++, x += ASH_QUANT_BLOCK) {
-        size_t at = b * block_bytes;
-        __m256i low = widen(x), high = widen(x + 16), dots[ASH_QUANT_QUAD];
-        __m128 d = _mm_mul_ps(_mm_set1_ps(scale[b]), scales(w, at));
+    for (size_t group = 0, b = 0; group < rows->groups; group++) {
+        __m256i dots[ASH_QUANT_QUAD] = {_mm256_setzero_si256(), _mm256_setzero_si256(), _mm256_setzero_si256(),
+                                        _mm256_setzero_si256()};
+        __m128 d = _mm_mul_ps(_mm_set1_ps(scale[group]), scales(w, b * block_bytes));
 
-        for (int i = 0; i < ASH_QUANT_QUAD; i++)
-            dots[i] = dtype == ASH_Q8_0 ? block_q8(w[i] + at, low, high) : block_q4(w[i] + at, low, high);
+        for (size_t end = ash_quant_group_end(rows, b); b < end; b++, x += ASH_QUANT_BLOCK)
+            add_block(w, dtype, b * block_bytes, x, dots);
         acc = _mm_fmadd_ps(_mm_cvtepi32_ps(add_across(dots[0], dots[1], dots[2], dots[3])), d, acc);
     }
     _mm_storeu_ps(sums, acc);
@@ -75,7 +86,7 @@ void ash_quant_kernel_avx2(const struct ash_quant_args *args, const struct ash_q
             float sums[ASH_QUANT_QUAD];
 
             ash_quant_begin(args, x->first + m, n, count, sums);
-            quad(w, args->dtype, x->q + m * args->K, x->scale + m * x->blocks, x->blocks, sums);
+            quad(w, args->dtype, x, m, sums);
             ash_quant_end(args, x->first + m, n, count, sums);
         }
     }

@@ -25,8 +25,8 @@ struct quant_project {
     const struct ash_project_args *args;
     const struct ash_quant_panels *kernels;
     enum ash_dtype dtype;
-    size_t blocks, panel_rows, panel_bytes;
-    size_t first, rows, strips; /* of x, in this round */
+    size_t blocks, panel_rows, panel_bytes; /* blocks of kernels->block_k; the last may be shorter */
+    size_t first, rows, strips;             /* of x, in this round */
     size_t tile_strips;
     size_t k_blocks;    /* of x and of panels that are used together; the last ones may be fewer */
     size_t unit_panels; /* with SwiGLU half of them gate, half up */
@@ -67,6 +67,12 @@ static uint8_t *quant_tile_at(const struct quant_project *op, uint8_t *x, size_t
     return x + (block * op->strips + tile * blocks) * op->kernels->strip_bytes;
 }
 
+/* k of the blocks from `block` on that are used together. */
+static size_t quant_k(const struct quant_project *op, size_t block)
+{
+    return quant_min(op->k_blocks * op->kernels->block_k, op->args->K - block * op->kernels->block_k);
+}
+
 /* Strips of the tile that holds `strip`. */
 static size_t quant_tile_strips(const struct quant_project *op, size_t strip)
 {
@@ -85,10 +91,10 @@ static void quant_prepare_strip(const struct quant_project *op, size_t strip, fl
     for (size_t i = 0; i < kernels->strip_rows && first + i < op->rows; i++)
         rows[i] = quant_row(op, op->first + first + i, normed + i * op->args->K);
     for (size_t block = 0; block < op->blocks; block += op->k_blocks) {
-        kernels->quantise(rows, quant_min(op->k_blocks, op->blocks - block), strip % op->tile_strips,
-                          quant_tile_strips(op, strip), quant_tile_at(op, x, strip, block));
+        kernels->quantise(rows, quant_k(op, block), strip % op->tile_strips, quant_tile_strips(op, strip),
+                          quant_tile_at(op, x, strip, block));
         for (size_t i = 0; i < kernels->strip_rows; i++)
-            if (rows[i] != NULL) rows[i] += op->k_blocks * ASH_QUANT_BLOCK;
+            if (rows[i] != NULL) rows[i] += quant_k(op, block);
     }
 }
 
@@ -96,7 +102,7 @@ static void quant_prepare_strip(const struct quant_project *op, size_t strip, fl
 static void quant_prepare(const struct quant_project *op, float *normed, uint8_t *x)
 {
     if (op->rows == 1) {
-        op->kernels->quantise_one(op->dtype, quant_row(op, op->first, normed), op->blocks, x);
+        op->kernels->quantise_one(op->dtype, quant_row(op, op->first, normed), op->args->K, x);
         return;
     }
     for (size_t strip = 0; strip < op->strips; strip++)
@@ -228,7 +234,7 @@ static void quant_few_tiles(const struct quant_project *op, const uint8_t *const
             size_t row = strip * kernels->strip_rows;
 
             kernels->tile(op->dtype, false, panels[i], quant_tile_at(op, x, strip, 0), quant_tile_strips(op, strip),
-                          op->blocks, tile);
+                          op->args->K, tile);
             kernels->untile(tile, quant_min(tile_rows, op->rows - row),
                             sums + row * QUANT_GROUP_COLS + i * op->panel_rows, QUANT_GROUP_COLS);
         }
@@ -251,7 +257,7 @@ static void quant_few_units(void *ctx, size_t begin, size_t end, int worker)
 
         quant_unit_panels(op, &unit, panels);
         if (op->rows == 1)
-            op->kernels->one(op->dtype, panels, unit.sides * unit.count, x, op->blocks, sums);
+            op->kernels->one(op->dtype, panels, unit.sides * unit.count, x, op->args->K, sums);
         else
             quant_few_tiles(op, panels, unit.sides * unit.count, x, sums);
         for (size_t m = 0; m < op->rows; m++)
@@ -324,21 +330,45 @@ static void quant_many_tiles(const struct quant_project *op, const uint8_t *cons
                              uint8_t *expanded, float *sums, size_t panel_sums)
 {
     const struct ash_quant_panels *kernels = op->kernels;
-    size_t blocks = quant_min(op->k_blocks, op->blocks - block), expanded_bytes = blocks * kernels->expanded_bytes;
-    size_t tile_sums = op->tile_strips * kernels->strip_rows * op->panel_rows;
+    size_t k = quant_k(op, block), tile_sums = op->tile_strips * kernels->strip_rows * op->panel_rows;
+    const uint8_t *parts[QUANT_UNIT_PANELS];
 
-    for (size_t i = 0; i < count; i++)
-        kernels->expand(op->dtype, panels[i] + block * (op->panel_bytes / op->blocks), blocks,
-                        expanded + i * expanded_bytes);
+    for (size_t i = 0; i < count; i++) {
+        parts[i] = panels[i] + block * ash_quant_panel_block(kernels->layout, op->dtype);
+        if (kernels->expand == NULL) continue;
+        kernels->expand(op->dtype, parts[i], k, expanded);
+        parts[i] = expanded;
+        expanded += k / kernels->block_k * kernels->expanded_bytes;
+    }
     if (kernels->many != NULL) {
-        kernels->many(expanded, count, quant_tile_at(op, op->shared, 0, block), op->strips / op->tile_strips, blocks,
-                      sums, panel_sums);
+        kernels->many(parts, count, quant_tile_at(op, op->shared, 0, block), op->strips / op->tile_strips, k, sums,
+                      panel_sums);
         return;
     }
     for (size_t strip = 0; strip < op->strips; strip += op->tile_strips, sums += tile_sums)
         for (size_t i = 0; i < count; i++)
-            kernels->tile(op->dtype, true, expanded + i * expanded_bytes, quant_tile_at(op, op->shared, strip, block),
-                          quant_tile_strips(op, strip), blocks, sums + i * panel_sums);
+            kernels->tile(op->dtype, true, parts[i], quant_tile_at(op, op->shared, strip, block),
+                          quant_tile_strips(op, strip), k, sums + i * panel_sums);
+}
+
+/* Are sums the outputs, and are all columns of the unit there? */
+static bool quant_sums_are_y(const struct quant_project *op, const struct quant_unit *unit)
+{
+    return unit->out->bias == NULL && !op->args->swiglu && !op->args->residual &&
+           (unit->first + unit->count) * op->panel_rows <= unit->out->w.N;
+}
+
+static void quant_many_store(const struct quant_project *op, const struct quant_unit *unit, const float *sums,
+                             size_t panel_sums)
+{
+    const struct ash_project_out *out = unit->out;
+    size_t tile_rows = op->tile_strips * op->kernels->strip_rows;
+    float *y = out->y + op->first * out->y_stride + unit->first * op->panel_rows;
+
+    for (size_t row = 0; row < op->rows; row += tile_rows)
+        for (size_t i = 0; i < unit->count; i++)
+            op->kernels->untile(sums + i * panel_sums + row * op->panel_rows, quant_min(tile_rows, op->rows - row),
+                                y + row * out->y_stride + i * op->panel_rows, out->y_stride);
 }
 
 static void quant_many_finish(const struct quant_project *op, const struct quant_unit *unit, const float *sums,
@@ -379,7 +409,10 @@ static void quant_many_units(void *ctx, size_t begin, size_t end, int worker)
             for (size_t p = 0; p < count; p += op->kernels->expanded_panels)
                 quant_many_tiles(op, panels + p, quant_min(op->kernels->expanded_panels, count - p), block, expanded,
                                  sums + p * panel_sums, panel_sums);
-        quant_many_finish(op, &unit, sums, panel_sums);
+        if (quant_sums_are_y(op, &unit))
+            quant_many_store(op, &unit, sums, panel_sums);
+        else
+            quant_many_finish(op, &unit, sums, panel_sums);
     }
     if (op->kernels->many != NULL) op->kernels->end();
 }
@@ -411,12 +444,13 @@ static void quant_project_many(struct quant_project *op)
 /* ash_matrix_ops.project for packed quantised weights. */
 static void quant_project(struct ash_exec *exec, const struct ash_project_args *args)
 {
-    const struct ash_quant_panels *kernels = VEC_QUANT_PANELS(exec->ops);
+    enum ash_dtype dtype = args->outs[0].w.mat.dtype;
+    const struct ash_quant_panels *kernels = VEC_QUANT_PANELS(exec->ops, dtype);
     struct quant_project op = {.exec = exec,
                                .args = args,
                                .kernels = kernels,
-                               .dtype = args->outs[0].w.mat.dtype,
-                               .blocks = args->K / ASH_QUANT_BLOCK,
+                               .dtype = dtype,
+                               .blocks = (args->K + kernels->block_k - 1) / kernels->block_k,
                                .panel_rows = ash_quant_panel_rows(kernels->layout)};
 
     ash_assert(args->out_count >= 1 && args->out_count <= ASH_PROJECT_OUTS_MAX && args->K % ASH_QUANT_BLOCK == 0);
@@ -424,7 +458,7 @@ static void quant_project(struct ash_exec *exec, const struct ash_project_args *
     for (size_t i = 0; i < args->out_count; i++)
         ash_assert(args->outs[i].w.packed && args->outs[i].w.mat.dtype == op.dtype);
     if (args->M == 0) return;
-    op.panel_bytes = op.blocks * ash_quant_panel_block(kernels->layout, op.dtype);
+    op.panel_bytes = ash_quant_panel_bytes(kernels->layout, dtype, args->K);
     if (args->M <= QUANT_FEW_ROWS && kernels->few != NULL) op.kernels = kernels->few;
     if (args->M <= QUANT_FEW_ROWS)
         quant_project_few(&op);

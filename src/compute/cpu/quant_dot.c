@@ -29,13 +29,13 @@ INLINE float32x4_t scales(const uint8_t *const *w, size_t at)
     return vcvt_f32_f16(vreinterpret_f16_u64(vcreate_u64(halves)));
 }
 
-/* The four partial dots of each row's block at `at`. Breadth first: neighbours in the program do not wait for each
+/* Add the four partial dots of each row's block at `at`. Breadth first: neighbours in the program do not wait for each
  * other. */
 INLINE void dots_q8(const uint8_t *const *w, size_t count, size_t at, int8x16_t low, int8x16_t high, int32x4_t *out)
 {
     UNROLL
     for (size_t i = 0; i < count; i++)
-        out[i] = vdotq_s32(vdupq_n_s32(0), vld1q_s8((const int8_t *)w[i] + at + 2), low);
+        out[i] = vdotq_s32(out[i], vld1q_s8((const int8_t *)w[i] + at + 2), low);
     UNROLL
     for (size_t i = 0; i < count; i++)
         out[i] = vdotq_s32(out[i], vld1q_s8((const int8_t *)w[i] + at + 18), high);
@@ -49,7 +49,7 @@ INLINE void dots_q4(const uint8_t *const *w, size_t count, size_t at, int8x16_t 
     UNROLL
     for (size_t i = 0; i < count; i++) {
         q[i] = vld1q_u8(w[i] + at + 2);
-        out[i] = vdotq_s32(vdupq_n_s32(0), vreinterpretq_s8_u8(vandq_u8(q[i], vdupq_n_u8(15))), low);
+        out[i] = vdotq_s32(out[i], vreinterpretq_s8_u8(vandq_u8(q[i], vdupq_n_u8(15))), low);
     }
     UNROLL
     for (size_t i = 0; i < count; i++)
@@ -65,9 +65,9 @@ INLINE int32x4_t add_across(const int32x4_t *rows)
 INLINE void run_row(const uint8_t *const *w, enum ash_dtype dtype, const struct ash_quant_rows *x, size_t m,
                     size_t quads, float *sums)
 {
-    const size_t block_bytes = dtype == ASH_Q8_0 ? 34 : 18;
+    const size_t block_bytes = dtype == ASH_Q4_0 ? 18 : 34;
     const int8_t *q = x->q + m * x->blocks * ASH_QUANT_BLOCK;
-    const float *scale = x->scale + m * x->blocks;
+    const float *scale = x->scale + m * x->groups;
     const int32_t *sum = x->sum + m * x->blocks;
     const uint8_t *local[QUADS_MAX * ASH_QUANT_QUAD];
     float32x4_t acc[QUADS_MAX];
@@ -78,22 +78,28 @@ INLINE void run_row(const uint8_t *const *w, enum ash_dtype dtype, const struct 
     UNROLL
     for (size_t i = 0; i < quads; i++)
         acc[i] = vld1q_f32(sums + i * ASH_QUANT_QUAD);
-    for (size_t b = 0; b < x->blocks; b++, q += ASH_QUANT_BLOCK) {
-        int8x16_t low = vld1q_s8(q), high = vld1q_s8(q + 16);
+    for (size_t group = 0, b = 0; group < x->groups; group++) {
+        const size_t first = b, end = dtype == ASH_Q8_W ? ash_quant_group_end(x, b) : b + 1;
         int32x4_t partial[QUADS_MAX * ASH_QUANT_QUAD];
-        size_t at = b * block_bytes;
 
-        if (dtype == ASH_Q8_0)
-            dots_q8(local, quads * ASH_QUANT_QUAD, at, low, high, partial);
-        else
-            dots_q4(local, quads * ASH_QUANT_QUAD, at, low, high, partial);
+        UNROLL
+        for (size_t i = 0; i < quads * ASH_QUANT_QUAD; i++)
+            partial[i] = vdupq_n_s32(0);
+        for (; b < end; b++, q += ASH_QUANT_BLOCK) {
+            int8x16_t low = vld1q_s8(q), high = vld1q_s8(q + 16);
+
+            if (dtype == ASH_Q4_0)
+                dots_q4(local, quads * ASH_QUANT_QUAD, b * block_bytes, low, high, partial);
+            else
+                dots_q8(local, quads * ASH_QUANT_QUAD, b * block_bytes, low, high, partial);
+        }
         UNROLL
         for (size_t i = 0; i < quads; i++) {
             int32x4_t dot = add_across(partial + i * ASH_QUANT_QUAD);
+            float32x4_t d = scales(local + i * ASH_QUANT_QUAD, first * block_bytes);
 
-            if (dtype == ASH_Q4_0) dot = vsubq_s32(dot, vdupq_n_s32(8 * sum[b]));
-            acc[i] =
-                vfmaq_f32(acc[i], vcvtq_f32_s32(dot), vmulq_n_f32(scales(local + i * ASH_QUANT_QUAD, at), scale[b]));
+            if (dtype == ASH_Q4_0) dot = vsubq_s32(dot, vdupq_n_s32(8 * sum[first]));
+            acc[i] = vfmaq_f32(acc[i], vcvtq_f32_s32(dot), vmulq_n_f32(d, scale[group]));
         }
     }
     UNROLL
@@ -125,6 +131,8 @@ static void run_rows(const struct ash_quant_args *args, const struct ash_quant_r
                             sums + i * ASH_QUANT_QUAD);
         if (args->dtype == ASH_Q8_0)
             run_row(w, ASH_Q8_0, x, m, 1, sums);
+        else if (args->dtype == ASH_Q8_W)
+            run_row(w, ASH_Q8_W, x, m, 1, sums);
         else
             run_q4(w, x, m, quads, sums);
         ash_quant_end(args, x->first + m, n, count, sums);
@@ -133,8 +141,9 @@ static void run_rows(const struct ash_quant_args *args, const struct ash_quant_r
 
 void ash_quant_kernel_dot(const struct ash_quant_args *args, const struct ash_quant_rows *x, size_t begin, size_t end)
 {
-    /* q8 has twice the bytes, and was faster with four streams of them than with eight (20 against 16 GB/s on a core) */
-    const size_t step = (args->dtype == ASH_Q8_0 ? 1 : QUADS_MAX) * ASH_QUANT_QUAD;
+    /* q8 has twice the bytes, and was faster with four streams of them than with eight (20 against 16 GB/s on a core)
+     */
+    const size_t step = (args->dtype == ASH_Q4_0 ? QUADS_MAX : 1) * ASH_QUANT_QUAD;
 
     for (size_t n = begin; n < end; n += step)
         run_rows(args, x, n, end - n < step ? end - n : step);

@@ -14,7 +14,6 @@
 /* Two rows of w, one block: chunk i has 8 numbers of the first, then the same 8 of the second. */
 struct pair {
     int8x16_t chunk[4];
-    float32x4_t scale; /* d0, d1, d0, d1 */
 };
 
 INLINE int8x16_t zip_low(int8x16_t a, int8x16_t b)
@@ -31,7 +30,7 @@ INLINE void unpack(const uint8_t *block, enum ash_dtype dtype, int8x16_t *half_o
 {
     const uint8_t *bytes = block + sizeof(uint16_t);
 
-    if (dtype == ASH_Q8_0) {
+    if (dtype != ASH_Q4_0) {
         half_out[0] = vld1q_s8((const int8_t *)bytes);
         half_out[1] = vld1q_s8((const int8_t *)bytes + 16);
         return;
@@ -50,9 +49,16 @@ INLINE uint64_t half_bits(const uint8_t *block)
     return half;
 }
 
-INLINE struct pair load_pair(const uint8_t *first, const uint8_t *second, enum ash_dtype dtype)
+/* Their scales: d0, d1, d0, d1. */
+INLINE float32x4_t pair_scale(const uint8_t *first, const uint8_t *second)
 {
     uint64_t halves = half_bits(first) | half_bits(second) << 16;
+
+    return vcvt_f32_f16(vreinterpret_f16_u64(vcreate_u64(halves | halves << 32)));
+}
+
+INLINE struct pair load_pair(const uint8_t *first, const uint8_t *second, enum ash_dtype dtype)
+{
     int8x16_t a[2], b[2];
     struct pair pair;
 
@@ -62,7 +68,6 @@ INLINE struct pair load_pair(const uint8_t *first, const uint8_t *second, enum a
         pair.chunk[2 * i] = zip_low(a[i], b[i]);
         pair.chunk[2 * i + 1] = zip_high(a[i], b[i]);
     }
-    pair.scale = vcvt_f32_f16(vreinterpret_f16_u64(vcreate_u64(halves | halves << 32)));
     return pair;
 }
 
@@ -70,9 +75,9 @@ INLINE struct pair load_pair(const uint8_t *first, const uint8_t *second, enum a
 INLINE void tile(const uint8_t *const *w, enum ash_dtype dtype, const struct ash_quant_rows *x, size_t first_pair,
                  size_t pairs, float32x4_t sums[][2])
 {
-    const size_t block_bytes = dtype == ASH_Q8_0 ? 34 : 18;
+    const size_t block_bytes = dtype == ASH_Q4_0 ? 18 : 34;
     const int8_t *q = x->q + first_pair * x->blocks * 64;
-    const float *scale = x->scale + first_pair * x->blocks * 4;
+    const float *scale = x->scale + first_pair * x->groups * 4;
     const uint8_t *rows[ASH_QUANT_QUAD] = {w[0], w[1], w[2], w[3]};
     float32x4_t acc[PAIRS_MAX][2];
 
@@ -82,31 +87,37 @@ INLINE void tile(const uint8_t *const *w, enum ash_dtype dtype, const struct ash
         acc[p][1] = sums[p][1];
     }
 
-    for (size_t b = 0; b < x->blocks; b++) {
-        struct pair left = load_pair(rows[0] + b * block_bytes, rows[1] + b * block_bytes, dtype);
-        struct pair right = load_pair(rows[2] + b * block_bytes, rows[3] + b * block_bytes, dtype);
+    for (size_t group = 0, b = 0; group < x->groups; group++) {
+        const size_t end = dtype == ASH_Q8_W ? ash_quant_group_end(x, b) : b + 1;
+        float32x4_t left_scale = pair_scale(rows[0] + b * block_bytes, rows[1] + b * block_bytes);
+        float32x4_t right_scale = pair_scale(rows[2] + b * block_bytes, rows[3] + b * block_bytes);
         int32x4_t dots[PAIRS_MAX][2];
 
         UNROLL
         for (size_t p = 0; p < pairs; p++)
             dots[p][0] = dots[p][1] = vdupq_n_s32(0);
-        /* breadth first: neighbours in the program do not wait for each other */
-        UNROLL
-        for (size_t i = 0; i < 4; i++) {
-            UNROLL
-            for (size_t p = 0; p < pairs; p++) {
-                int8x16_t chunk = vld1q_s8(q + (p * x->blocks + b) * 64 + 16 * i);
+        for (; b < end; b++) {
+            struct pair left = load_pair(rows[0] + b * block_bytes, rows[1] + b * block_bytes, dtype);
+            struct pair right = load_pair(rows[2] + b * block_bytes, rows[3] + b * block_bytes, dtype);
 
-                dots[p][0] = vmmlaq_s32(dots[p][0], chunk, left.chunk[i]);
-                dots[p][1] = vmmlaq_s32(dots[p][1], chunk, right.chunk[i]);
+            /* breadth first: neighbours in the program do not wait for each other */
+            UNROLL
+            for (size_t i = 0; i < 4; i++) {
+                UNROLL
+                for (size_t p = 0; p < pairs; p++) {
+                    int8x16_t chunk = vld1q_s8(q + (p * x->blocks + b) * 64 + 16 * i);
+
+                    dots[p][0] = vmmlaq_s32(dots[p][0], chunk, left.chunk[i]);
+                    dots[p][1] = vmmlaq_s32(dots[p][1], chunk, right.chunk[i]);
+                }
             }
         }
         UNROLL
         for (size_t p = 0; p < pairs; p++) {
-            float32x4_t dx = vld1q_f32(scale + (p * x->blocks + b) * 4);
+            float32x4_t dx = vld1q_f32(scale + (p * x->groups + group) * 4);
 
-            acc[p][0] = vfmaq_f32(acc[p][0], vcvtq_f32_s32(dots[p][0]), vmulq_f32(dx, left.scale));
-            acc[p][1] = vfmaq_f32(acc[p][1], vcvtq_f32_s32(dots[p][1]), vmulq_f32(dx, right.scale));
+            acc[p][0] = vfmaq_f32(acc[p][0], vcvtq_f32_s32(dots[p][0]), vmulq_f32(dx, left_scale));
+            acc[p][1] = vfmaq_f32(acc[p][1], vcvtq_f32_s32(dots[p][1]), vmulq_f32(dx, right_scale));
         }
     }
     UNROLL
@@ -122,6 +133,8 @@ INLINE void tile(const uint8_t *const *w, enum ash_dtype dtype, const struct ash
     {                                                                                                                  \
         if (args->dtype == ASH_Q8_0)                                                                                   \
             tile(w, ASH_Q8_0, x, first_pair, PAIRS, acc);                                                              \
+        else if (args->dtype == ASH_Q8_W)                                                                              \
+            tile(w, ASH_Q8_W, x, first_pair, PAIRS, acc);                                                              \
         else                                                                                                           \
             tile(w, ASH_Q4_0, x, first_pair, PAIRS, acc);                                                              \
     }

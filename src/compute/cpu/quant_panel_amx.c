@@ -66,7 +66,7 @@ INLINE void expand_q4(const uint8_t *numbers, __m512i table, uint8_t *to)
     }
 }
 
-static void expand(enum ash_dtype dtype, const uint8_t *panel, size_t blocks, uint8_t *expanded)
+static void expand(enum ash_dtype dtype, const uint8_t *panel, size_t k, uint8_t *expanded)
 {
     int16_t nibbles[32];
     __m512i table;
@@ -74,7 +74,7 @@ static void expand(enum ash_dtype dtype, const uint8_t *panel, size_t blocks, ui
     for (int i = 0; i < 32; i++)
         nibbles[i] = (int16_t)(i % 16 - 8);
     table = small_bf16(_mm512_loadu_si512(nibbles));
-    for (size_t b = 0; b < blocks; b++, expanded += BLOCK_BYTES) {
+    for (size_t b = 0; b < k / ASH_QUANT_BLOCK; b++, expanded += BLOCK_BYTES) {
         const uint8_t *numbers = panel + QUADS_ROWS * sizeof(uint16_t);
 
         _mm512_storeu_ps(expanded + NUMBERS_BYTES,
@@ -89,7 +89,7 @@ static void expand(enum ash_dtype dtype, const uint8_t *panel, size_t blocks, ui
 
 /* ---- x ----------------------------------------------------------------------------------------------------------- */
 
-/* ash_quant_block, with numbers as bf16 times X_FACTOR in the order of the pairs. */
+/* ash_quant_numbers of a block, with numbers as bf16 times X_FACTOR in the order of the pairs. */
 INLINE float quantise_block(const float *x, __m512i order, uint8_t *numbers)
 {
     const __m512i no_sign = _mm512_set1_epi32(0x7fffffff);
@@ -114,7 +114,7 @@ INLINE float quantise_block(const float *x, __m512i order, uint8_t *numbers)
     return d;
 }
 
-static void quantise(const float *const *rows, size_t blocks, size_t strip, size_t strips, uint8_t *tile)
+static void quantise(const float *const *rows, size_t k, size_t strip, size_t strips, uint8_t *tile)
 {
     static const uint8_t pairs[4] = {0, 2, 1, 3};
     uint16_t upper_half[32];
@@ -126,7 +126,7 @@ static void quantise(const float *const *rows, size_t blocks, size_t strip, size
         upper_half[i] = (uint16_t)(2 * (i / 4 * 4 + pairs[i % 4]) + 1);
     order = _mm512_loadu_si512(upper_half);
     for (size_t row = 0; row < TILE_SIDE; row++)
-        for (size_t b = 0; b < blocks; b++) {
+        for (size_t b = 0; b < k / ASH_QUANT_BLOCK; b++) {
             uint8_t *block = tile + b * BLOCK_BYTES, *numbers = block + row * 64;
             float scale = 0.0f;
 
@@ -142,7 +142,8 @@ static void quantise(const float *const *rows, size_t blocks, size_t strip, size
 
 /* All tiles of x times all panels, in groups of blocks; a walk is at one of these groups. */
 struct job {
-    const uint8_t *x, *panels; /* [tiles, blocks], [count, blocks] */
+    const uint8_t *x;             /* [tiles, blocks] */
+    const uint8_t *const *panels; /* [count], each of blocks */
     size_t tiles, count, blocks;
     float *sums;
     size_t panel_sums;
@@ -169,7 +170,7 @@ INLINE const uint8_t *walk_x(const struct job *job, const struct walk *walk)
 
 INLINE const uint8_t *walk_panel(const struct job *job, const struct walk *walk)
 {
-    return job->panels + (walk->panel * job->blocks + walk->block) * BLOCK_BYTES;
+    return job->panels[walk->panel] + walk->block * BLOCK_BYTES;
 }
 
 INLINE float *walk_sums(const struct job *job, const struct walk *walk)
@@ -250,15 +251,15 @@ INLINE void run_turn(const struct job *job, struct turn turn, struct walk *ahead
 /* The first three blocks of all. */
 INLINE void run_start(const struct job *job)
 {
-    TILE_LOAD(6, job->panels, 64);
+    TILE_LOAD(6, job->panels[0], 64);
     TILE_LOAD(4, job->x, 64);
     TILE_ZERO(0);
     TILE_MULTIPLY(0, 4, 6);
-    TILE_LOAD(7, job->panels + BLOCK_BYTES, 64);
+    TILE_LOAD(7, job->panels[0] + BLOCK_BYTES, 64);
     TILE_LOAD(5, job->x + BLOCK_BYTES, 64);
     TILE_ZERO(1);
     TILE_MULTIPLY(1, 5, 7);
-    TILE_LOAD(6, job->panels + 2 * BLOCK_BYTES, 64);
+    TILE_LOAD(6, job->panels[0] + 2 * BLOCK_BYTES, 64);
     TILE_LOAD(4, job->x + 2 * BLOCK_BYTES, 64);
     TILE_ZERO(2);
     TILE_MULTIPLY(2, 4, 6);
@@ -300,7 +301,7 @@ static void run_rest(const struct job *job, size_t tile, size_t panel)
     load_sums(sums, acc);
     for (size_t b = job->blocks / GROUP * GROUP; b < job->blocks; b++) {
         const uint8_t *x = job->x + (tile * job->blocks + b) * BLOCK_BYTES;
-        const uint8_t *w = job->panels + (panel * job->blocks + b) * BLOCK_BYTES;
+        const uint8_t *w = job->panels[panel] + b * BLOCK_BYTES;
         __m512 scales = _mm512_loadu_ps(w + NUMBERS_BYTES);
 
         TILE_LOAD(6, w, 64);
@@ -315,20 +316,10 @@ static void run_rest(const struct job *job, size_t tile, size_t panel)
     store_sums(acc, sums);
 }
 
-static void begin(void)
-{
-    struct tile_config config = {.palette = 1};
-
-    for (size_t i = 0; i < 8; i++) {
-        config.rows[i] = TILE_SIDE;
-        config.row_bytes[i] = 64;
-    }
-    tile_use(&config);
-}
-
-static void many(const uint8_t *panels, size_t count, const uint8_t *x, size_t tiles, size_t blocks, float *sums,
+static void many(const uint8_t *const *panels, size_t count, const uint8_t *x, size_t tiles, size_t k, float *sums,
                  size_t panel_sums)
 {
+    size_t blocks = k / ASH_QUANT_BLOCK;
     const struct job job = {.x = x,
                             .panels = panels,
                             .tiles = tiles,
@@ -344,6 +335,7 @@ static void many(const uint8_t *panels, size_t count, const uint8_t *x, size_t t
 }
 
 const struct ash_quant_panels ash_quant_panels_amx = {.layout = ASH_QUANT_QUADS,
+                                                      .block_k = ASH_QUANT_BLOCK,
                                                       .few = &ash_quant_panels_vnni,
                                                       .strip_rows = TILE_SIDE,
                                                       .strip_bytes = BLOCK_BYTES,
@@ -354,7 +346,7 @@ const struct ash_quant_panels ash_quant_panels_amx = {.layout = ASH_QUANT_QUADS,
                                                       .pack = ash_quant_quads_pack,
                                                       .quantise = quantise,
                                                       .expand = expand,
-                                                      .begin = begin,
+                                                      .begin = tile_use_whole,
                                                       .end = tile_release,
                                                       .many = many,
                                                       .untile = ash_quant_quads_untile};

@@ -8,15 +8,25 @@
 #define ASH_QUANT_ROWS 64 /* rows of x that are quantised together: they stay in the second cache */
 #define ASH_QUANT_QUAD 4  /* rows of w that a kernel takes together: neighbours in a vector of sums */
 
-/* Quantised rows of x, from row `first` on. Plain: q is [rows, blocks, 32], scale and sum (of a block's q) are
- * [rows, blocks]. Paired, for instructions that multiply 2 x 8 by 8 x 2: q is [rows / 2, blocks, 4, 2, 8] and scale is
- * [rows / 2, blocks, 4], each row's twice, with a row of zeros after an odd last one; no sum. */
+/* Quantised rows of x, from row `first` on. A group of span k, whole blocks, has one scale. Plain: q is
+ * [rows, blocks, 32], scale [rows, groups], and sum (of a block's q) [rows, blocks]. Paired, for instructions that
+ * multiply 2 x 8 by 8 x 2: q is [rows / 2, blocks, 4, 2, 8] and scale is [rows / 2, groups, 4], each row's twice, with
+ * a row of zeros after an odd last one; no sum. */
 struct ash_quant_rows {
     size_t first, rows, blocks;
+    size_t span, groups; /* ASH_QUANT_BLOCK, or ASH_QUANT_WIDE of which the last may be shorter */
     const int8_t *q;
     const float *scale;
     const int32_t *sum;
 };
+
+/* The block behind the group that begins with block b. */
+static inline size_t ash_quant_group_end(const struct ash_quant_rows *x, size_t b)
+{
+    size_t end = b + x->span / ASH_QUANT_BLOCK;
+
+    return end < x->blocks ? end : x->blocks;
+}
 
 /* y for all rows of x and rows [begin, end) of w; begin is a multiple of ASH_QUANT_QUAD. */
 typedef void (*ash_quant_kernel_fn)(const struct ash_quant_args *args, const struct ash_quant_rows *x, size_t begin,
@@ -47,26 +57,27 @@ static inline void ash_quant_end(const struct ash_quant_args *args, size_t m, si
         y[i] = args->bias != NULL ? sums[i] + args->bias[n + i] : sums[i];
 }
 
-/* The kernels of packed weights that the backend of ops uses here (quant_pack.h), or NULL: then weights stay as they are. Kernels of
- * one backend file have one layout; ops NULL: any of them. */
+/* The kernels of packed weights of a type that the backend of ops uses here (quant_pack.h), or NULL: then weights stay
+ * as they are. Kernels of one backend file have one layout; ops NULL: any of them. */
 struct ash_quant_panels;
-static inline const struct ash_quant_panels *ash_quant_panels_none(const struct ash_ops *ops)
+static inline const struct ash_quant_panels *ash_quant_panels_none(const struct ash_ops *ops, enum ash_dtype dtype)
 {
     (void)ops;
+    (void)dtype;
     return NULL;
 }
 
 /* ash_matrix_ops.quant_gemm of the backends: plain C, and the best that this processor has. */
 void ash_quant_gemm_plain(struct ash_exec *exec, const struct ash_quant_args *args);
 #if defined(__aarch64__)
-const struct ash_quant_panels *ash_quant_panels_neon(const struct ash_ops *ops);
+const struct ash_quant_panels *ash_quant_panels_neon(const struct ash_ops *ops, enum ash_dtype dtype);
 void ash_quant_gemm_neon(struct ash_exec *exec, const struct ash_quant_args *args);
 void ash_quant_kernel_dot(const struct ash_quant_args *args, const struct ash_quant_rows *x, size_t begin,
                           size_t end); /* SDOT */
 void ash_quant_kernel_i8mm(const struct ash_quant_args *args, const struct ash_quant_rows *x, size_t begin,
                            size_t end); /* SMMLA; x paired */
 #elif defined(__x86_64__)
-const struct ash_quant_panels *ash_quant_panels_avx512(const struct ash_ops *ops);
+const struct ash_quant_panels *ash_quant_panels_avx512(const struct ash_ops *ops, enum ash_dtype dtype);
 void ash_quant_gemm_avx2(struct ash_exec *exec, const struct ash_quant_args *args);
 void ash_quant_kernel_avx2(const struct ash_quant_args *args, const struct ash_quant_rows *x, size_t begin, size_t end);
 #endif

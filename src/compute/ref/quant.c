@@ -1,4 +1,5 @@
-/* Products with a quantised matrix in plain C: exact integer dots of blocks, one fused multiply-add chain over them. */
+/* Products with a quantised matrix in plain C: exact integer dots of blocks or groups of them, one fused multiply-add
+ * chain over them. */
 #include "compute/ref/ref_priv.h"
 
 #include "base/assert.h"
@@ -11,6 +12,7 @@ static void quant_elements(void *ctx, size_t begin, size_t end, int worker)
 {
     const struct ash_quant_args *args = ctx;
     size_t block_bytes = ash_dtype_bytes(args->dtype), row_bytes = ash_dtype_size(args->dtype, args->K);
+    size_t span = ash_quant_span(args->dtype);
 
     (void)worker;
     for (size_t unit = begin; unit < end; unit++) {
@@ -20,12 +22,17 @@ static void quant_elements(void *ctx, size_t begin, size_t end, int worker)
         float *y = args->y + m * args->y_stride + n;
         float acc = args->accumulate ? *y : 0.0f;
 
-        for (size_t k = 0; k < args->K; k += ASH_QUANT_BLOCK, w += block_bytes) {
-            int8_t qx[ASH_QUANT_BLOCK], qw[ASH_QUANT_BLOCK];
-            float dx = ash_quant_block(x + k, qx), dw = ash_quant_scale(w);
+        for (size_t k = 0; k < args->K; k += span) {
+            size_t count = args->K - k < span ? args->K - k : span;
+            int8_t qx[ASH_QUANT_WIDE], qw[ASH_QUANT_BLOCK];
+            float dx = ash_quant_numbers(x + k, count, qx), dw = ash_quant_scale(w);
+            int32_t dot = 0;
 
-            ash_quant_unpack(w, args->dtype, qw);
-            acc = fmaf((float)ash_quant_dot(qx, qw), dx * dw, acc);
+            for (size_t i = 0; i < count; i += ASH_QUANT_BLOCK, w += block_bytes) {
+                ash_quant_unpack(w, args->dtype, qw);
+                dot += ash_quant_dot(qx + i, qw);
+            }
+            acc = fmaf((float)dot, dx * dw, acc);
         }
         *y = args->bias != NULL ? acc + args->bias[n] : acc;
     }
@@ -34,6 +41,6 @@ static void quant_elements(void *ctx, size_t begin, size_t end, int worker)
 void ash_ref_quant_gemm(struct ash_exec *exec, const struct ash_quant_args *args)
 {
     ash_assert(args->K % ASH_QUANT_BLOCK == 0 && (args->bias == NULL || !args->accumulate));
-    ash_assert(args->dtype == ASH_Q8_0 || args->dtype == ASH_Q4_0);
+    ash_assert(ash_dtype_block(args->dtype) == ASH_QUANT_BLOCK);
     ash_workers_run(exec->workers, args->M * args->N, QUANT_MIN_ELEMENTS, quant_elements, (void *)args);
 }

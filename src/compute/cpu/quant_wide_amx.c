@@ -1,0 +1,230 @@
+/* Kernels of packed weights with one scale per 256 k (Q8_W) for x86-64 with AMX: 32 rows of x times 32 rows of weights
+ * in four tiles of sums, 16 TDPBSSD for a group. What floats take (a conversion, a product of scales and a fused
+ * multiply-add for 16 outputs of a group) is less than that, and is done for the group before beside them: dots go
+ * through memory. Few rows, which memory decides, stay with VNNI. */
+#if defined(__x86_64__)
+
+#include "compute/cpu/quant_pack.h"
+
+#include "compute/cpu/amx.h"
+#include "compute/cpu/quant_quads.h"
+
+#define STEPS (ASH_QUANT_WIDE / ASH_QUANT_WIDE_STEP) /* tiles of k in a group */
+#define STEP_BYTES (TILE_SIDE * 64)
+#define SCALES_BYTES (TILE_SIDE * sizeof(float))
+#define GROUP_BYTES (SCALES_BYTES + STEPS * STEP_BYTES) /* of x, as of a panel: scales first */
+#define TILE_SUMS (TILE_SIDE * QUADS_ROWS)
+#define PARTS 16 /* pieces of the dots of a group: two rows of a tile of x each, with both panels */
+
+/* ---- x ----------------------------------------------------------------------------------------------------------- */
+
+static void quantise_row(const float *row, size_t k, size_t at, uint8_t *tile)
+{
+    for (size_t done = 0; done < k; done += ASH_QUANT_WIDE, tile += GROUP_BYTES) {
+        size_t count = k - done < ASH_QUANT_WIDE ? k - done : ASH_QUANT_WIDE;
+        uint8_t numbers[ASH_QUANT_WIDE] = {0}; /* a last step may be half of one */
+        int32_t minus_sum;
+        float scale = row != NULL ? quads_numbers(row + done, count, numbers, &minus_sum) : 0.0f;
+
+        memcpy(tile + at * sizeof(scale), &scale, sizeof(scale));
+        for (size_t i = 0; i < count; i += ASH_QUANT_WIDE_STEP)
+            memcpy(tile + SCALES_BYTES + i * TILE_SIDE + at * ASH_QUANT_WIDE_STEP, numbers + i, ASH_QUANT_WIDE_STEP);
+    }
+}
+
+static void quantise(const float *const *rows, size_t k, size_t strip, size_t strips, uint8_t *tile)
+{
+    (void)strip;
+    (void)strips;
+    for (size_t i = 0; i < TILE_SIDE; i++)
+        quantise_row(rows[i], k, i, tile);
+}
+
+/* ---- products ---------------------------------------------------------------------------------------------------- */
+
+/* One group of two tiles of x times two panels. */
+struct job {
+    const uint8_t *x[2], *w[2];
+    float *sums[4]; /* x0 w0, x0 w1, x1 w0, x1 w1 */
+};
+
+/* Two rows of the dots of a group, with both panels. */
+INLINE void add_part(const struct job *job, const __m512 *w_scales, int32_t (*dots)[TILE_SUMS], size_t part)
+{
+    size_t tile = part / (PARTS / 2), first = part % (PARTS / 2) * 2;
+    const float *x_scales = (const float *)(const void *)job->x[tile];
+
+    UNROLL
+    for (size_t i = first; i < first + 2; i++) {
+        __m512 x_scale = _mm512_set1_ps(x_scales[i]);
+
+        UNROLL
+        for (size_t panel = 0; panel < 2; panel++) {
+            __m512 dot = _mm512_cvtepi32_ps(_mm512_load_si512(dots[2 * tile + panel] + i * QUADS_ROWS));
+            float *sums = job->sums[2 * tile + panel] + i * QUADS_ROWS;
+
+            _mm512_store_ps(sums, _mm512_fmadd_ps(dot, _mm512_mul_ps(x_scale, w_scales[panel]), _mm512_load_ps(sums)));
+        }
+    }
+}
+
+/* The operands of the first step of all. */
+INLINE void load_first(const struct job *job)
+{
+    TILE_LOAD(4, job->x[0] + SCALES_BYTES, 64);
+    TILE_LOAD(6, job->w[0] + SCALES_BYTES, 64);
+    TILE_LOAD(5, job->x[1] + SCALES_BYTES, 64);
+    TILE_LOAD(7, job->w[1] + SCALES_BYTES, 64);
+}
+
+/* One of the four products of a step, with a quarter of what is beside it: floats of the group before, and behind the
+ * last step the dots on their way out. The last step's floats come with its first two products: these dots' place is
+ * the next ones'. */
+#define RUN_PRODUCT(sums, left, right)                                                                                 \
+    do {                                                                                                               \
+        const bool last = step + 1 == steps;                                                                           \
+                                                                                                                       \
+        TILE_MULTIPLY_INT8(sums, left, right);                                                                         \
+        if (before != NULL && !last) add_part(before, w_scales, dots, 4 * step + (sums));                              \
+        if (before != NULL && last && (sums) < 2) {                                                                    \
+            add_part(before, w_scales, dots, 4 * step + 2 * (sums));                                                   \
+            add_part(before, w_scales, dots, 4 * step + 2 * (sums) + 1);                                               \
+        }                                                                                                              \
+        if (last) TILE_STORE(sums, dots[sums], 64);                                                                    \
+    } while (0)
+
+/* The steps of a group, and beside them (all four of them are there, then) the floats of the one before. Each operand
+ * is loaded again, for the step or job that comes next, as soon as its last product has been issued: a tile that comes
+ * out of L2 takes longer than two of them. */
+INLINE void run_group(const struct job *job, size_t steps, const struct job *before, const struct job *next,
+                      int32_t (*dots)[TILE_SUMS])
+{
+    __m512 w_scales[2] = {_mm512_setzero_ps(), _mm512_setzero_ps()};
+
+    for (size_t i = 0; before != NULL && i < 2; i++)
+        w_scales[i] = _mm512_load_ps(before->w[i]);
+    TILE_ZERO(0);
+    TILE_ZERO(1);
+    TILE_ZERO(2);
+    TILE_ZERO(3);
+    UNROLL
+    for (size_t step = 0; step < steps; step++) {
+        const struct job *from = step + 1 < steps ? job : next;
+        size_t at = SCALES_BYTES + (step + 1 < steps ? step + 1 : 0) * STEP_BYTES;
+
+        RUN_PRODUCT(0, 4, 6);
+        RUN_PRODUCT(1, 4, 7);
+        TILE_LOAD(4, from->x[0] + at, 64);
+        RUN_PRODUCT(2, 5, 6);
+        TILE_LOAD(6, from->w[0] + at, 64);
+        RUN_PRODUCT(3, 5, 7);
+        TILE_LOAD(5, from->x[1] + at, 64);
+        TILE_LOAD(7, from->w[1] + at, 64);
+    }
+}
+
+static void add_all(const struct job *job, int32_t (*dots)[TILE_SUMS])
+{
+    const __m512 w_scales[2] = {_mm512_load_ps(job->w[0]), _mm512_load_ps(job->w[1])};
+
+    for (size_t part = 0; part < PARTS; part++)
+        add_part(job, w_scales, dots, part);
+}
+
+/* A group with nothing beside it: the first of all, and a last one that is shorter. */
+static void run_alone(const struct job *job, size_t steps, const struct job *next, int32_t (*dots)[TILE_SUMS])
+{
+    run_group(job, steps, NULL, next, dots);
+}
+
+/* All tiles of x times all panels. */
+struct work {
+    const uint8_t *x, *const *panels;
+    size_t tiles, count, groups;
+    float *sums;
+    size_t panel_sums;
+    float *spare; /* where sums go of a tile or panel that makes up a pair */
+};
+
+INLINE struct job job_at(const struct work *work, size_t tile, size_t panel, size_t group)
+{
+    struct job job;
+
+    for (size_t i = 0; i < 2; i++) {
+        size_t t = tile + i < work->tiles ? tile + i : tile, p = panel + i < work->count ? panel + i : panel;
+
+        job.x[i] = work->x + (t * work->groups + group) * GROUP_BYTES;
+        job.w[i] = work->panels[p] + group * GROUP_BYTES;
+    }
+    for (size_t i = 0; i < 4; i++) {
+        size_t t = tile + i / 2, p = panel + i % 2;
+
+        job.sums[i] =
+            t < work->tiles && p < work->count ? work->sums + p * work->panel_sums + t * TILE_SUMS : work->spare;
+    }
+    return job;
+}
+
+/* The job behind (tile, panel, group); at the end the same once more, whose operands are loaded for nothing. */
+INLINE struct job job_behind(const struct work *work, size_t tile, size_t panel, size_t group)
+{
+    if (group + 1 < work->groups) return job_at(work, tile, panel, group + 1);
+    if (panel + 2 < work->count) return job_at(work, tile, panel + 2, 0);
+    if (tile + 2 < work->tiles) return job_at(work, tile + 2, 0, 0);
+    return job_at(work, tile, panel, group);
+}
+
+static void many(const uint8_t *const *panels, size_t count, const uint8_t *x, size_t tiles, size_t k, float *sums,
+                 size_t panel_sums)
+{
+    int32_t dots[4][TILE_SUMS] __attribute__((aligned(64)));
+    float spare[TILE_SUMS] __attribute__((aligned(64))) = {0};
+    const struct work work = {.x = x,
+                              .panels = panels,
+                              .tiles = tiles,
+                              .count = count,
+                              .groups = (k + ASH_QUANT_WIDE - 1) / ASH_QUANT_WIDE,
+                              .sums = sums,
+                              .panel_sums = panel_sums,
+                              .spare = spare};
+    size_t steps = (k + ASH_QUANT_WIDE_STEP - 1) / ASH_QUANT_WIDE_STEP;
+    struct job jobs[3]; /* before, at hand and next, by turns */
+    size_t done = 0;
+
+    if (tiles == 0 || count == 0 || steps == 0) return;
+    jobs[0] = job_at(&work, 0, 0, 0);
+    load_first(&jobs[0]);
+    for (size_t tile = 0; tile < tiles; tile += 2)
+        for (size_t panel = 0; panel < count; panel += 2)
+            for (size_t group = 0; group < work.groups; group++, done++) {
+                const struct job *job = &jobs[done % 3], *before = &jobs[(done + 2) % 3];
+                struct job *next = &jobs[(done + 1) % 3];
+                size_t left = steps - group * STEPS;
+
+                *next = job_behind(&work, tile, panel, group);
+                if (done > 0 && left >= STEPS) {
+                    run_group(job, STEPS, before, next, dots);
+                } else {
+                    if (done > 0) add_all(before, dots);
+                    run_alone(job, left < STEPS ? left : STEPS, next, dots);
+                }
+            }
+    add_all(&jobs[(done + 2) % 3], dots);
+}
+
+const struct ash_quant_panels ash_quant_wide_amx = {.layout = ASH_QUANT_QUADS,
+                                                    .block_k = ASH_QUANT_WIDE,
+                                                    .few = &ash_quant_wide_vnni,
+                                                    .strip_rows = TILE_SIDE,
+                                                    .strip_bytes = GROUP_BYTES,
+                                                    .tile_strips = 1,
+                                                    .k_blocks = 2,
+                                                    .expanded_panels = 2,
+                                                    .pack = ash_quant_quads_pack,
+                                                    .quantise = quantise,
+                                                    .begin = tile_use_whole,
+                                                    .end = tile_release,
+                                                    .many = many,
+                                                    .untile = ash_quant_quads_untile};
+
+#endif
