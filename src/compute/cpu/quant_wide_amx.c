@@ -71,9 +71,9 @@ INLINE void add_part(const struct job *job, const __m512 *w_scales, int32_t (*do
 /* The operands of the first step of all. */
 INLINE void load_first(const struct job *job)
 {
-    TILE_LOAD(4, job->x[0] + SCALES_BYTES, 64);
+    TILE_LOAD_PASSING(4, job->x[0] + SCALES_BYTES, 64);
     TILE_LOAD(6, job->w[0] + SCALES_BYTES, 64);
-    TILE_LOAD(5, job->x[1] + SCALES_BYTES, 64);
+    TILE_LOAD_PASSING(5, job->x[1] + SCALES_BYTES, 64);
     TILE_LOAD(7, job->w[1] + SCALES_BYTES, 64);
 }
 
@@ -95,7 +95,7 @@ INLINE void load_first(const struct job *job)
 
 /* The steps of a group, and beside them (all four of them are there, then) the floats of the one before. Each operand
  * is loaded again, for the step or job that comes next, as soon as its last product has been issued: a tile that comes
- * out of L2 takes longer than two of them. */
+ * out of L2 takes longer than two of them. Tiles of x pass by, and panels stay in L1. */
 INLINE void run_group(const struct job *job, size_t steps, const struct job *before, const struct job *next,
                       int32_t (*dots)[TILE_SUMS])
 {
@@ -114,11 +114,11 @@ INLINE void run_group(const struct job *job, size_t steps, const struct job *bef
 
         RUN_PRODUCT(0, 4, 6);
         RUN_PRODUCT(1, 4, 7);
-        TILE_LOAD(4, from->x[0] + at, 64);
+        TILE_LOAD_PASSING(4, from->x[0] + at, 64);
         RUN_PRODUCT(2, 5, 6);
         TILE_LOAD(6, from->w[0] + at, 64);
         RUN_PRODUCT(3, 5, 7);
-        TILE_LOAD(5, from->x[1] + at, 64);
+        TILE_LOAD_PASSING(5, from->x[1] + at, 64);
         TILE_LOAD(7, from->w[1] + at, 64);
     }
 }
