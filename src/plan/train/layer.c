@@ -14,6 +14,7 @@
 #define SCAN_GROUPS 8.0  /* of heads that share B and C */
 #define BIAS_PASSES 10   /* over rows of experts whose biases are scaled, added and joined one by one in float32 */
 #define CLAMP_PASSES 6   /* over gates that are cut off, joined again and, backward, masked and joined one by one */
+#define CHEAP_PASSES 0.6 /* of a layer's element-wise traffic: norms and activations, which cost little to repeat */
 #define EXPERT_STREAMS 4 /* products of single experts that run side by side (Transformer Engine) */
 #define UNALIGNED 8      /* heads that are not whole 16-byte words miss the fast path of the tensor cores */
 
@@ -135,7 +136,8 @@ static struct ash_layer_part attention_part(const struct scene *scene)
             ash_kernel_gemm(scene->consts, scene->gpu, ASH_PRECISION_BF16, scene->layout->micro_batch * s->heads / tp,
                             scene->layout->micro_batch * s->heads / tp, seq, seq, qk) *
             (fmod(qk, 8) != 0 ? 2 * UNALIGNED : 2);
-        part.elements += 6 * scores;
+        part.scores = 6 * scores;
+        part.elements += part.scores;
     }
     return part;
 }
@@ -337,6 +339,10 @@ static void add_part(const struct scene *scene, const struct ash_layer_part *par
     layer->forward.compute += share * (part->forward_gemm_s + part->attention_s);
     layer->backward.compute += share * (part->backward_gemm_s + 2.5 / c->attn_backward * part->attention_s);
     layer->weight_s += share * part->weight_gemm_s;
+    if (part->scores > 0) {
+        layer->core_compute += share * part->attention_s;
+        layer->core_memory += share * ash_kernel_memory(c, scene->gpu, part->scores * ACTIVATION_BYTES * traffic);
+    }
     layer->forward.memory += share * ash_kernel_memory(c, scene->gpu, bytes + cast);
     layer->backward.memory += share * ash_kernel_memory(c, scene->gpu, 2 * bytes + cast);
     if (!scene->stack->graphs && !scene->job->graphs) {
@@ -346,15 +352,16 @@ static void add_part(const struct scene *scene, const struct ash_layer_part *par
     add_tensor_traffic(scene, part, share, layer);
 }
 
-/* What recomputation repeats in the backward pass. */
-static void add_recompute(const struct ash_plan_job *job, enum ash_plan_recompute recompute, struct ash_layer *layer)
+/* What recomputation repeats in the backward pass: everything, or what is cheap and, where attention writes its scores,
+ * all of that (arXiv 2205.05198). */
+static void add_recompute(enum ash_plan_recompute recompute, struct ash_layer *layer)
 {
     struct ash_parts again = layer->forward;
 
     if (recompute == ASH_PLAN_RECOMPUTE_FULL) ash_parts_add(&layer->backward, &again, 1);
     if (recompute == ASH_PLAN_RECOMPUTE_SELECTIVE) {
-        layer->backward.memory += 0.6 * again.memory;
-        if (!ash_plan_flash(job)) layer->backward.compute += 0.1 * again.compute;
+        layer->backward.memory += CHEAP_PASSES * (again.memory - layer->core_memory) + layer->core_memory;
+        layer->backward.compute += layer->core_compute;
     }
 }
 
@@ -407,9 +414,9 @@ void ash_layer_assemble(const struct ash_consts *consts, const struct ash_plan_j
     *layer_out = layer;
 }
 
-void ash_layer_settle(const struct ash_plan_job *job, enum ash_plan_recompute recompute, struct ash_layer *layer)
+void ash_layer_settle(enum ash_plan_recompute recompute, struct ash_layer *layer)
 {
-    add_recompute(job, recompute, layer);
+    add_recompute(recompute, layer);
     settle_host(&layer->forward);
     settle_host(&layer->backward);
 }
@@ -421,7 +428,7 @@ void ash_layer_predict(const struct ash_consts *consts, const struct ash_plan_jo
 
     ash_layer_common(consts, job, layout, &common);
     ash_layer_assemble(consts, job, layout, &common, layer_out);
-    ash_layer_settle(job, recompute, layer_out);
+    ash_layer_settle(recompute, layer_out);
 }
 
 void ash_head_predict(const struct ash_consts *consts, const struct ash_plan_job *job, const struct ash_layout *layout,

@@ -19,6 +19,7 @@ struct ash_layer {
     double dispatch_s;                  /* expert traffic of one layer, both ways, both passes, before overlap */
     double tensor_s;                    /* tensor-parallel traffic of one layer, both passes, before overlap */
     double weight_s;                    /* of backward.compute: gradients of weights */
+    double core_compute, core_memory;   /* of forward: attention that writes its scores */
 };
 
 /* What one part of a layer does in a forward pass; backward follows from it. */
@@ -27,6 +28,7 @@ struct ash_layer_part {
     double weight_gemm_s; /* of backward: gradients of weights */
     double attention_s;
     double elements;      /* moved through memory by element-wise ops, forward */
+    double scores;        /* of them: of attention that writes its scores */
     double cast_elements; /* quantised before products in fp8 or less */
     double tensor_bytes;  /* gathered and scattered over tensor-parallel ranks, forward */
     double host_layers;   /* launches, in units of one layer's */
@@ -52,7 +54,7 @@ void ash_layer_common(const struct ash_consts *consts, const struct ash_plan_job
 void ash_layer_assemble(const struct ash_consts *consts, const struct ash_plan_job *job,
                         const struct ash_layout *layout, const struct ash_layer_common *common,
                         struct ash_layer *layer_out);
-void ash_layer_settle(const struct ash_plan_job *job, enum ash_plan_recompute recompute, struct ash_layer *layer);
+void ash_layer_settle(enum ash_plan_recompute recompute, struct ash_layer *layer);
 void ash_layer_predict(const struct ash_consts *consts, const struct ash_plan_job *job, const struct ash_layout *layout,
                        enum ash_plan_recompute recompute, struct ash_layer *layer_out);
 /* The output matrix and the loss: forward and backward. */

@@ -108,7 +108,7 @@ void ash_layer_memo_predict(struct ash_layer_memo *memo, const struct ash_consts
     place = recall(memo, consts, job, layout);
     *layer_out = place->layer;
     *head_out = place->head;
-    ash_layer_settle(job, recompute, layer_out);
+    ash_layer_settle(recompute, layer_out);
 }
 
 double ash_layer_memo_work(struct ash_layer_memo *memo, const struct ash_consts *consts, const struct ash_plan_job *job,
@@ -127,7 +127,7 @@ double ash_layer_memo_work(struct ash_layer_memo *memo, const struct ash_consts 
     work_s = place->work_s[recompute];
     if (work_s > 0) return work_s;
     layer = place->layer;
-    ash_layer_settle(job, recompute, &layer);
+    ash_layer_settle(recompute, &layer);
     work_s = ash_parts_sum(&layer.forward) + ash_parts_sum(&layer.backward);
     return place->work_s[recompute] = work_s;
 }

@@ -126,6 +126,28 @@ static void kernels_that_exist_are_faster(void **state)
 }
 
 /* ZeRO 2 keeps only its part of the gradients' sum, so they travel after every micro-batch; ZeRO 1 once per step. */
+/* Scores that are not kept are made again, all of them; flash attention has none. */
+static void scores_are_made_again(void **state)
+{
+    static const char *const stacks[] = {"fused", "early"};
+
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        struct ash_plan_job job = job_of("megatron-gpt-1t", "128xdgx-a100", 1024, 2048);
+        struct ash_plan_step none, selective, full;
+        double again, all;
+
+        job.stack = ash_stack_find(stacks[i]);
+        none = step_of(&job, "tp=8,pp=64,recompute=none");
+        selective = step_of(&job, "tp=8,pp=64,recompute=selective");
+        full = step_of(&job, "tp=8,pp=64,recompute=full");
+        again = selective.time.compute - none.time.compute;
+        all = full.time.compute - none.time.compute;
+        assert_true(i == 0 ? again == 0 : again > 0.01 * all && again < all);
+        assert_true(selective.time.memory > none.time.memory && selective.time.memory < full.time.memory);
+    }
+}
+
 static void sharded_gradients_travel_every_time(void **state)
 {
     struct ash_plan_job job = job_of("llama-3-8b", "8xp5.48xlarge", 512, 8192);
@@ -284,6 +306,7 @@ int main(void)
         cmocka_unit_test(edges_may_be_pieces),
         cmocka_unit_test(layouts_read_back),
         cmocka_unit_test(schedules_trade_idle_time_for_memory),
+        cmocka_unit_test(scores_are_made_again),
         cmocka_unit_test(sharded_gradients_travel_every_time),
         cmocka_unit_test(kernels_that_exist_are_faster),
         cmocka_unit_test(collectives_follow_the_slower_level),
