@@ -207,7 +207,7 @@ void ash_attn_block_backward(struct ash_pass *pass, size_t layer)
                                                      .dx_stride = width,
                                                      .seq_rows = pass->seq_rows});
     attend_backward(pass, layer);
-    const float *x = ash_stream_gather(pass, acts->attn.norm.out, s->x_all);
+    const float *x = ash_stream_again(pass, acts->attn.norm.out, s->x_all);
     const float *dnorm = c->attn == ASH_ATTN_LATENT ? ash_attn_latent_backward(pass, layer, x)
                                                     : ash_attn_grouped_backward(pass, layer, x);
     ash_norm_block_backward(pass, params->param[ASH_ROLE_NORM1], params->param[ASH_ROLE_NORM1_BIAS], acts->in,

@@ -54,6 +54,13 @@ const float *ash_stream_gather(struct ash_pass *pass, const float *own, float *a
     return all;
 }
 
+const float *ash_stream_again(struct ash_pass *pass, const float *own, float *all)
+{
+    bool there = pass->tp.near && pass->opts.recompute != ASH_RECOMPUTE_SELECTIVE;
+
+    return there ? own - pass->own.first * pass->model->config.hidden : ash_stream_gather(pass, own, all);
+}
+
 void ash_stream_place(struct ash_pass *pass)
 {
     size_t skip = pass->own.first * pass->model->config.hidden;

@@ -161,7 +161,7 @@ void ash_ffn_block_backward(struct ash_pass *pass, size_t layer)
     const float *dy = ash_stream_gather(pass, s->dx, s->dy_all), *dnorm = s->dnorm, *x;
 
     if (pass->opts.recompute == ASH_RECOMPUTE_SELECTIVE) norm_forward(pass, layer, acts->mid);
-    x = ash_stream_gather(pass, acts->ffn_norm.out, s->x_all);
+    x = ash_stream_again(pass, acts->ffn_norm.out, s->x_all);
     if (c->sparse[layer]) {
         float *dx = pass->tp.size > 1 ? s->dx_all : s->dnorm;
         ash_moe_backward(pass, layer, x, dy, dx);

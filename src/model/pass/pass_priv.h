@@ -277,6 +277,9 @@ void ash_rows_gather(struct ash_pass *pass, struct ash_run rows, float *data, si
 /* All rows of the stream from everyone's own ones, which are a norm's out or scratch.dx: where they lie, or in all;
  * alone: own. They stay until own ones are written again. */
 const float *ash_stream_gather(struct ash_pass *pass, const float *own, float *all);
+/* The same of a norm's rows on the way back: where they lie, ranks need not meet again for what the way there has left.
+ */
+const float *ash_stream_again(struct ash_pass *pass, const float *own, float *all);
 /* Point norms and scratch.dx at this rank's rows of the batch at hand, where they lie among those of all. */
 void ash_stream_place(struct ash_pass *pass);
 
