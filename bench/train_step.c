@@ -106,7 +106,8 @@ static int run_step(struct bench *bench, bool bf16, struct ash_err *err)
                               .targets = bench->targets,
                               .docs = bench->docs,
                               .doc_count = SEQUENCES,
-                              .seq_rows = TOKENS};
+                              .seq_rows = TOKENS,
+                              .starts = true};
     struct ash_model *model = bench->state.model;
     float *grads = bench->grads.data;
     struct ash_optimizer *optimizer = &bench->optimizer;
@@ -116,7 +117,7 @@ static int run_step(struct bench *bench, bool bf16, struct ash_err *err)
     int rc;
 
     ash_model_use_bf16(model, bf16 ? bench->state.bf16.data : NULL);
-    ash_exec_zero(&bench->exec, grads, bench->grads.size_bytes);
+    ash_model_clear_grads(model, &bench->exec, grads, (struct ash_run){0, ash_model_grad_size(model)});
     if ((rc = ash_pass_train(bench->pass, &batch, 1.0f / ROWS, grads, bench->losses, err)) < 0) return rc;
     ash_model_grad_fold(model, &bench->exec, grads);
     if ((rc = ash_optimizer_norm(&optimizer, &sums, 1, &alone, &norm, err)) < 0) return rc;

@@ -444,6 +444,23 @@ size_t ash_model_grad_size(const struct ash_model *model)
     return model->size + tied_count(model);
 }
 
+/* Embeddings get theirs row by row; of experts' tokens there may be none. */
+bool ash_param_starts(const struct ash_param *param)
+{
+    return param->trained && param->matrix && !param->expert && !param->before_layers;
+}
+
+void ash_model_clear_grads(const struct ash_model *model, struct ash_exec *exec, float *grads, struct ash_run run)
+{
+    for (size_t i = 0; i < model->param_count; i++) {
+        const struct ash_param *param = &model->params[i];
+        size_t first = param->grad_offset;
+
+        if (ash_param_starts(param) || first < run.first || first >= run.first + run.count) continue;
+        ash_exec_zero(exec, grads + first, param->count * sizeof(float));
+    }
+}
+
 void ash_model_grad_fold(const struct ash_model *model, struct ash_exec *exec, float *grads)
 {
     size_t count = tied_count(model);
@@ -452,5 +469,4 @@ void ash_model_grad_fold(const struct ash_model *model, struct ash_exec *exec, f
     float *embed = grads + model->params[model->top.param[ASH_ROLE_EMBED]].grad_offset,
           *head = grads + model->tied_grad_offset;
     exec->ops->row->add(exec, embed, head, count, embed);
-    ash_exec_zero(exec, head, count * sizeof(float));
 }

@@ -154,6 +154,8 @@ struct ash_batch {
     size_t seq_rows; /* rows of one sequence: the batch is whole ones, one behind the other; 0: it is one sequence.
                         Weight gradients sum sequence by sequence, so this (and nothing else of the batch's shape) is
                         part of their order. */
+    bool starts; /* are these the first terms of their gradient sums? Then only ash_model_clear_grads has to come before
+                    them: products write what they would else add to zeros. Not where the pass has a cp or ep axis. */
     bool goes_on; /* does another batch of the same gradient sums follow? Only asked where the pass has a cp axis: all
                      its ranks get the whole batch (one sequence) and the losses of all rows, and each computes some
                      of the rows. The sums go from rank to rank; after the last batch the last rank has them. */
@@ -239,6 +241,8 @@ void ash_model_place_tied_grads(struct ash_model *model, size_t offset);
 /* Elements that a gradient buffer needs: ash_model_size, plus a second sum for a tied output matrix (kept apart so that
  * micro-batches do not change the order of its additions). */
 size_t ash_model_grad_size(const struct ash_model *model);
+/* Zeros for what a batch that starts adds to, in elements run of a gradient buffer. */
+void ash_model_clear_grads(const struct ash_model *model, struct ash_exec *exec, float *grads, struct ash_run run);
 /* Add that second sum to the embedding's gradient; once per grain, after its last micro-batch. */
 void ash_model_grad_fold(const struct ash_model *model, struct ash_exec *exec, float *grads);
 

@@ -46,6 +46,9 @@ struct ash_model {
 /* pack.c: forget the packed weights. */
 void ash_model_unpack(struct ash_model *model);
 
+/* model.c: is a parameter's gradient a product over tokens alone, which can write its first terms? */
+bool ash_param_starts(const struct ash_param *param);
+
 /* params.c: fill model's parameter list from its config. */
 int ash_model_list_params(struct ash_model *model, struct ash_err *err);
 
@@ -116,12 +119,12 @@ void ash_linear_project(const struct ash_model *model, struct ash_exec *exec, co
 /* Can one call read both, as swiglu demands? */
 bool ash_linear_alike(const struct ash_model *model, const struct ash_exec *exec, int32_t a, int32_t b);
 
-/* dweight += the gradient of the weight over io's rows. */
+/* dweight += (start: =) the gradient of the weight over io's rows. */
 void ash_linear_weight_grad(const struct ash_model *model, struct ash_exec *exec, int32_t weight,
-                            const struct ash_linear_io *io, float *dweight);
+                            const struct ash_linear_io *io, bool start, float *dweight);
 /* Only some rows of the weight as it is stored; dweight is all of it. */
 void ash_linear_weight_grad_part(const struct ash_model *model, struct ash_exec *exec, int32_t weight,
-                                 const struct ash_linear_io *io, struct ash_run part, float *dweight);
+                                 const struct ash_linear_io *io, struct ash_run part, bool start, float *dweight);
 /* dbias += the same of its bias. */
 void ash_linear_bias_grad(const struct ash_model *model, struct ash_exec *exec, int32_t weight,
                           const struct ash_linear_io *io, float *dbias);

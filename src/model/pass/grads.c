@@ -38,6 +38,32 @@ static struct sum sum_of(const struct ash_pass *pass, int32_t param)
                         apart ? model->vocab.count * model->config.hidden : model->params[param].count};
 }
 
+bool ash_grad_starts(struct ash_pass *pass, int32_t param)
+{
+    bool tied = param == ASH_TIED_HEAD, *begun = &pass->begun[tied ? pass->model->param_count : (size_t)param];
+    bool starts = pass->batch->starts && !*begun && (tied || ash_param_starts(&pass->model->params[param]));
+
+    *begun = true;
+    return starts;
+}
+
+static void complete(struct ash_pass *pass, int32_t param)
+{
+    struct sum sum = sum_of(pass, param);
+
+    if (ash_grad_starts(pass, param)) ash_exec_zero(pass->exec, sum.data, sum.count * sizeof(float));
+}
+
+void ash_grad_complete(struct ash_pass *pass, int layer)
+{
+    const struct ash_model *model = pass->model;
+
+    if (pass->grads == NULL || !pass->batch->starts) return;
+    for (int32_t i = 0; i < (int32_t)model->param_count; i++)
+        if (model->params[i].layer == layer) complete(pass, i);
+    if (layer < 0 && model->config.tied && model->slice.embed && model->slice.head) complete(pass, ASH_TIED_HEAD);
+}
+
 float *ash_grad_sum(struct ash_pass *pass, int32_t param)
 {
     return sum_of(pass, param).data;
@@ -136,12 +162,14 @@ static void take_turns(struct ash_pass *pass, int32_t param_sum, int32_t weight,
     const struct ash_param *param = &pass->model->params[weight];
     size_t pieces = pass->cp.size == 1 || sum.count < TURN_MIN ? 1 : TURN_PIECES, rows = param->dims[0];
     size_t step = (rows + pieces - 1) / pieces;
+    bool start =
+        sum.data != NULL && io != NULL && io->rows > 0 && pass->serving == NULL && ash_grad_starts(pass, param_sum);
 
     for (size_t first = 0; sum.data != NULL && first < rows; first += step) {
         struct ash_run part = {first, rows - first < step ? rows - first : step};
         float *piece = sum.data + first * param->dims[1];
         take_turn(pass, &pass->cp, piece, part.count * param->dims[1]);
-        if (io != NULL) ash_linear_weight_grad_part(pass->model, pass->exec, weight, io, part, sum.data);
+        if (io != NULL) ash_linear_weight_grad_part(pass->model, pass->exec, weight, io, part, start, sum.data);
         end_turn(pass, &pass->cp, piece, part.count * param->dims[1]);
     }
 }

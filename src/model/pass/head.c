@@ -129,7 +129,7 @@ static void weight_grads(struct ash_pass *pass, const struct ash_columns *column
         return;
     }
     if (columns->first == 0) ash_grad_begin(pass, sum, ASH_GRAD_ALL);
-    ash_linear_weight_grad(pass->model, pass->exec, head, &io, ash_grad_sum(pass, sum));
+    ash_linear_weight_grad(pass->model, pass->exec, head, &io, ash_grad_starts(pass, sum), ash_grad_sum(pass, sum));
     if (columns->first + columns->rows == pass->rows) ash_grad_end(pass, sum, ASH_GRAD_ALL);
 }
 

@@ -96,7 +96,7 @@ void ash_linear_forward(const struct ash_model *model, struct ash_exec *exec, in
 /* The gradient of some rows of the stored matrix over count tokens from first on, as one product. */
 static void weight_grad_rows(const struct ash_model *model, struct ash_exec *exec, int32_t weight,
                              const struct ash_linear_io *io, size_t first, size_t count, struct ash_run part,
-                             float *dweight)
+                             bool start, float *dweight)
 {
     struct shape shape = shape_of(model, weight);
     const float *from_dy = io->dy + first * io->dy_stride, *from_x = io->x + first * io->x_stride;
@@ -111,7 +111,7 @@ static void weight_grad_rows(const struct ash_model *model, struct ash_exec *exe
                                  .b = shape.transposed ? dy : x,
                                  .c = dweight + part.first * cols,
                                  .c_stride = cols,
-                                 .accumulate = true,
+                                 .accumulate = !start,
                                  .round_bf16 = model->round_bf16,
                                  .cut_anywhere = io->seq_rows == 0};
 
@@ -121,19 +121,20 @@ static void weight_grad_rows(const struct ash_model *model, struct ash_exec *exe
 /* Each sequence starts a group of k of its own. One product over all rows is the same thing where sequences are whole
  * groups, and where there are no groups: float32. */
 void ash_linear_weight_grad_part(const struct ash_model *model, struct ash_exec *exec, int32_t weight,
-                                 const struct ash_linear_io *io, struct ash_run part, float *dweight)
+                                 const struct ash_linear_io *io, struct ash_run part, bool start, float *dweight)
 {
     bool one = !model->round_bf16 || io->seq_rows % ASH_K_GROUP == 0;
     size_t step = one ? io->rows : io->seq_rows;
 
     for (size_t first = 0; first < io->rows; first += step)
-        weight_grad_rows(model, exec, weight, io, first, step, part, dweight);
+        weight_grad_rows(model, exec, weight, io, first, step, part, start && first == 0, dweight);
 }
 
 void ash_linear_weight_grad(const struct ash_model *model, struct ash_exec *exec, int32_t weight,
-                            const struct ash_linear_io *io, float *dweight)
+                            const struct ash_linear_io *io, bool start, float *dweight)
 {
-    ash_linear_weight_grad_part(model, exec, weight, io, (struct ash_run){0, model->params[weight].dims[0]}, dweight);
+    ash_linear_weight_grad_part(model, exec, weight, io, (struct ash_run){0, model->params[weight].dims[0]}, start,
+                                dweight);
 }
 
 void ash_linear_bias_grad(const struct ash_model *model, struct ash_exec *exec, int32_t weight,

@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/assert.h"
 
@@ -82,8 +83,9 @@ int ash_pass_open(struct ash_model *model, struct ash_exec *exec, const struct a
     pass->host_positions = calloc(opts->max_rows, sizeof(*pass->host_positions));
     pass->cp_there = calloc(pass->cp.size, sizeof(*pass->cp_there));
     pass->cp_back = calloc(pass->cp.size, sizeof(*pass->cp_back));
+    pass->begun = calloc(model->param_count + 1, sizeof(*pass->begun));
     if (pass->layers == NULL || pass->seqs == NULL || pass->host_positions == NULL || pass->cp_there == NULL ||
-        pass->cp_back == NULL) {
+        pass->cp_back == NULL || pass->begun == NULL) {
         ash_err_set(err, rc, "out of memory for a pass over %zu rows", opts->max_rows);
         goto fail;
     }
@@ -110,6 +112,7 @@ void ash_pass_close(struct ash_pass *pass)
     free(pass->tp_counts);
     free(pass->cp_there);
     free(pass->cp_back);
+    free(pass->begun);
     free(pass->host_positions);
     free(pass->seqs);
     free(pass->layers);
@@ -322,6 +325,7 @@ static void backward(struct ash_pass *pass)
     for (size_t i = pass->model->config.layers; i-- > 0;) {
         need(pass, (int)i, true);
         layer_backward(pass, i);
+        ash_grad_complete(pass, (int)i);
         done(pass, (int)i, true);
     }
     if (ash_pass_embeds(pass)) {
@@ -428,11 +432,14 @@ int ash_pass_backward(struct ash_pass *pass, float scale, float *grads, float *l
 
     ash_assert(pass->opts.backward);
     if ((rc = ash_moe_check_sums(pass, err)) < 0) return rc;
+    ash_assert(!pass->batch->starts || (pass->cp.size == 1 && pass->ep.size == 1));
     pass->grads = pass->rows > 0 ? grads : NULL;
+    memset(pass->begun, 0, (pass->model->param_count + 1) * sizeof(*pass->begun));
     if (ash_pass_ends(pass)) {
         need_head(pass, true);
         end_with_losses(pass, scale);
         if (pass->rows > 0) loss_backward(pass);
+        ash_grad_complete(pass, -1);
         done_head(pass, true);
     }
     backward(pass);

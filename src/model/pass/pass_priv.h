@@ -203,6 +203,7 @@ struct ash_pass {
     const struct ash_batch *batch;
     const struct ash_served *serving; /* whose batch the experts' gradients are of at the moment; NULL: this one */
     float *grads;                     /* where gradients add up; NULL: none are wanted */
+    bool *begun;                      /* [parameters, and a tied head's sum]: its first terms are there, host */
     size_t rows, seq_rows;            /* this rank's rows, all of them unless tokens are dealt out along cp; of one
                                          sequence */
     struct ash_run own;               /* those of the stream that it keeps between blocks: all, or its part along tp */
@@ -249,6 +250,11 @@ enum ash_grad_rows { ASH_GRAD_ALL, ASH_GRAD_STREAM };
 
 /* Where a parameter's gradient adds up, and no turn at it; NULL as below. */
 float *ash_grad_sum(struct ash_pass *pass, int32_t param);
+/* Does the product at hand bring the first terms of a sum? From then on it has some. */
+bool ash_grad_starts(struct ash_pass *pass, int32_t param);
+/* Zeros for sums of a layer (-1: of what stands behind the layers) that have got no terms though the batch starts them.
+ */
+void ash_grad_complete(struct ash_pass *pass, int layer);
 /* The sum of a parameter's gradient, this rank's turn at it, and the end of that turn. NULL where none is wanted (no
  * parameter, no backward pass). */
 float *ash_grad_begin(struct ash_pass *pass, int32_t param, enum ash_grad_rows rows);

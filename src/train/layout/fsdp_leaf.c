@@ -129,13 +129,17 @@ static int await(struct ash_fsdp *fsdp, size_t ranks, size_t counter, uint64_t n
     return rc;
 }
 
-/* Zeros, once those who had parts of what was here have them. */
+/* Ready for a grain's gradients, once those who had parts of what was here have them. */
 static int clear(struct ash_fsdp *fsdp, struct ash_run run, uint64_t number, struct ash_err *err)
 {
     int rc = fsdp->window != NULL ? await(fsdp, fsdp->shards->size, TAKEN, number, err) : 0;
 
-    if (rc == 0) ash_exec_zero(fsdp->state->exec, (float *)fsdp->leaf.data + run.first, run.count * sizeof(float));
-    return rc;
+    if (rc < 0) return rc;
+    if (ash_mesh_starts(fsdp->mesh))
+        ash_model_clear_grads(fsdp->state->model, fsdp->state->exec, fsdp->leaf.data, run);
+    else
+        ash_exec_zero(fsdp->state->exec, (float *)fsdp->leaf.data + run.first, run.count * sizeof(float));
+    return 0;
 }
 
 int ash_fsdp_clear_layer(struct ash_fsdp *fsdp, int layer, struct ash_err *err)

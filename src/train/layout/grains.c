@@ -212,13 +212,14 @@ void ash_grains_reset(struct ash_grains *grains)
         grains->lanes[lane].stack.depth = 0;
 }
 
-float *ash_grains_begin(struct ash_grains *grains, size_t lane)
+float *ash_grains_begin(struct ash_grains *grains, size_t lane, bool zeroed)
 {
     const struct ash_grains_opts *opts = &grains->opts;
     size_t depth = grains->lanes[lane].stack.depth, behind = opts->unused.first + opts->unused.count;
 
     ash_assert(depth < grains->lanes[lane].buffer_count);
     float *leaf = grains->lanes[lane].sums[depth];
+    if (!zeroed) return leaf;
     ash_exec_zero(opts->exec, leaf, opts->unused.first * sizeof(float));
     ash_exec_zero(opts->exec, leaf + behind, (opts->leaf_size - behind) * sizeof(float));
     return leaf;

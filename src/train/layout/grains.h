@@ -71,8 +71,8 @@ struct ash_span ash_grains_lane(const struct ash_grains *grains, size_t lane);
 
 /* Forget partial sums. */
 void ash_grains_reset(struct ash_grains *grains);
-/* For each grain of a lane in order: begin gives a zeroed leaf to add to, end puts it into the tree. */
-float *ash_grains_begin(struct ash_grains *grains, size_t lane);
+/* For each grain of a lane in order: begin gives a leaf to add to (zeroed, or as it is), end puts it into the tree. */
+float *ash_grains_begin(struct ash_grains *grains, size_t lane, bool zeroed);
 void ash_grains_end(struct ash_grains *grains, size_t lane);
 /* Or piece by piece: elements run of the next count leaves, each where it lies; and when all pieces of them have been
  * put, the lane moves on. */

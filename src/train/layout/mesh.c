@@ -207,6 +207,11 @@ size_t ash_mesh_replicas(const struct ash_mesh *mesh)
     return mesh->size[ASH_MESH_DP] * mesh->size[ASH_MESH_CP];
 }
 
+bool ash_mesh_starts(const struct ash_mesh *mesh)
+{
+    return mesh->size[ASH_MESH_CP] == 1 && mesh->size[ASH_MESH_EP] == 1;
+}
+
 struct ash_group *ash_mesh_sharers(const struct ash_mesh *mesh)
 {
     struct ash_group *fsdp = mesh->groups[ASH_MESH_FSDP];

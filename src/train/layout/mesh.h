@@ -64,6 +64,8 @@ size_t ash_mesh_data_size(const struct ash_mesh *mesh);
 /* This rank's place among those that hold the same part of the state (dp and cp). */
 size_t ash_mesh_replica(const struct ash_mesh *mesh);
 size_t ash_mesh_replicas(const struct ash_mesh *mesh);
+/* Do this rank's passes alone add to its gradients, so that each grain's first batch can start them? */
+bool ash_mesh_starts(const struct ash_mesh *mesh);
 /* Those that this rank's slice is dealt out to (fsdp), where all of them are on this node; NULL: nobody, or they are
  * not. */
 struct ash_group *ash_mesh_sharers(const struct ash_mesh *mesh);

@@ -55,6 +55,7 @@ static int go_forward(struct walk *walk, struct ash_stage *stage, size_t micro, 
     int rc;
 
     if ((rc = read_micro(walk, slot, micro, err)) < 0) return rc;
+    slot->feed.batch.starts = ash_mesh_starts(stages->mesh) && micro % stages->grain_micros == 0;
     slot->feed.batch.goes_on = (micro + 1) % stages->grain_micros != 0;
     if ((rc = ash_stages_take_input(stages, slot, err)) < 0) return rc;
     if ((rc = ash_pass_forward(slot->pass, &slot->feed.batch, err)) < 0) return rc;
@@ -64,11 +65,16 @@ static int go_forward(struct walk *walk, struct ash_stage *stage, size_t micro, 
 /* Room for the gradients of a grain, and of those of the ranks that are served. */
 static int begin_grain(struct ash_stages *stages, struct ash_stage *stage, size_t round, struct ash_err *err)
 {
+    const struct ash_model *model = stage->state.model;
+    bool starts = ash_mesh_starts(stages->mesh);
+
     if (stages->mesh->zero > 1) return ash_fsdp_begin(&stage->fsdp, &stage->leaf, stage->expert_leaves, err);
-    if (grain_of(stages, round) != SIZE_MAX) stage->leaf = ash_grains_begin(&stage->grains, 0);
+    if (grain_of(stages, round) != SIZE_MAX) stage->leaf = ash_grains_begin(&stage->grains, 0, !starts);
+    if (starts && stage->leaf != NULL)
+        ash_model_clear_grads(model, stages->exec, stage->leaf, (struct ash_run){0, ash_model_grad_size(model)});
     for (size_t lane = 0; lane < stage->experts.opts.lane_count; lane++)
         if (round < ash_grains_lane(&stage->experts, lane).count)
-            stage->expert_leaves[lane] = ash_grains_begin(&stage->experts, lane);
+            stage->expert_leaves[lane] = ash_grains_begin(&stage->experts, lane, true);
     return 0;
 }
 

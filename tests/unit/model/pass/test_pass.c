@@ -117,15 +117,29 @@ static void test_batch_and_pieces(void **state)
             check_batch_and_pieces(golden_models[i], bf16);
 }
 
-/* Gradients of both sequences, in one call or in one call each. */
-static float *train(struct fixture *f, enum ash_recompute recompute, bool split, size_t head_rows, float *losses)
+/* A gradient buffer for a first batch: nothing of use but what is to be cleared. */
+static float *unclear_grads(struct fixture *f)
+{
+    size_t size = ash_model_grad_size(f->model), flat = ash_model_size(f->model);
+    float *grads = calloc(size, sizeof(float));
+
+    for (size_t i = 0; i < ash_model_param_count(f->model); i++)
+        memset(grads + ash_model_param(f->model, i)->offset, 0xff, ash_model_param(f->model, i)->count * sizeof(float));
+    memset(grads + flat, 0xff, (size - flat) * sizeof(float));
+    ash_model_clear_grads(f->model, &f->exec, grads, (struct ash_run){0, size});
+    return grads;
+}
+
+/* Gradients of both sequences, in one call or in one call each. starts: the first call starts them. */
+static float *train(struct fixture *f, enum ash_recompute recompute, bool split, size_t head_rows, bool starts,
+                    float *losses)
 {
     struct ash_pass_opts opts = {.max_rows = ROWS, .backward = true, .recompute = recompute, .head_rows = head_rows};
     struct ash_pass *pass = NULL;
     struct ash_err err = {0};
     struct ash_doc docs[3] = {
         {.row = 0, .count = SEQ_DOC}, {.row = SEQ_DOC, .count = SEQ - SEQ_DOC}, {.row = split ? 0 : SEQ, .count = SEQ}};
-    float *grads = calloc(ash_model_grad_size(f->model), sizeof(float));
+    float *grads = starts ? unclear_grads(f) : calloc(ash_model_grad_size(f->model), sizeof(float));
 
     if (ash_pass_open(f->model, &f->exec, &opts, &pass, &err) < 0) fail_msg("%s", err.text);
     for (size_t i = 0; i < (split ? 2 : 1); i++) {
@@ -137,7 +151,8 @@ static float *train(struct fixture *f, enum ash_recompute recompute, bool split,
                                   .doc_count = !split   ? 3
                                                : i == 0 ? 2
                                                         : 1,
-                                  .seq_rows = SEQ};
+                                  .seq_rows = SEQ,
+                                  .starts = starts && i == 0};
         if (ash_pass_train(pass, &batch, 0.02f, grads, losses + first, &err) < 0) fail_msg("%s", err.text);
     }
     ash_model_grad_fold(f->model, &f->exec, grads);
@@ -177,13 +192,13 @@ static void check_gradients(const char *name, bool bf16)
     float losses[ROWS], other_losses[ROWS];
 
     fixture_open(&f, name, reference, 1, bf16);
-    float *grads = train(&f, ASH_RECOMPUTE_NONE, false, 0, losses);
+    float *grads = train(&f, ASH_RECOMPUTE_NONE, false, 0, false, losses);
     size_t bytes = ash_model_size(f.model) * sizeof(float);
     fixture_close(&f);
     for (size_t i = 0; i < sizeof(variants) / sizeof(variants[0]); i++) {
         const struct variant *v = &variants[i];
         fixture_open(&f, name, v->backend, v->threads, bf16);
-        float *other = train(&f, v->recompute, v->split, v->head_rows, other_losses);
+        float *other = train(&f, v->recompute, v->split, v->head_rows, true, other_losses);
         assert_memory_equal(losses, other_losses, sizeof(losses));
         assert_memory_equal(grads, other, bytes);
         free(other);

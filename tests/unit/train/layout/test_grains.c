@@ -51,7 +51,7 @@ static void run_once(struct ash_grains *grains, size_t count)
 
     ash_grains_reset(grains);
     for (size_t g = 0; g < count; g++) {
-        float *leaf = ash_grains_begin(grains, 0);
+        float *leaf = ash_grains_begin(grains, 0, true);
         for (size_t i = 0; i < LEAF; i++) {
             assert_true(leaf[i] == 0.0f);
             leaf[i] = leaf_value(g, i);
@@ -146,7 +146,7 @@ static void test_unused_floats_stay(void **state)
     assert_int_equal(ash_grains_init(&grains, &opts, NULL), 0);
     for (size_t i = 0; i < 12; i++)
         ash_grains_sum(&grains)[i] = 7.0f;
-    float *leaf = ash_grains_begin(&grains, 0);
+    float *leaf = ash_grains_begin(&grains, 0, true);
     for (size_t i = 0; i < 12; i++)
         assert_true(leaf[i] == (i >= 5 && i < 9 ? 7.0f : 0.0f));
     assert_int_equal(ash_grains_bytes(&grains), (2 * 8 + 4) * sizeof(float));
