@@ -51,6 +51,13 @@ INLINE void expand_q8(const uint8_t *numbers, uint8_t *to)
     }
 }
 
+/* Fetch the same block of the next blocks of a panel: it is expanded when other panels have had their turn. */
+INLINE void fetch_block(const uint8_t *block, size_t block_bytes, size_t ahead_bytes)
+{
+    for (size_t at = 0; at < block_bytes; at += 64)
+        _mm_prefetch((const char *)block + ahead_bytes + at, _MM_HINT_T1);
+}
+
 /* table has the 16 numbers twice, because a lookup takes five bits. */
 INLINE void expand_q4(const uint8_t *numbers, __m512i table, uint8_t *to)
 {
@@ -68,13 +75,15 @@ INLINE void expand_q4(const uint8_t *numbers, __m512i table, uint8_t *to)
 
 static void expand(enum ash_dtype dtype, const uint8_t *panel, size_t k, uint8_t *expanded)
 {
+    size_t blocks = k / ASH_QUANT_BLOCK, block_bytes = QUADS_ROWS * ash_dtype_bytes(dtype);
+    size_t ahead_bytes = blocks * block_bytes;
     int16_t nibbles[32];
     __m512i table;
 
     for (int i = 0; i < 32; i++)
         nibbles[i] = (int16_t)(i % 16 - 8);
     table = small_bf16(_mm512_loadu_si512(nibbles));
-    for (size_t b = 0; b < k / ASH_QUANT_BLOCK; b++, expanded += BLOCK_BYTES) {
+    for (size_t b = 0; b < blocks; b++, expanded += BLOCK_BYTES, panel += block_bytes) {
         const uint8_t *numbers = panel + QUADS_ROWS * sizeof(uint16_t);
 
         _mm512_storeu_ps(expanded + NUMBERS_BYTES,
@@ -83,7 +92,7 @@ static void expand(enum ash_dtype dtype, const uint8_t *panel, size_t k, uint8_t
             expand_q8(numbers, expanded);
         else
             expand_q4(numbers, table, expanded);
-        panel += QUADS_ROWS * ash_dtype_bytes(dtype);
+        fetch_block(panel, block_bytes, ahead_bytes);
     }
 }
 
