@@ -343,12 +343,14 @@ INLINE void run_one(enum ash_dtype dtype, const uint8_t *const *panels, size_t c
 INLINE void one_as(enum ash_dtype dtype, const uint8_t *const *panels, size_t count, const uint8_t *x, size_t k,
                    float *y)
 {
-    if (count == ASH_QUANT_PANEL_GROUP) {
-        run_one(dtype, panels, ASH_QUANT_PANEL_GROUP, x, k, y);
-        return;
-    }
-    for (size_t i = 0; i < count; i++)
-        run_one(dtype, panels + i, 1, x, k, y + i * QUADS_ROWS);
+    if (count == 4)
+        run_one(dtype, panels, 4, x, k, y);
+    else if (count == 3)
+        run_one(dtype, panels, 3, x, k, y);
+    else if (count == 2)
+        run_one(dtype, panels, 2, x, k, y);
+    else if (count == 1)
+        run_one(dtype, panels, 1, x, k, y);
 }
 
 static void one(enum ash_dtype dtype, const uint8_t *const *panels, size_t count, const uint8_t *x, size_t k, float *y)
