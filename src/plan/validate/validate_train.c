@@ -132,6 +132,13 @@ static bool lacks_flash(const struct ash_csv *csv, size_t i, const struct ash_pl
            year * 12 + month < WIDE_HEADS_YEAR * 12 + WIDE_HEADS_MONTH;
 }
 
+/* Does a row say that it records parts of a layer as graphs? Then it is not one that records whole steps, whatever its
+ * release can do. */
+static bool records_parts(const char *extra)
+{
+    return says(extra, "cuda_graph=") && !says(extra, "cuda_graph=full");
+}
+
 /* The kind of software; what is called like the fused kind was of the early one before flash attention came into it. */
 static const struct ash_stack *stack_of(const struct ash_csv *csv, size_t i, const struct ash_gpu *gpu)
 {
@@ -139,6 +146,8 @@ static const struct ash_stack *stack_of(const struct ash_csv *csv, size_t i, con
         ash_stack_find_on(ash_csv_field(csv, i, "framework"), gpu, ash_row_precision(csv, i, "precision"));
     int year = leading_number(ash_csv_field(csv, i, "source_date"));
 
+    if (stack == ash_stack_find("captured") && records_parts(ash_csv_field(csv, i, "extra")))
+        return ash_stack_find("fused");
     return year > 0 && year < FLASH_YEAR && stack == ash_stack_find("fused") ? ash_stack_find("early") : stack;
 }
 

@@ -201,12 +201,35 @@ static void networks_are_read(void **state)
     unlink(path);
 }
 
+/* A release that can record whole steps does not where a row says that only parts of layers are. */
+static void graphs_are_read(void **state)
+{
+    struct ash_err err = {0};
+    struct ash_validate *validate;
+    double whole, parts, before;
+    char path[64];
+
+    (void)state;
+    snprintf(path, sizeof(path), "/tmp/ashlar-graphs-%d.csv", (int)getpid());
+    write_file(path, "model,gpu,n_gpus,ep,seq_len,gbs,mbs,precision,tokens_s_gpu,framework,extra\n"
+                     "gpt-oss-120b,B300,64,8,4096,1280,4,mxfp8,18000,Megatron-Bridge 26.06,\n"
+                     "gpt-oss-120b,B300,64,8,4096,1280,4,mxfp8,18000,Megatron-Bridge 26.06,cuda_graph=attn\n"
+                     "gpt-oss-120b,B300,64,8,4096,1280,4,mxfp8,18000,Megatron-Bridge 26.04,cuda_graph=attn\n");
+    validate = open_file(path, 0, &err);
+    whole = ash_validate_row(validate, 0)->expected;
+    parts = ash_validate_row(validate, 1)->expected;
+    before = ash_validate_row(validate, 2)->expected;
+    assert_true(parts > 0 && parts == before && whole > 1.2 * parts);
+    ash_validate_close(validate);
+    unlink(path);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(training_errors_stay), cmocka_unit_test(inference_errors_stay),
         cmocka_unit_test(holes_are_named),      cmocka_unit_test(foreign_files_are_read),
-        cmocka_unit_test(networks_are_read),
+        cmocka_unit_test(networks_are_read),    cmocka_unit_test(graphs_are_read),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
