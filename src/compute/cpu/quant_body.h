@@ -325,24 +325,31 @@ static void quant_strip_units(void *ctx, size_t begin, size_t end, int worker)
         quant_prepare_strip(op, strip, normed, op->shared);
 }
 
-/* Blocks from `block` on of a group of panels times all of x. sums: for each panel the tiles' sums. */
-static void quant_many_tiles(const struct quant_project *op, const uint8_t *const *panels, size_t count, size_t block,
-                             uint8_t *expanded, float *sums, size_t panel_sums)
+/* Blocks from `block` on of panels p ... p + count - 1 of a unit times all of x. sums: for each panel the tiles' sums.
+ */
+static void quant_many_tiles(const struct quant_project *op, const struct quant_unit *unit,
+                             const uint8_t *const *panels, size_t p, size_t count, size_t block, uint8_t *expanded,
+                             float *sums, size_t panel_sums)
 {
     const struct ash_quant_panels *kernels = op->kernels;
     size_t k = quant_k(op, block), tile_sums = op->tile_strips * kernels->strip_rows * op->panel_rows;
     const uint8_t *parts[QUANT_UNIT_PANELS];
 
+    sums += p * panel_sums;
     for (size_t i = 0; i < count; i++) {
-        parts[i] = panels[i] + block * ash_quant_panel_block(kernels->layout, op->dtype);
+        parts[i] = panels[p + i] + block * ash_quant_panel_block(kernels->layout, op->dtype);
         if (kernels->expand == NULL) continue;
         kernels->expand(op->dtype, parts[i], k, expanded);
         parts[i] = expanded;
         expanded += k / kernels->block_k * kernels->expanded_bytes;
     }
     if (kernels->many != NULL) {
+        const struct ash_project_out *out = unit->out;
+        bool last = block + op->k_blocks >= op->blocks && unit->sides == 1;
+        const float *y = out->y + op->first * out->y_stride + (unit->first + p) * op->panel_rows;
+
         kernels->many(parts, count, quant_tile_at(op, op->shared, 0, block), op->strips / op->tile_strips, k, sums,
-                      panel_sums);
+                      panel_sums, last ? y : NULL, out->y_stride);
         return;
     }
     for (size_t strip = 0; strip < op->strips; strip += op->tile_strips, sums += tile_sums)
@@ -407,8 +414,8 @@ static void quant_many_units(void *ctx, size_t begin, size_t end, int worker)
         memset(sums, 0, count * panel_sums * sizeof(*sums));
         for (size_t block = 0; block < op->blocks; block += op->k_blocks)
             for (size_t p = 0; p < count; p += op->kernels->expanded_panels)
-                quant_many_tiles(op, panels + p, quant_min(op->kernels->expanded_panels, count - p), block, expanded,
-                                 sums + p * panel_sums, panel_sums);
+                quant_many_tiles(op, &unit, panels, p, quant_min(op->kernels->expanded_panels, count - p), block,
+                                 expanded, sums, panel_sums);
         if (quant_sums_are_y(op, &unit))
             quant_many_store(op, &unit, sums, panel_sums);
         else

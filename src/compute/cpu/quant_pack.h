@@ -84,11 +84,11 @@ struct ash_quant_panels {
     void (*tile)(enum ash_dtype dtype, bool expanded, const uint8_t *panel, const uint8_t *x, size_t strips, size_t k,
                  float *sums);
     /* The same for many rows: k of count expanded panels times full tiles of x, one after the other. A panel has the
-     * sums of all tiles, panel_sums apart. A thread calls begin before and end after any number of these. NULL: tile()
-     * does it. */
+     * sums of all tiles, panel_sums apart. y: where they will soon go, rows y_stride apart and panels side by side, to
+     * be fetched; or NULL. A thread calls begin before and end after any number of these. NULL: tile() does it. */
     void (*begin)(void);
     void (*many)(const uint8_t *const *panels, size_t count, const uint8_t *x, size_t tiles, size_t k, float *sums,
-                 size_t panel_sums);
+                 size_t panel_sums, const float *y, size_t y_stride);
     void (*end)(void);
     /* Those sums as rows. */
     void (*untile)(const float *sums, size_t rows, float *y, size_t y_stride);

@@ -326,7 +326,7 @@ static void run_rest(const struct job *job, size_t tile, size_t panel)
 }
 
 static void many(const uint8_t *const *panels, size_t count, const uint8_t *x, size_t tiles, size_t k, float *sums,
-                 size_t panel_sums)
+                 size_t panel_sums, const float *y, size_t y_stride)
 {
     size_t blocks = k / ASH_QUANT_BLOCK;
     const struct job job = {.x = x,
@@ -337,6 +337,8 @@ static void many(const uint8_t *const *panels, size_t count, const uint8_t *x, s
                             .sums = sums,
                             .panel_sums = panel_sums};
 
+    (void)y; /* not what bounds it */
+    (void)y_stride;
     run_groups(&job);
     for (size_t tile = 0; tile < tiles && blocks % GROUP != 0; tile++)
         for (size_t panel = 0; panel < count; panel++)

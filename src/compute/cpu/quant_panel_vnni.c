@@ -24,8 +24,8 @@ INLINE void quantise_as(size_t block_k, const float *row, size_t k, size_t strip
     for (; k > 0; tile += strips * QUADS_STRIP_BYTES(block_k)) {
         size_t count = k < block_k ? k : block_k;
         uint8_t *numbers = tile + (quads_row(tile, strips, strip, block_k) - tile);
-        int32_t minus_sum;
-        float scale = quads_numbers(row, count, numbers, &minus_sum);
+        float factor, scale = quads_scale(row, count, &factor);
+        int32_t minus_sum = -quads_numbers(row, count, factor, numbers);
 
         memcpy(tile + strip * sizeof(scale), &scale, sizeof(scale));
         memcpy(tile + (strips + strip) * sizeof(scale), &minus_sum, sizeof(minus_sum));

@@ -36,37 +36,44 @@ static inline const uint8_t *quads_row(const uint8_t *tile, size_t strips, size_
     return tile + strips * (sizeof(float) + sizeof(int32_t)) + strip * block_k;
 }
 
-/* ash_quant_numbers on vectors; count is a multiple of 16. Gives minus the sum of the numbers as well. */
-INLINE float quads_numbers(const float *x, size_t count, uint8_t *q, int32_t *minus_sum)
+/* ash_quant_numbers on vectors, in two halves: the scale of count numbers (a multiple of 16) and what they are times
+ * (0: they become zeros); and the numbers themselves, all of them or a part. Returns their sum. */
+INLINE float quads_scale(const float *x, size_t count, float *factor_out)
 {
-    const __m512i no_sign = _mm512_set1_epi32(0x7fffffff),
-                  rounder_bits = _mm512_set1_epi32((int)ASH_QUANT_ROUNDER_BITS);
-    __m512i top = _mm512_setzero_si512(), sum = top;
-    __m512 factor;
+    const __m512i no_sign = _mm512_set1_epi32(0x7fffffff);
+    __m512i top = _mm512_setzero_si512();
     uint32_t bits;
-    float amax, d, inverse;
+    float amax, d;
 
     for (size_t i = 0; i < count; i += 16)
         top = _mm512_max_epu32(top, _mm512_and_si512(_mm512_loadu_si512(x + i), no_sign));
     bits = _mm512_reduce_max_epu32(top);
     memcpy(&amax, &bits, sizeof(amax));
     d = amax / 127.0f;
-    inverse = 1.0f / d;
-    *minus_sum = 0;
-    if (bits >= ASH_QUANT_INFINITY_BITS || isinf(inverse)) {
+    *factor_out = 1.0f / d;
+    if (bits < ASH_QUANT_INFINITY_BITS && !isinf(*factor_out)) return d;
+    *factor_out = 0.0f;
+    return bits >= ASH_QUANT_INFINITY_BITS ? NAN : 0.0f;
+}
+
+INLINE int32_t quads_numbers(const float *x, size_t count, float factor, uint8_t *q)
+{
+    const __m512i rounder_bits = _mm512_set1_epi32((int)ASH_QUANT_ROUNDER_BITS);
+    __m512i sum = _mm512_setzero_si512();
+
+    if (factor == 0.0f) { /* x may be no number */
         memset(q, 0, count);
-        return bits >= ASH_QUANT_INFINITY_BITS ? NAN : 0.0f;
+        return 0;
     }
-    factor = _mm512_set1_ps(inverse);
     for (size_t i = 0; i < count; i += 16) {
-        __m512 whole = _mm512_add_ps(_mm512_mul_ps(_mm512_loadu_ps(x + i), factor), _mm512_set1_ps(ASH_QUANT_ROUNDER));
-        __m512i numbers = _mm512_sub_epi32(_mm512_castps_si512(whole), rounder_bits);
+        __m512 scaled = _mm512_mul_ps(_mm512_loadu_ps(x + i), _mm512_set1_ps(factor));
+        __m512i bits = _mm512_castps_si512(_mm512_add_ps(scaled, _mm512_set1_ps(ASH_QUANT_ROUNDER)));
+        __m512i numbers = _mm512_sub_epi32(bits, rounder_bits);
 
         _mm_storeu_si128((__m128i *)(void *)(q + i), _mm512_cvtepi32_epi8(numbers));
         sum = _mm512_add_epi32(sum, numbers);
     }
-    *minus_sum = -_mm512_reduce_add_epi32(sum);
-    return d;
+    return _mm512_reduce_add_epi32(sum);
 }
 
 /* As struct ash_quant_panels says. */

@@ -14,21 +14,26 @@
 #define SCALES_BYTES (TILE_SIDE * sizeof(float))
 #define GROUP_BYTES (SCALES_BYTES + STEPS * STEP_BYTES) /* of x, as of a panel: scales first */
 #define TILE_SUMS (TILE_SIDE * QUADS_ROWS)
-#define PARTS 16 /* pieces of the dots of a group: two rows of a tile of x each, with both panels */
+#define FETCH_ROWS 4 /* of outputs, beside a step */
+#define PARTS 16     /* pieces of the dots of a group: two rows of a tile of x each, with both panels */
 
 /* ---- x ----------------------------------------------------------------------------------------------------------- */
 
+/* row NULL: zeros. */
 static void quantise_row(const float *row, size_t k, size_t at, uint8_t *tile)
 {
     for (size_t done = 0; done < k; done += ASH_QUANT_WIDE, tile += GROUP_BYTES) {
         size_t count = k - done < ASH_QUANT_WIDE ? k - done : ASH_QUANT_WIDE;
-        uint8_t numbers[ASH_QUANT_WIDE] = {0}; /* a last step may be half of one */
-        int32_t minus_sum;
-        float scale = row != NULL ? quads_numbers(row + done, count, numbers, &minus_sum) : 0.0f;
+        uint8_t *numbers = tile + SCALES_BYTES + at * ASH_QUANT_WIDE_STEP;
+        float factor = 0.0f, scale = row != NULL ? quads_scale(row + done, count, &factor) : 0.0f;
 
         memcpy(tile + at * sizeof(scale), &scale, sizeof(scale));
-        for (size_t i = 0; i < count; i += ASH_QUANT_WIDE_STEP)
-            memcpy(tile + SCALES_BYTES + i * TILE_SIDE + at * ASH_QUANT_WIDE_STEP, numbers + i, ASH_QUANT_WIDE_STEP);
+        for (size_t i = 0; i < count; i += ASH_QUANT_WIDE_STEP, numbers += STEP_BYTES) {
+            size_t part = count - i < ASH_QUANT_WIDE_STEP ? count - i : ASH_QUANT_WIDE_STEP;
+
+            quads_numbers(row != NULL ? row + done + i : NULL, part, factor, numbers);
+            memset(numbers + part, 0, ASH_QUANT_WIDE_STEP - part);
+        }
     }
 }
 
@@ -46,6 +51,12 @@ static void quantise(const float *const *rows, size_t k, size_t strip, size_t st
 struct job {
     const uint8_t *x[2], *w[2];
     float *sums[4]; /* x0 w0, x0 w1, x1 w0, x1 w1 */
+};
+
+/* Where sums of a job's tiles will go; y NULL: it is not known. */
+struct outputs {
+    const float *y;
+    size_t stride;
 };
 
 /* Two rows of the dots of a group, with both panels. */
@@ -93,11 +104,18 @@ INLINE void load_first(const struct job *job)
         if (last) TILE_STORE(sums, dots[sums], 64);                                                                    \
     } while (0)
 
+/* Fetch some of the rows that the sums will go to: waiting for these lines took a quarter of a product's time. */
+INLINE void fetch_rows(const struct outputs *to, size_t first, size_t count)
+{
+    for (size_t row = first; to->y != NULL && row < first + count; row++)
+        __asm__ volatile("prefetchw (%0)\n\tprefetchw 64(%0)" : : "r"(to->y + row * to->stride));
+}
+
 /* The steps of a group, and beside them (all four of them are there, then) the floats of the one before. Each operand
  * is loaded again, for the step or job that comes next, as soon as its last product has been issued: a tile that comes
  * out of L2 takes longer than two of them. Tiles of x pass by, and panels stay in L1. */
 INLINE void run_group(const struct job *job, size_t steps, const struct job *before, const struct job *next,
-                      int32_t (*dots)[TILE_SUMS])
+                      const struct outputs *to, int32_t (*dots)[TILE_SUMS])
 {
     __m512 w_scales[2] = {_mm512_setzero_ps(), _mm512_setzero_ps()};
 
@@ -112,6 +130,7 @@ INLINE void run_group(const struct job *job, size_t steps, const struct job *bef
         const struct job *from = step + 1 < steps ? job : next;
         size_t at = SCALES_BYTES + (step + 1 < steps ? step + 1 : 0) * STEP_BYTES;
 
+        fetch_rows(to, step * FETCH_ROWS, FETCH_ROWS);
         RUN_PRODUCT(0, 4, 6);
         RUN_PRODUCT(1, 4, 7);
         TILE_LOAD_PASSING(4, from->x[0] + at, 64);
@@ -132,9 +151,10 @@ static void add_all(const struct job *job, int32_t (*dots)[TILE_SUMS])
 }
 
 /* A group with nothing beside it: the first of all, and a last one that is shorter. */
-static void run_alone(const struct job *job, size_t steps, const struct job *next, int32_t (*dots)[TILE_SUMS])
+static void run_alone(const struct job *job, size_t steps, const struct job *next, const struct outputs *to,
+                      int32_t (*dots)[TILE_SUMS])
 {
-    run_group(job, steps, NULL, next, dots);
+    run_group(job, steps, NULL, next, to, dots);
 }
 
 /* All tiles of x times all panels. */
@@ -143,7 +163,8 @@ struct work {
     size_t tiles, count, groups;
     float *sums;
     size_t panel_sums;
-    float *spare; /* where sums go of a tile or panel that makes up a pair */
+    struct outputs to; /* of the first tile and panel */
+    float *spare;      /* where sums go of a tile or panel that makes up a pair */
 };
 
 INLINE struct job job_at(const struct work *work, size_t tile, size_t panel, size_t group)
@@ -174,8 +195,18 @@ INLINE struct job job_behind(const struct work *work, size_t tile, size_t panel,
     return job_at(work, tile, panel, group);
 }
 
+/* The rows of a job's two tiles are fetched by the groups in turn. */
+INLINE struct outputs outputs_at(const struct work *work, size_t tile, size_t panel, size_t group)
+{
+    struct outputs to = work->to;
+
+    if (to.y == NULL || group * STEPS * FETCH_ROWS >= 2 * TILE_SIDE) return (struct outputs){0};
+    to.y += (tile * TILE_SIDE + group * STEPS * FETCH_ROWS) * to.stride + panel * QUADS_ROWS;
+    return to;
+}
+
 static void many(const uint8_t *const *panels, size_t count, const uint8_t *x, size_t tiles, size_t k, float *sums,
-                 size_t panel_sums)
+                 size_t panel_sums, const float *y, size_t y_stride)
 {
     int32_t dots[4][TILE_SUMS] __attribute__((aligned(64)));
     float spare[TILE_SUMS] __attribute__((aligned(64))) = {0};
@@ -186,6 +217,7 @@ static void many(const uint8_t *const *panels, size_t count, const uint8_t *x, s
                               .groups = (k + ASH_QUANT_WIDE - 1) / ASH_QUANT_WIDE,
                               .sums = sums,
                               .panel_sums = panel_sums,
+                              .to = {y, y_stride},
                               .spare = spare};
     size_t steps = (k + ASH_QUANT_WIDE_STEP - 1) / ASH_QUANT_WIDE_STEP;
     struct job jobs[3]; /* before, at hand and next, by turns */
@@ -198,15 +230,16 @@ static void many(const uint8_t *const *panels, size_t count, const uint8_t *x, s
         for (size_t panel = 0; panel < count; panel += 2)
             for (size_t group = 0; group < work.groups; group++, done++) {
                 const struct job *job = &jobs[done % 3], *before = &jobs[(done + 2) % 3];
+                const struct outputs to = outputs_at(&work, tile, panel, group);
                 struct job *next = &jobs[(done + 1) % 3];
                 size_t left = steps - group * STEPS;
 
                 *next = job_behind(&work, tile, panel, group);
                 if (done > 0 && left >= STEPS) {
-                    run_group(job, STEPS, before, next, dots);
+                    run_group(job, STEPS, before, next, &to, dots);
                 } else {
                     if (done > 0) add_all(before, dots);
-                    run_alone(job, left < STEPS ? left : STEPS, next, dots);
+                    run_alone(job, left < STEPS ? left : STEPS, next, &to, dots);
                 }
             }
     add_all(&jobs[(done + 2) % 3], dots);
