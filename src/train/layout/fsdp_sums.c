@@ -1,7 +1,7 @@
 /* fsdp: gradients that are dealt out. In each round every rank has the leaf of one grain; those of the ranks that share
  * a slice are neighbours in the tree, in the order of the ranks. The owner of a part gets it from all and puts it into
- * its sums, unit by unit; the sums move on when the round ends. Ranks along ep have other grains, as replicas do: a
- * block of neighbours each, of which a round takes the next ones. */
+ * its sums, unit by unit (on one node from where it lies, fsdp_leaf.c); the sums move on when the round ends. Ranks
+ * along ep have other grains, as replicas do: a block of neighbours each, of which a round takes the next ones. */
 #include "train/layout/fsdp_priv.h"
 
 #include <errno.h>
