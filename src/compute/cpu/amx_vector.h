@@ -1,7 +1,7 @@
 /* amx_vector - products of one to four rows with weights that were packed as tiles (amx_packed.h), computed on vectors
  * of float32: to the bit what TDPBF16PS gives, as ref/tdpbf16.h says it. Few rows are bound by reading the weights, and
- * loads of tiles do not run ahead of what they wait for as loads of vectors do, least of all while the other
- * hyperthread of a core is at work. Include after amx_packed.h. */
+ * loads of tiles do not run ahead of what they wait for as loads of vectors do, presumably least of all while the
+ * other hyperthread of a core is at work. Include after amx_packed.h. */
 #ifndef ASH_COMPUTE_AMX_VECTOR_H
 #define ASH_COMPUTE_AMX_VECTOR_H
 
