@@ -195,7 +195,8 @@ static struct gemm_ahead ahead_of(const struct product *op, size_t line, size_t 
     return ahead;
 }
 
-/* The panel of the shared operand at line, some k of it at a time, against all of the part's own lines. */
+/* The panel of the shared operand at line, as many k of it at a time as stay in L1, against all of the part's own
+ * lines. */
 static void multiply_passing_panel(const struct product *op, struct part part, size_t line)
 {
     size_t own_count = op->share_rows ? part.cols : part.rows, width = op->own->width, tile = 0;
