@@ -27,6 +27,7 @@ within 200 plan train --model kimi-k2 --cluster 509xp5.48xlarge --global-batch 1
 within 200 plan machines $trillion --tokens 1e12 --gpus 4096
 within 200 plan machines --model kimi-k2 --tokens 15e12 --days 30 --unpriced
 within 200 plan machines --model kimi-k2 --tokens 15e12 --days 30 --unpriced --global-batch 1000
+within 200 plan machines --model kimi-k2 --tokens 1e10 --days 0.01 --unpriced
 within 200 plan serve --model kimi-k2 --cluster 512xp5en.48xlarge --itl-ms 50 --samples 8 --verify 2 --thinking 8000
 within 200 plan rl --model deepseek-v3 --cluster 512xp5en.48xlarge --samples 16
 within 200 plan audit --model kimi-k2 --cluster 512xp6-b300.48xlarge --ep 32 --svg "$SCRATCH/x.svg"

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "base/assert.h"
+#include "base/workers.h"
 #include "plan/train/compare.h"
 #include "plan/train/parts.h"
 #include "plan/price.h"
@@ -56,8 +57,10 @@ static const struct ash_cmd_usage usage = {
 };
 
 struct answer {
+    const struct ash_consts *consts;
     struct ash_compare_job job;
-    struct ash_compare_row rows[ROWS_MAX];
+    const struct ash_machine *machines[ROWS_MAX];
+    struct ash_compare_row rows[ROWS_MAX]; /* of each */
     size_t count;
 };
 
@@ -141,31 +144,45 @@ static int fill_job(const struct flags *flags, struct ash_compare_job *job, stru
     return ash_shape_find(flags->model, &job->job.shape, err);
 }
 
-static void add_row(const struct ash_consts *consts, const struct ash_machine *machine, struct answer *answer)
+/* Some of the machines: each is a search of its own. */
+static void compare_range(void *ctx, size_t begin, size_t end, int worker)
 {
-    struct ash_compare_row *row = &answer->rows[answer->count];
+    struct answer *answer = ctx;
 
-    if (answer->count == ROWS_MAX) return;
-    ash_compare(consts, &answer->job, machine, row);
-    if (row->found) answer->job.search.hint = &row->plan.layout; /* may be good on the next kind, too */
-    answer->count++;
+    (void)worker;
+    for (size_t i = begin; i < end; i++)
+        ash_compare(answer->consts, &answer->job, answer->machines[i], &answer->rows[i]);
+}
+
+static int choose_machines(const struct flags *flags, const struct ash_plan_facts *facts, struct answer *answer,
+                           struct ash_err *err)
+{
+    for (size_t i = 0; i < flags->machines.count && answer->count < ROWS_MAX; i++) {
+        int rc = ash_catalog_machine(facts->catalog, flags->machines.items[i], &answer->machines[answer->count], err);
+
+        if (rc < 0) return rc;
+        answer->count++;
+    }
+    for (size_t i = 0; i < ash_catalog_machine_count(facts->catalog) && flags->machines.count == 0; i++) {
+        const struct ash_machine *machine = ash_catalog_machine_at(facts->catalog, i);
+
+        if (answer->count < ROWS_MAX && (flags->unpriced || ash_price_of(machine).usd_hour > 0))
+            answer->machines[answer->count++] = machine;
+    }
+    return 0;
 }
 
 static int compare_all(const struct flags *flags, const struct ash_plan_facts *facts, struct answer *answer,
                        struct ash_err *err)
 {
-    for (size_t i = 0; i < flags->machines.count; i++) {
-        const struct ash_machine *machine = NULL;
-        int rc = ash_catalog_machine(facts->catalog, flags->machines.items[i], &machine, err);
+    struct ash_workers *workers = NULL;
+    int rc = choose_machines(flags, facts, answer, err);
 
-        if (rc < 0) return rc;
-        add_row(&facts->consts, machine, answer);
-    }
-    for (size_t i = 0; i < ash_catalog_machine_count(facts->catalog) && flags->machines.count == 0; i++) {
-        const struct ash_machine *machine = ash_catalog_machine_at(facts->catalog, i);
-
-        if (flags->unpriced || ash_price_of(machine).usd_hour > 0) add_row(&facts->consts, machine, answer);
-    }
+    if (rc == 0) rc = ash_workers_open(0, &workers, err);
+    if (rc < 0) return rc;
+    answer->consts = &facts->consts;
+    ash_workers_run(workers, answer->count, 1, compare_range, answer);
+    ash_workers_close(workers);
     qsort(answer->rows, answer->count, sizeof(answer->rows[0]), ash_compare_by_worth);
     return 0;
 }
