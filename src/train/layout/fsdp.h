@@ -17,9 +17,8 @@
 #include "train/layout/mesh.h"
 #include "train/state.h"
 
-#define ASH_FSDP_TURNS                                                                                                 \
-    3                    /* places for layers' gradients on their way: the one at work, one before, one that is late   \
-                          */
+/* Places for layers' gradients on their way: the layer at work, one before, one that is late. */
+#define ASH_FSDP_TURNS 3
 #define ASH_FSDP_SLOTS 3 /* units that are whole at once: the one at work, a tied embedding, the next one */
 #define ASH_FSDP_SLOTS_MAX (2 * ASH_FSDP_SLOTS) /* experts of a layer are units of their own */
 

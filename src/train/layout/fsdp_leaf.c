@@ -11,10 +11,8 @@
 #include "base/assert.h"
 #include "collective/host/window.h"
 
-enum {
-    GIVEN,
-    TAKEN
-}; /* counters of the window: the last unit that a rank's leaf has, that it has added up its part of */
+/* Counters of the window: the last unit that a rank's leaf has; the last one that it has added up its part of. */
+enum { GIVEN, TAKEN };
 
 bool ash_fsdp_in_turn(const struct ash_fsdp *fsdp, int unit)
 {
