@@ -11,6 +11,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "fabric/ofi/ofi_priv.h"
 
 #define GRACE_NS 100000000ull /* for what a peer sent last */
@@ -127,7 +128,7 @@ static int meaning(int error)
 static void begin_dying(struct ash_ofi_link *link, int status)
 {
     link->dying = status;
-    link->since_ns = link->ofi->now_ns;
+    link->since_ns = ash_clock_ns();
     ash_pulse_unwatch(link);
 }
 
@@ -137,8 +138,8 @@ void ash_pulse_watch(struct ash_ofi_link *link, const struct ash_wire_addr *addr
     int silence_s = (int)(link->ofi->silence_ns / 1000000000u), fd = addr->pulse_port == 0 ? -1 : new_socket();
 
     link->pulse_fd = fd;
-    link->since_ns = link->ofi->now_ns;
-    if (fd < 0) return; /* too many are open: then failing transfers tell */
+    link->since_ns = ash_clock_ns(); /* the last tick may be long ago, or none has been */
+    if (fd < 0) return;              /* too many are open: then failing transfers tell */
     memcpy(&to.sin6_addr, addr->pulse_ip, sizeof(to.sin6_addr));
     set_int(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
     set_int(fd, IPPROTO_TCP, TCP_KEEPIDLE, 1);
@@ -203,9 +204,9 @@ void ash_pulse_tick(struct ash_ofi *ofi)
         struct ash_ofi_link *link = ofi->links[i];
 
         if (link->dying == 0 && !link->connected && link->pulse_fd >= 0 &&
-            ofi->now_ns - link->since_ns > ofi->silence_ns)
+            ofi->now_ns > link->since_ns + ofi->silence_ns)
             begin_dying(link, -ETIMEDOUT);
-        if (link->dying != 0 && link->peer->status == 0 && ofi->quiet && ofi->now_ns - link->since_ns > GRACE_NS)
+        if (link->dying != 0 && link->peer->status == 0 && ofi->quiet && ofi->now_ns > link->since_ns + GRACE_NS)
             ash_flow_lose(link, link->dying);
     }
 }

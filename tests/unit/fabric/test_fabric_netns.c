@@ -73,6 +73,7 @@ static int new_node(struct member *member, struct ash_fabric_opts *opts)
 struct plan {
     struct ash_fabric_opts opts;
     int cables;
+    bool strangers; /* they add each other themselves */
 };
 
 /* Bytes that have left through a cable. */
@@ -200,6 +201,40 @@ static int kill_one(struct member *member)
     return await_lost(member, -ECONNRESET, 2 * SECOND_NS);
 }
 
+/* ---- a peer that is far away ------------------------------------------------------------------------------------- */
+
+/* Let nothing out through the first cable but the smallest packets, which find neighbours. */
+static int hold_back(bool back)
+{
+    return shell("tc qdisc replace dev cable0 root tbf rate %dmbit burst %s latency 100ms", MEGABITS,
+                 back ? "50" : "64k");
+}
+
+/* The first answer does not come at once, or never: who is not connected yet is not gone. */
+static int answer_late(struct member *member)
+{
+    uint32_t other = (uint32_t)(1 - member->rank);
+    struct ash_fabric_event event;
+    uint64_t began;
+
+    CHECK(member->rank == 0 || hold_back(true) == 0);
+    meet(member);
+    CHECK(member->rank == 1 || ash_fabric_add_peer(member->fabric, other, &member->meeting->addrs[other], NULL) == 0);
+    began = ash_clock_ns();
+    while (member->rank == 0 && ash_clock_ns() - began < SECOND_NS / 2)
+        CHECK(!next_event(member, &event));
+    meet(member);
+    CHECK(member->rank == 0 || hold_back(false) == 0);
+    CHECK(member->rank == 0 || ash_fabric_add_peer(member->fabric, other, &member->meeting->addrs[other], NULL) == 0);
+    CHECK(ash_fabric_notify(member->fabric, other, 7) == 0);
+    began = ash_clock_ns();
+    while (!next_event(member, &event))
+        CHECK(ash_clock_ns() - began < PATIENCE_NS);
+    CHECK(event.kind == ASH_FABRIC_NOTIFIED && event.word == 7);
+    meet(member);
+    return 0;
+}
+
 /* ---- tests ------------------------------------------------------------------------------------------------------- */
 
 /* In a process of its own, because libfabric remembers the interfaces that it saw first. */
@@ -228,7 +263,8 @@ static bool permitted(void)
 
 static void run_plan(const struct plan *plan, int (*run)(struct member *), int kills)
 {
-    struct crew crew = {.size = 2, .opts = plan->opts, .prepare = new_node, .run = run, .arg = plan};
+    struct crew crew = {
+        .size = 2, .opts = plan->opts, .strangers = plan->strangers, .prepare = new_node, .run = run, .arg = plan};
     int killed = 0;
 
     if (!permitted()) {
@@ -263,10 +299,17 @@ static void test_kill(void **state)
     run_plan(&(struct plan){.opts = {.provider = "tcp"}}, kill_one, 1);
 }
 
+static void test_late_answer(void **state)
+{
+    (void)state;
+    run_plan(&(struct plan){.opts = {.provider = "tcp", .interface = "cable0"}, .strangers = true}, answer_late, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_one_rail), cmocka_unit_test(test_two_rails),
-                                       cmocka_unit_test(test_cut), cmocka_unit_test(test_kill)};
+                                       cmocka_unit_test(test_cut), cmocka_unit_test(test_kill),
+                                       cmocka_unit_test(test_late_answer)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
