@@ -47,11 +47,11 @@ check() {
     same_as_one "$job" "$precision" "$@"
 }
 
-# Under a sanitizer every fourth layout: each takes seconds there.
+# Under a sanitizer every sixth layout: each takes seconds there.
 turn=0
 every() {
     turn=$((turn + 1))
-    case $BUILD in *address*) [ $((turn % 4)) -eq 0 ] || return 0 ;; esac
+    case $BUILD in *address*) [ $((turn % 6)) -eq 0 ] || return 0 ;; esac
     check "$@"
 }
 

@@ -12,7 +12,7 @@ static const char *const golden_models[] = {
 
 #define GOLDEN_MODEL_COUNT (sizeof(golden_models) / sizeof(golden_models[0]))
 #if defined(__SANITIZE_THREAD__)
-#define GOLDEN_MODEL_STEP 4 /* what threads share is the same in all */
+#define GOLDEN_MODEL_STEP 8 /* what threads share is the same in all */
 #else
 #define GOLDEN_MODEL_STEP (SANITIZED ? 2 : 1) /* under a sanitizer every second one */
 #endif
