@@ -39,8 +39,7 @@ struct ash_param {
     bool follows;         /* a copy that is not trained here: its values are sent by who trains it (a tied output matrix
                              on another pipeline stage) */
     size_t expert_offset; /* of its first element in a buffer of experts' gradients */
-    size_t
-        grad_offset; /* of its first element in a buffer of gradients: offset, unless ash_model_place_grads moved it */
+    size_t grad_offset;   /* the same in a buffer of gradients: offset, unless ash_model_place_grads moved it */
 };
 
 /* Neighbours of a parameter that are neighbours in the whole tensor too: elements local ... local + count - 1 are full

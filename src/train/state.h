@@ -60,7 +60,7 @@ bool ash_state_parted(const struct ash_state *state);
 /* Wait until all twins or sharers have come here: what each of them wrote is there for all. Returns 0 or the group's
  * error. */
 int ash_state_meet(const struct ash_state *state, struct ash_err *err);
-/* Sharers: this process is through with elements run of the working copy for now. They stay, but what it does not look
+/* Sharers: this process does not need elements run of the working copy. They stay, but what it does not look
  * at does not count as memory that it has. */
 void ash_state_look_away(const struct ash_state *state, struct ash_run run);
 /* An update has been written to next: once all twins or sharers are here it counts. On error a state of twins is as it

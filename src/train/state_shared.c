@@ -8,8 +8,8 @@
 #include "collective/host/window.h"
 
 #define HUGE_PAGE_BYTES ((size_t)2 << 20)
-#define HUGE_PARTS                                                                                                     \
-    2 /* pages of a part from which on huge ones are worth it: what a rank looks at grows by whole ones */
+/* Pages of a part from which on huge ones are worth it: what a rank looks at grows by whole ones. */
+#define HUGE_PARTS 2
 
 /* The largest part of a unit. */
 static size_t largest_part(const struct ash_shards *shards)

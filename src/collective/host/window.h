@@ -18,7 +18,7 @@ void ash_window_close(struct ash_window *window);
 void *ash_window_data(const struct ash_window *window);
 void *ash_window_data_of(const struct ash_window *window, size_t rank);
 
-/* This process is through with some bytes of a rank's memory for now: they stay as they are, but their pages count as
+/* This process does not look at some bytes of a rank's memory: they stay as they are, but their pages count as
  * this process's again only when it looks there again. */
 void ash_window_look_away(const struct ash_window *window, size_t rank, size_t first_byte, size_t size_bytes);
 
