@@ -1,4 +1,4 @@
-/* own_memory - what Ashlar's own trainer takes on a CPU, from sizes alone: the formula of docs/performance.md, before a
+/* own_memory - what Ashlar's own trainer takes on a CPU, from sizes alone: the formula of docs/memory.md, before a
  * model folder or a job exists. Tests hold it to what the trainer says and takes. */
 #ifndef ASH_PLAN_OWN_MEMORY_H
 #define ASH_PLAN_OWN_MEMORY_H

@@ -1,5 +1,5 @@
 /* memory - how much memory a run will take at its peak, said before it is allocated: the formula of
- * docs/performance.md. */
+ * docs/memory.md. */
 #ifndef ASH_TRAIN_MEMORY_H
 #define ASH_TRAIN_MEMORY_H
 

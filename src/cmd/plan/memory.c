@@ -35,9 +35,8 @@ static const struct ash_opt_table memory_table = {
 
 static const struct ash_cmd_usage usage = {
     .synopsis = "ashlar plan memory --model DIR|NAME [flags]",
-    .about =
-        "Says what one process of `ashlar train` takes at its peak: the formula of docs/performance.md from sizes\n"
-        "alone. Memory on GPUs is part of what plan train prints.",
+    .about = "Says what one process of `ashlar train` takes at its peak: the formula of docs/memory.md from sizes\n"
+             "alone. Memory on GPUs is part of what plan train prints.",
     .examples = "  ashlar plan memory --model gpt2-124m --micro-batch 4 --precision bf16",
 };
 
