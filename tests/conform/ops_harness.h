@@ -179,32 +179,114 @@ static inline void exec_init(struct ash_exec *exec, const char *backend, int thr
     if (ash_exec_init(exec, backend, threads, &err) != 0) fail_msg("%s", err.text);
 }
 
+/* What of a backend's ops a test uses. Some backends differ in their matrix products only, and references in those of
+ * bf16: the others would be the same code again. A test that uses fewer says so before it includes this. */
+#define PRODUCTS_ALL 0
+#define PRODUCTS_QUANTISED 1
+#define PRODUCTS_NONE 2
+#ifndef PRODUCTS_UNDER_TEST
+#define PRODUCTS_UNDER_TEST PRODUCTS_ALL
+#endif
+
+static inline bool same_products(const struct ash_ops *a, const struct ash_ops *b)
+{
+    if (a->matrix == b->matrix || PRODUCTS_UNDER_TEST == PRODUCTS_NONE) return true;
+    return PRODUCTS_UNDER_TEST == PRODUCTS_QUANTISED && a->reference == a && b->reference == b &&
+           a->matrix->quant_gemm == b->matrix->quant_gemm && a->matrix->project == b->matrix->project;
+}
+
+/* Is everything that this test uses of a and of b the same code? */
+static inline bool same_ops(const struct ash_ops *a, const struct ash_ops *b)
+{
+    return a->embed == b->embed && a->norm == b->norm && a->rope == b->rope && a->attn == b->attn && a->act == b->act &&
+           a->row == b->row && a->loss == b->loss && a->route == b->route && a->optim == b->optim &&
+           same_products(a, b);
+}
+
+#define BACKENDS_MAX 16
+
+/* A backend, and its reference with what that computed. */
+struct contest {
+    struct ash_exec exec, ref;
+    size_t first; /* the contest whose reference has the same ops: it runs for all of them */
+    struct tape want;
+};
+
+/* The names of the backends of this machine that this test can tell apart, up to NULL. */
+static inline const char *const *backends_under_test(void)
+{
+    static const char *names[BACKENDS_MAX + 1];
+    const struct ash_ops *found[BACKENDS_MAX];
+    size_t count = 0;
+
+    for (const char *const *name = ash_exec_backends(); *name != NULL; name++) {
+        struct ash_exec exec;
+        size_t i = 0;
+
+        exec_init(&exec, *name, 1);
+        while (i < count && !same_ops(found[i], exec.ops))
+            i++;
+        assert_true(i < BACKENDS_MAX);
+        if (i == count) {
+            found[count] = exec.ops;
+            names[count++] = *name;
+        }
+        ash_exec_fini(&exec);
+    }
+    names[count] = NULL;
+    return names;
+}
+
+static inline size_t contests_open(struct contest *list, int threads)
+{
+    size_t count = 0;
+
+    for (const char *const *name = backends_under_test(); *name != NULL; name++, count++) {
+        struct contest *c = &list[count];
+
+        exec_init(&c->exec, *name, threads);
+        exec_init(&c->ref, c->exec.ops->reference->name, 1);
+        for (c->first = 0; !same_ops(list[c->first].ref.ops, c->ref.ops);)
+            c->first++;
+    }
+    return count;
+}
+
+static inline void run_contests(struct contest *list, size_t count, scenario_fn scenario, uint64_t seed, int threads)
+{
+    for (size_t i = 0; i < count; i++) {
+        struct contest *c = &list[i];
+        struct tape got;
+
+        tape_init(&c->want, seed);
+        if (c->first == i) scenario(&c->ref, &c->want);
+        tape_init(&got, seed);
+        scenario(&c->exec, &got);
+        compare_tapes(&got, &list[c->first].want, c->exec.ops->name, threads);
+        tape_fini(&got);
+    }
+    for (size_t i = 0; i < count; i++)
+        tape_fini(&list[i].want);
+}
+
 /* Every backend of this machine, with 1 to 5 threads, against its reference with one, for seeds [0, seeds), fewer under
  * a sanitizer. */
 static inline void check_scenario(scenario_fn scenario, uint64_t seeds)
 {
     static const int threads[] = {1, 2, 3, 5};
-    struct ash_exec ref, exec;
+    struct contest list[BACKENDS_MAX];
 
     if (SANITIZED) seeds = (seeds + 4) / 5;
-    for (const char *const *name = ash_exec_backends(); *name != NULL; name++)
-        for (size_t t = 0; t < ASH_COUNT(threads); t++) {
-            exec_init(&exec, *name, threads[t]);
-            exec_init(&ref, exec.ops->reference->name, 1);
-            for (uint64_t seed = t; seed < seeds; seed += ASH_COUNT(threads)) {
-                struct tape want, got;
+    for (size_t t = 0; t < ASH_COUNT(threads); t++) {
+        size_t count = contests_open(list, threads[t]);
 
-                tape_init(&want, seed);
-                tape_init(&got, seed);
-                scenario(&ref, &want);
-                scenario(&exec, &got);
-                compare_tapes(&got, &want, *name, threads[t]);
-                tape_fini(&want);
-                tape_fini(&got);
-            }
-            ash_exec_fini(&ref);
-            ash_exec_fini(&exec);
+        for (uint64_t seed = t; seed < seeds; seed += ASH_COUNT(threads))
+            run_contests(list, count, scenario, seed, threads[t]);
+        for (size_t i = 0; i < count; i++) {
+            ash_exec_fini(&list[i].ref);
+            ash_exec_fini(&list[i].exec);
         }
+    }
 }
 
 #endif

@@ -1,5 +1,6 @@
 /* Attention on every backend: the reference's bits for packed documents, windows, grouped heads, narrow caches and
  * positions; and a row that does not change however the queries are cut into calls. */
+#define PRODUCTS_UNDER_TEST PRODUCTS_NONE
 #include "conform/ops_harness.h"
 
 #define DOCS_MAX 4
@@ -175,7 +176,7 @@ static void check_split(struct ash_exec *exec, uint64_t seed)
 static void test_split(void **state)
 {
     (void)state;
-    for (const char *const *name = ash_exec_backends(); *name != NULL; name++) {
+    for (const char *const *name = backends_under_test(); *name != NULL; name++) {
         struct ash_exec exec;
 
         exec_init(&exec, *name, 2);
@@ -189,7 +190,7 @@ static void test_split(void **state)
 static void test_packing(void **state)
 {
     (void)state;
-    for (const char *const *name = ash_exec_backends(); *name != NULL; name++) {
+    for (const char *const *name = backends_under_test(); *name != NULL; name++) {
         struct ash_exec exec;
         struct tape tape;
         struct docs docs;
@@ -245,7 +246,7 @@ static void *const *cut_pages(struct tape *tape, const struct ash_attn_args *arg
 static void test_pages(void **state)
 {
     (void)state;
-    for (const char *const *name = ash_exec_backends(); *name != NULL; name++)
+    for (const char *const *name = backends_under_test(); *name != NULL; name++)
         for (uint64_t seed = 300; seed < 312; seed++) {
             struct ash_exec exec;
             struct tape tape;

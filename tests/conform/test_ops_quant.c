@@ -1,5 +1,6 @@
 /* Products with quantised matrices on every backend: the reference's bits on awkward sizes; and the reference itself
  * against sums worked out here, with the promise that a row does not depend on its neighbours. */
+#define PRODUCTS_UNDER_TEST PRODUCTS_QUANTISED
 #include "conform/ops_harness.h"
 
 #include <float.h>
@@ -28,8 +29,11 @@ static uint8_t *draw_blocks(struct tape *tape, enum ash_dtype dtype, size_t rows
     size_t bytes = ash_dtype_size(dtype, rows * cols);
     uint8_t *data = tape_alloc(tape, bytes);
 
-    for (size_t i = 0; i < bytes; i++)
-        data[i] = (uint8_t)draw_below(tape, 256);
+    for (size_t i = 0; i < bytes; i += sizeof(uint32_t)) {
+        uint32_t word = (uint32_t)draw_below(tape, 1ull << 32);
+
+        memcpy(data + i, &word, bytes - i < sizeof(word) ? bytes - i : sizeof(word));
+    }
     for (size_t b = 0; b < rows * cols / ASH_QUANT_BLOCK; b++)
         set_scale(data, dtype, cols, b, ash_f32_to_f16(0.01f * (float)ash_rng_normal(tape->seed, 2, tape->drawn++)));
     return data;
@@ -247,7 +251,7 @@ static void test_layout(void **state)
         q8[2 + i] = (uint8_t)(int8_t)(i - 8);
         q8[18 + i] = (uint8_t)(int8_t)(7 - i);
     }
-    for (const char *const *name = ash_exec_backends(); *name != NULL; name++) {
+    for (const char *const *name = backends_under_test(); *name != NULL; name++) {
         struct ash_exec exec;
 
         exec_init(&exec, *name, 1);
@@ -274,7 +278,7 @@ static void test_rows_alone(void **state)
     static const enum ash_dtype kinds[] = {ASH_Q8_0, ASH_Q4_0, ASH_Q8_W};
 
     (void)state;
-    for (const char *const *name = ash_exec_backends(); *name != NULL; name++) {
+    for (const char *const *name = backends_under_test(); *name != NULL; name++) {
         for (size_t kind = 0; kind < ASH_COUNT(kinds); kind++) {
             struct ash_exec exec;
             struct tape tape;
@@ -316,7 +320,7 @@ static void test_not_finite(void **state)
     static const float bad[] = {NAN, -NAN, INFINITY, -INFINITY};
 
     (void)state;
-    for (const char *const *name = ash_exec_backends(); *name != NULL; name++) {
+    for (const char *const *name = backends_under_test(); *name != NULL; name++) {
         struct ash_exec exec;
 
         exec_init(&exec, *name, 1);
