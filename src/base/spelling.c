@@ -32,3 +32,15 @@ size_t ash_spelling_distance(const char *a, const char *b)
     }
     return above[b_count];
 }
+
+bool ash_spelling_same(const char *a, const char *b)
+{
+    while (true) {
+        while (*a != '\0' && !isalnum((unsigned char)*a))
+            a++;
+        while (*b != '\0' && !isalnum((unsigned char)*b))
+            b++;
+        if (*a == '\0' || *b == '\0') return *a == *b;
+        if (tolower((unsigned char)*a++) != tolower((unsigned char)*b++)) return false;
+    }
+}

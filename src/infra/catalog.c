@@ -9,6 +9,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/spelling.h"
 #include "base/str.h"
 #include "base/yaml.h"
 
@@ -16,18 +17,11 @@ extern const char ash_embed_catalog_yaml[];
 
 static const char *const lists[] = {"gpus", "machines", "storage", "collectives", "contradictions"};
 
-/* Letters and digits in order, whatever the case: "H100 SXM5-80GB" and "h100-sxm5-80gb" are one name. */
-static bool same_name(const char *a, const char *b)
+/* As asked for, with or without the maker's name. */
+static bool same_name(const char *own, const char *asked)
 {
-    if (strncasecmp(b, "NVIDIA ", 7) == 0) b += 7;
-    while (true) {
-        while (*a != '\0' && !isalnum((unsigned char)*a))
-            a++;
-        while (*b != '\0' && !isalnum((unsigned char)*b))
-            b++;
-        if (*a == '\0' || *b == '\0') return *a == *b;
-        if (tolower((unsigned char)*a++) != tolower((unsigned char)*b++)) return false;
-    }
+    if (strncasecmp(asked, "NVIDIA ", 7) == 0) asked += 7;
+    return ash_spelling_same(own, asked);
 }
 
 int ash_catalog_is_named(const json_t *thing, const char *name)

@@ -1,13 +1,13 @@
 /* csv: the text is copied once and cut in place, so that fields are plain strings. */
 #include "plan/validate/csv.h"
 
-#include <ctype.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/file.h"
 #include "base/number.h"
+#include "base/spelling.h"
 
 #define COLUMNS_MAX 1024
 #define NUMBER_MAX 64
@@ -225,19 +225,6 @@ size_t ash_csv_rows(const struct ash_csv *csv)
     return csv->rows;
 }
 
-/* Letters and digits in order, whatever the case and what stands between them: "Seq Len" is "seq_len". */
-static bool same_column(const char *a, const char *b)
-{
-    while (true) {
-        while (*a != '\0' && !isalnum((unsigned char)*a))
-            a++;
-        while (*b != '\0' && !isalnum((unsigned char)*b))
-            b++;
-        if (*a == '\0' || *b == '\0') return *a == *b;
-        if (tolower((unsigned char)*a++) != tolower((unsigned char)*b++)) return false;
-    }
-}
-
 static size_t find(const struct ash_csv *csv, const char *column)
 {
     size_t i = 0;
@@ -245,7 +232,7 @@ static size_t find(const struct ash_csv *csv, const char *column)
     while (i < csv->columns && strcmp(csv->fields[i], column) != 0)
         i++;
     if (i < csv->columns) return i;
-    for (i = 0; i < csv->columns && !same_column(csv->fields[i], column);)
+    for (i = 0; i < csv->columns && !ash_spelling_same(csv->fields[i], column);)
         i++;
     return i;
 }

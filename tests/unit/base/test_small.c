@@ -1,4 +1,4 @@
-/* The small parts of the ground floor: errors, element types, clocks, logs, pools, interrupts. */
+/* The small parts of the ground floor: errors, element types, clocks, logs, pools, interrupts, spelling. */
 #include "ashlar/err.h"
 
 #include <stdarg.h>
@@ -19,6 +19,7 @@
 #include "base/interrupt.h"
 #include "base/log.h"
 #include "base/pool.h"
+#include "base/spelling.h"
 
 static void test_errors(void **state)
 {
@@ -216,12 +217,25 @@ static void test_interrupt(void **state)
     signal(SIGTERM, SIG_DFL);
 }
 
+static void test_spelling(void **state)
+{
+    (void)state;
+    assert_true(ash_spelling_same("Seq Len", "seq_len"));
+    assert_true(ash_spelling_same("H100 SXM5-80GB", "h100-sxm5-80gb "));
+    assert_true(ash_spelling_same("", "-"));
+    assert_false(ash_spelling_same("seq_len", "seq_lens"));
+    assert_false(ash_spelling_same("H100", "H200"));
+    assert_int_equal(ash_spelling_distance("Seq-len", "seq_len"), 0);
+    assert_int_equal(ash_spelling_distance("leraning_rate", "learning_rate"), 1);
+    assert_int_equal(ash_spelling_distance("lr", ""), 2);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_errors),    cmocka_unit_test(test_dtypes), cmocka_unit_test(test_clock),
-        cmocka_unit_test(test_log),       cmocka_unit_test(test_pool),   cmocka_unit_test(test_assertions_abort),
-        cmocka_unit_test(test_interrupt),
+        cmocka_unit_test(test_errors),    cmocka_unit_test(test_dtypes),   cmocka_unit_test(test_clock),
+        cmocka_unit_test(test_log),       cmocka_unit_test(test_pool),     cmocka_unit_test(test_assertions_abort),
+        cmocka_unit_test(test_interrupt), cmocka_unit_test(test_spelling),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
