@@ -167,10 +167,8 @@ static int respond(const void *ctx, const struct ash_opts *opts, const char *whi
 static int run(int argc, char **argv)
 {
     struct flags flags = {0};
-    const struct ash_opt_binding bindings[] = {{&ls_table, &flags}, {&ash_catalog_table, &flags.machines}};
     const struct ash_cmd_form form = {.usage = &usage,
-                                      .bindings = bindings,
-                                      .binding_count = ASH_COUNT(bindings),
+                                      .bindings = {{&ls_table, &flags}, {&ash_catalog_table, &flags.machines}},
                                       .takes_word = true,
                                       .respond = respond,
                                       .flags = &flags};

@@ -243,10 +243,8 @@ static int respond(const void *ctx, const struct ash_opts *opts, const char *nam
 static int run(int argc, char **argv)
 {
     struct flags flags = {0};
-    const struct ash_opt_binding bindings[] = {{&show_table, &flags}, {&ash_catalog_table, &flags.machines}};
     const struct ash_cmd_form form = {.usage = &usage,
-                                      .bindings = bindings,
-                                      .binding_count = ASH_COUNT(bindings),
+                                      .bindings = {{&show_table, &flags}, {&ash_catalog_table, &flags.machines}},
                                       .takes_word = true,
                                       .missing_word = "which machine or GPU?",
                                       .respond = respond,

@@ -145,10 +145,12 @@ int ash_cmd_run(const struct ash_cmd_form *form, int argc, char **argv)
     struct ash_opts *opts = NULL;
     struct ash_err err = {0};
     const char *word = NULL;
-    size_t count = 0;
+    size_t count = 0, bindings = 0;
     int code;
 
-    if (ash_opts_open(form->bindings, form->binding_count, &opts, &err) < 0) return ash_cmd_fail(&err);
+    while (bindings < ASH_CMD_BINDINGS_MAX && form->bindings[bindings].table != NULL)
+        bindings++;
+    if (ash_opts_open(form->bindings, bindings, &opts, &err) < 0) return ash_cmd_fail(&err);
     code = ash_cmd_parse(form->usage, opts, argc, argv, &word, form->takes_word ? 1 : 0, &count);
     if (code == ASH_CMD_GO) code = respond(form, opts, word);
     ash_opts_close(opts);

@@ -52,11 +52,12 @@ int ash_cmd_parse(const struct ash_cmd_usage *usage, struct ash_opts *opts, int 
  * where none was. Returns the exit code. */
 typedef int (*ash_cmd_respond_fn)(const void *flags, const struct ash_opts *opts, const char *word);
 
+#define ASH_CMD_BINDINGS_MAX 3
+
 /* A command of the usual form: settings, perhaps one word, then an answer. */
 struct ash_cmd_form {
     const struct ash_cmd_usage *usage;
-    const struct ash_opt_binding *bindings;
-    size_t binding_count;
+    struct ash_opt_binding bindings[ASH_CMD_BINDINGS_MAX]; /* up to the first without a table */
     bool takes_word;
     const char *missing_word; /* said where the word is missing ("which file?"); NULL: it may be */
     ash_cmd_respond_fn respond;

@@ -21,6 +21,7 @@ struct settings {
     const char *out;
     int64_t count, shard_tokens;
     bool overwrite;
+    struct ash_arithmetic_opts problems;
 };
 
 static const struct ash_opt opts_list[] = {
@@ -31,13 +32,19 @@ static const struct ash_opt opts_list[] = {
      0, 0, NULL},
 };
 
-static int generate(const struct settings *settings, const struct ash_arithmetic_opts *problems)
+static int respond(const void *ctx, const struct ash_opts *opts, const char *word)
 {
+    const struct settings *settings = ctx;
     struct ash_arithmetic arithmetic;
     struct ash_err err = {0};
-    int rc = ash_arithmetic_init(&arithmetic, problems, &err);
+    int rc;
 
-    if (rc < 0) return ash_cmd_misuse("data arithmetic", "%s", err.text);
+    (void)opts;
+    (void)word;
+    if (settings->out == NULL)
+        return ash_cmd_misuse("data arithmetic", "--out is missing: name a folder for the shards");
+    if (ash_arithmetic_init(&arithmetic, &settings->problems, &err) < 0)
+        return ash_cmd_misuse("data arithmetic", "%s", err.text);
     rc = ash_arithmetic_write(&arithmetic, settings->out, (uint64_t)settings->count, (size_t)settings->shard_tokens,
                               settings->overwrite, &err);
     if (rc < 0) return ash_cmd_fail(&err);
@@ -51,21 +58,12 @@ static int run(int argc, char **argv)
     const struct ash_opt_table problems_table = {"", "the problems", ash_arithmetic_table.opts,
                                                  ash_arithmetic_table.count};
     struct settings settings = {0};
-    struct ash_arithmetic_opts problems = {0};
-    const struct ash_opt_binding bindings[] = {{&table, &settings}, {&problems_table, &problems}};
-    struct ash_opts *opts = NULL;
-    struct ash_err err = {0};
-    size_t count = 0;
-    int code;
+    const struct ash_cmd_form form = {.usage = &usage,
+                                      .bindings = {{&table, &settings}, {&problems_table, &settings.problems}},
+                                      .respond = respond,
+                                      .flags = &settings};
 
-    if (ash_opts_open(bindings, ASH_COUNT(bindings), &opts, &err) < 0) return ash_cmd_fail(&err);
-    code = ash_cmd_parse(&usage, opts, argc, argv, NULL, 0, &count);
-    if (code == ASH_CMD_GO)
-        code = settings.out != NULL
-                   ? generate(&settings, &problems)
-                   : ash_cmd_misuse("data arithmetic", "--out is missing: name a folder for the shards");
-    ash_opts_close(opts);
-    return code;
+    return ash_cmd_run(&form, argc, argv);
 }
 
 const struct ash_cmd ash_cmd_data_arithmetic = {"arithmetic", "a seeded generator of arithmetic with checkable answers",

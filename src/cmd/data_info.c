@@ -131,12 +131,14 @@ static int show(const char *dir, const struct ash_data_manifest *manifest, uint6
     return rc;
 }
 
-static int inspect(const char *dir, const struct settings *settings)
+static int respond(const void *ctx, const struct ash_opts *opts, const char *dir)
 {
+    const struct settings *settings = ctx;
     struct ash_data_manifest manifest = {0};
     struct ash_err err = {0};
     int rc = ash_data_manifest_load(dir, &manifest, &err);
 
+    (void)opts;
     if (rc < 0) return ash_cmd_fail(&err);
     print_summary(dir, &manifest);
     rc = settings->verify ? verify(dir, &manifest, &err) : ash_data_manifest_check_all(&manifest, dir, &err);
@@ -149,19 +151,14 @@ static int run(int argc, char **argv)
 {
     const struct ash_opt_table table = {"", "options", opts_list, ASH_COUNT(opts_list)};
     struct settings settings = {0};
-    const struct ash_opt_binding bindings[] = {{&table, &settings}};
-    struct ash_opts *opts = NULL;
-    struct ash_err err = {0};
-    const char *dir = NULL;
-    size_t count = 0;
-    int code;
+    const struct ash_cmd_form form = {.usage = &usage,
+                                      .bindings = {{&table, &settings}},
+                                      .takes_word = true,
+                                      .missing_word = "name a folder of token shards",
+                                      .respond = respond,
+                                      .flags = &settings};
 
-    if (ash_opts_open(bindings, 1, &opts, &err) < 0) return ash_cmd_fail(&err);
-    code = ash_cmd_parse(&usage, opts, argc, argv, &dir, 1, &count);
-    if (code == ASH_CMD_GO)
-        code = count == 1 ? inspect(dir, &settings) : ash_cmd_misuse("data info", "name a folder of token shards");
-    ash_opts_close(opts);
-    return code;
+    return ash_cmd_run(&form, argc, argv);
 }
 
 const struct ash_cmd ash_cmd_data_info = {"info", "what a folder of token shards holds", run};

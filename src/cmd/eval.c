@@ -57,19 +57,6 @@ void ash_eval_progress(size_t done, size_t total, const char *what)
     fflush(stderr);
 }
 
-static int measure(struct ash_eval *eval)
-{
-    struct ash_err err = {0};
-    int rc;
-
-    ash_interrupt_install();
-    rc = ash_cmd_engine_open(&eval->computing, eval->model, &eval->engine, &err);
-    if (rc == 0) rc = eval->task == TASK_ARITHMETIC ? ash_eval_arithmetic(eval, &err) : ash_eval_data(eval, &err);
-    ash_engine_close(eval->engine);
-    if (rc == -ECANCELED) return EXIT_INTERRUPTED;
-    return rc < 0 ? ash_cmd_fail(&err) : 0;
-}
-
 static int check_flags(const struct ash_eval *eval)
 {
     if (eval->model == NULL) return ash_cmd_misuse("eval", "--model DIR is missing");
@@ -91,26 +78,36 @@ static size_t problem_flags(struct ash_opt *flags, size_t max)
     return ash_arithmetic_table.count;
 }
 
+static int respond(const void *ctx, const struct ash_opts *opts, const char *word)
+{
+    struct ash_eval eval = *(const struct ash_eval *)ctx;
+    struct ash_err err = {0};
+    int rc = check_flags(&eval);
+
+    (void)opts;
+    (void)word;
+    if (rc != ASH_CMD_GO) return rc;
+    ash_interrupt_install();
+    rc = ash_cmd_engine_open(&eval.computing, eval.model, &eval.engine, &err);
+    if (rc == 0) rc = eval.task == TASK_ARITHMETIC ? ash_eval_arithmetic(&eval, &err) : ash_eval_data(&eval, &err);
+    ash_engine_close(eval.engine);
+    if (rc == -ECANCELED) return EXIT_INTERRUPTED;
+    return rc < 0 ? ash_cmd_fail(&err) : 0;
+}
+
 static int run(int argc, char **argv)
 {
     struct ash_opt flags[PROBLEM_FLAGS_MAX];
-    struct ash_opt_table arithmetic_table = {"", "with --task arithmetic", flags,
-                                             problem_flags(flags, ASH_COUNT(flags))};
+    const struct ash_opt_table arithmetic_table = {"", "with --task arithmetic", flags,
+                                                   problem_flags(flags, ASH_COUNT(flags))};
     struct ash_eval eval = {0};
-    struct ash_opt_binding bindings[] = {
-        {&eval_table, &eval}, {&ash_engine_table, &eval.computing}, {&arithmetic_table, &eval.arithmetic}};
-    struct ash_opts *opts = NULL;
-    struct ash_err err = {0};
-    const char *none[1] = {NULL};
-    size_t count = 0;
-    int code;
+    const struct ash_cmd_form form = {
+        .usage = &usage,
+        .bindings = {{&eval_table, &eval}, {&ash_engine_table, &eval.computing}, {&arithmetic_table, &eval.arithmetic}},
+        .respond = respond,
+        .flags = &eval};
 
-    if (ash_opts_open(bindings, ASH_COUNT(bindings), &opts, &err) < 0) return ash_cmd_fail(&err);
-    code = ash_cmd_parse(&usage, opts, argc, argv, none, 0, &count);
-    if (code == ASH_CMD_GO) code = check_flags(&eval);
-    if (code == ASH_CMD_GO) code = measure(&eval);
-    ash_opts_close(opts);
-    return code;
+    return ash_cmd_run(&form, argc, argv);
 }
 
 const struct ash_cmd ash_cmd_eval = {"eval", "measure a model: loss on data, or right answers", run};

@@ -289,18 +289,16 @@ static void print_facts(const char *dir, const json_t *facts)
 
 /* ---- the command ------------------------------------------------------------------------------------------------- */
 
-static int describe(const char *dir, const struct info_flags *flags)
+static int respond(const void *ctx, const struct ash_opts *opts, const char *dir)
 {
+    const struct info_flags *flags = ctx;
     struct ash_err err = {0};
     json_t *facts = NULL;
 
+    (void)opts;
     if (gather(dir, flags->tensors, &facts, &err) < 0) return ash_cmd_fail(&err);
-    if (flags->json) {
-        json_dumpf(facts, stdout, JSON_INDENT(2));
-        putchar('\n');
-    } else {
-        print_facts(dir, facts);
-    }
+    if (flags->json) return ash_cmd_print_json(facts, &err) < 0 ? ash_cmd_fail(&err) : 0;
+    print_facts(dir, facts);
     json_decref(facts);
     return 0;
 }
@@ -308,17 +306,12 @@ static int describe(const char *dir, const struct info_flags *flags)
 int ash_model_info(int argc, char **argv)
 {
     struct info_flags flags = {0};
-    struct ash_opt_binding binding = {&info_table, &flags};
-    struct ash_opts *opts = NULL;
-    struct ash_err err = {0};
-    const char *dir[1] = {NULL};
-    size_t count = 0;
-    int code;
+    const struct ash_cmd_form form = {.usage = &usage,
+                                      .bindings = {{&info_table, &flags}},
+                                      .takes_word = true,
+                                      .missing_word = "which folder?",
+                                      .respond = respond,
+                                      .flags = &flags};
 
-    if (ash_opts_open(&binding, 1, &opts, &err) < 0) return ash_cmd_fail(&err);
-    code = ash_cmd_parse(&usage, opts, argc, argv, dir, 1, &count);
-    if (code == ASH_CMD_GO)
-        code = count == 1 ? describe(dir[0], &flags) : ash_cmd_misuse("model info", "which folder?");
-    ash_opts_close(opts);
-    return code;
+    return ash_cmd_run(&form, argc, argv);
 }

@@ -119,21 +119,16 @@ static void print_facts(const json_t *facts)
     print_named("optional", json_object_get(facts, "optional"));
 }
 
-static int say_version(const struct version_flags *flags)
+static int respond(const void *ctx, const struct ash_opts *opts, const char *word)
 {
+    const struct version_flags *flags = ctx;
     struct ash_err err = {0};
     json_t *facts = gather();
 
-    if (facts == NULL) {
-        ash_err_set(&err, -1, "out of memory");
-        return ash_cmd_fail(&err);
-    }
-    if (flags->json) {
-        json_dumpf(facts, stdout, JSON_INDENT(2));
-        putchar('\n');
-    } else {
-        print_facts(facts);
-    }
+    (void)opts;
+    (void)word;
+    if (flags->json || facts == NULL) return ash_cmd_print_json(facts, &err) < 0 ? ash_cmd_fail(&err) : 0;
+    print_facts(facts);
     json_decref(facts);
     return 0;
 }
@@ -141,18 +136,10 @@ static int say_version(const struct version_flags *flags)
 static int run(int argc, char **argv)
 {
     struct version_flags flags = {0};
-    struct ash_opt_binding binding = {&version_table, &flags};
-    struct ash_opts *opts = NULL;
-    struct ash_err err = {0};
-    const char *none[1] = {NULL};
-    size_t count = 0;
-    int code;
+    const struct ash_cmd_form form = {
+        .usage = &usage, .bindings = {{&version_table, &flags}}, .respond = respond, .flags = &flags};
 
-    if (ash_opts_open(&binding, 1, &opts, &err) < 0) return ash_cmd_fail(&err);
-    code = ash_cmd_parse(&usage, opts, argc, argv, none, 0, &count);
-    if (code == ASH_CMD_GO) code = say_version(&flags);
-    ash_opts_close(opts);
-    return code;
+    return ash_cmd_run(&form, argc, argv);
 }
 
 const struct ash_cmd ash_cmd_version = {"version", "what this build is and what it can use", run};

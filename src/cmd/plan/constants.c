@@ -101,9 +101,8 @@ static int run_constants(int argc, char **argv)
         .examples = "  ashlar plan constants",
     };
     struct flags flags = {0};
-    const struct ash_opt_binding binding = {&list_table, &flags};
     const struct ash_cmd_form form = {
-        .usage = &usage, .bindings = &binding, .binding_count = 1, .respond = respond_constants, .flags = &flags};
+        .usage = &usage, .bindings = {{&list_table, &flags}}, .respond = respond_constants, .flags = &flags};
 
     return ash_cmd_run(&form, argc, argv);
 }
@@ -116,9 +115,8 @@ static int run_models(int argc, char **argv)
         .examples = "  ashlar plan models",
     };
     struct flags flags = {0};
-    const struct ash_opt_binding binding = {&list_table, &flags};
     const struct ash_cmd_form form = {
-        .usage = &usage, .bindings = &binding, .binding_count = 1, .respond = respond_models, .flags = &flags};
+        .usage = &usage, .bindings = {{&list_table, &flags}}, .respond = respond_models, .flags = &flags};
 
     return ash_cmd_run(&form, argc, argv);
 }

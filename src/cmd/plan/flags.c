@@ -36,12 +36,11 @@ static int respond(const void *ctx, const struct ash_opts *opts, const char *wor
 
 int ash_plan_run(const struct ash_plan_question *question, int argc, char **argv)
 {
-    const struct ash_opt_binding bindings[] = {{question->table, question->flags}, {&ash_plan_table, question->plan}};
-    const struct ash_cmd_form form = {.usage = question->usage,
-                                      .bindings = bindings,
-                                      .binding_count = ASH_COUNT(bindings),
-                                      .respond = respond,
-                                      .flags = question};
+    const struct ash_cmd_form form = {
+        .usage = question->usage,
+        .bindings = {{question->table, question->flags}, {&ash_plan_table, question->plan}},
+        .respond = respond,
+        .flags = question};
 
     return ash_cmd_run(&form, argc, argv);
 }

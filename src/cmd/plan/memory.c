@@ -93,9 +93,8 @@ static int respond(const void *ctx, const struct ash_opts *opts, const char *wor
 static int run(int argc, char **argv)
 {
     struct flags flags = {0};
-    const struct ash_opt_binding binding = {&memory_table, &flags};
     const struct ash_cmd_form form = {
-        .usage = &usage, .bindings = &binding, .binding_count = 1, .respond = respond, .flags = &flags};
+        .usage = &usage, .bindings = {{&memory_table, &flags}}, .respond = respond, .flags = &flags};
 
     return ash_cmd_run(&form, argc, argv);
 }

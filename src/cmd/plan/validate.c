@@ -130,10 +130,8 @@ static int respond(const void *ctx, const struct ash_opts *opts, const char *pat
 static int run(int argc, char **argv)
 {
     struct flags flags = {0};
-    const struct ash_opt_binding bindings[] = {{&validate_table, &flags}, {&ash_plan_table, &flags.plan}};
     const struct ash_cmd_form form = {.usage = &usage,
-                                      .bindings = bindings,
-                                      .binding_count = ASH_COUNT(bindings),
+                                      .bindings = {{&validate_table, &flags}, {&ash_plan_table, &flags.plan}},
                                       .takes_word = true,
                                       .missing_word = "which file?",
                                       .respond = respond,
