@@ -74,6 +74,8 @@ static int load_job(struct ash_opts *opts, const struct flags *flags, const char
     if (path != NULL) return ash_opts_load_yaml(opts, path, err);
     if (ash_path_join(left, sizeof(left), flags->out, "job.yaml") < 0)
         return ash_err_set(err, -ENAMETOOLONG, "--out: the path is too long");
+    if (!ash_path_exists(left))
+        return ash_err_set(err, -ENOENT, "'%s' holds no run to go on with: give a job file to begin one", flags->out);
     return ash_opts_load_yaml(opts, left, err);
 }
 

@@ -13,19 +13,21 @@ out=(--out "$SCRATCH/run")
 mistake 2 "no folder" "--out" "$job"
 mistake 2 "no job" "job file" "${out[@]}"
 mistake 2 "a job that is not there" "nowhere.yaml" "$SCRATCH/nowhere.yaml" "${out[@]}"
+mistake 2 "nothing to go on with" "holds no run" --resume "${out[@]}"
 mistake 2 "two jobs" "$job" "$job" "$job" "${out[@]}"
 mistake 2 "a misspelt override" "did you mean 'train.steps'" "$job" train.stepz=5 "${out[@]}"
 mistake 2 "a misspelt flag" "--resume" "$job" --resum "${out[@]}"
 mistake 2 "text for a number" "train.steps" "$job" train.steps=many "${out[@]}"
 mistake 2 "grains" "train.grains=3 does not divide train.global_batch=8" "$job" train.grains=3 "${out[@]}"
 mistake 2 "micro-batch" "train.micro_batch=3" "$job" train.micro_batch=3 "${out[@]}"
+mistake 2 "a long warm-up" "(0: none)" "$job" schedule.warmup=41 "${out[@]}"
 mistake 2 "no length" "train.steps or train.tokens" "$job" train.steps=0 "${out[@]}"
 mistake 2 "an unknown type" "qwen3" "$job" model.type=llamma "${out[@]}"
 mistake 1 "a small vocabulary" "model.vocab=0" "$job" model.vocab=8 "${out[@]}"
 mistake 1 "data that are not there" "data.train" "$job" "data.train=$SCRATCH/nothing" "${out[@]}"
 mistake 1 "sequences longer than the data" "data.train" "$job" data.seq=1000000 model.max_positions=1000000 "${out[@]}"
 mistake 1 "an unknown backend" "abacus" "$job" runtime.backend=abacus "${out[@]}"
-mistake 1 "a model that is not there" "nothing" "$job" "model.from=$SCRATCH/nothing" "${out[@]}"
+mistake 1 "a model that is not there" "there is no model folder or .gguf file" "$job" "model.from=$SCRATCH/nothing" "${out[@]}"
 mistake 1 "another tokenizer" "was not made with the tokenizer" "$job" "data.tokenizer=$stories" "${out[@]}"
 mistake 1 "a folder that is a file" "job.yaml" "$job" --out "$job"
 mistake 2 "a port that cannot be" "metrics_port" "$job" "${out[@]}" --metrics-port 70000
@@ -46,6 +48,10 @@ done
 # A folder that holds a run, and a job that changed.
 train run
 expect 0 "a run"
+try "$ASHLAR" generate --model "$SCRATCH/run" --prompt 1
+expect_error 1 "a run for a model" "its model is '$SCRATCH/run/model'"
+try "$ASHLAR" model info "$SCRATCH"
+expect_error 1 "a folder without a model" "config.json"
 mistake 1 "a second start" "--resume" "$job" "${out[@]}"
 mistake 1 "another seed" "train.seed was 1" "$job" train.seed=2 "${out[@]}" --resume
 mistake 1 "another seed" "--allow-change" "$job" train.seed=2 "${out[@]}" --resume

@@ -59,7 +59,8 @@ static int resolve_schedule(struct ash_job *job, struct ash_err *err)
     struct ash_job_schedule *schedule = &job->schedule;
 
     if (schedule->warmup > job->train.steps)
-        return ash_err_set(err, -EINVAL, "schedule.warmup=%lld is longer than the run of %lld steps",
+        return ash_err_set(err, -EINVAL,
+                           "schedule.warmup=%lld is longer than the run of %lld steps: give a shorter one (0: none)",
                            (long long)schedule->warmup, (long long)job->train.steps);
     if (schedule->kind != ASH_SCHEDULE_WSD) return 0;
     if (schedule->decay_steps == 0) schedule->decay_steps = (int64_t)(schedule->decay_share * (double)job->train.steps);
