@@ -43,7 +43,7 @@ find_npm() {
     [ -d "$npm/node_modules/@node-llama-cpp/linux-$arch" ] && return 0
     note "installing node-llama-cpp"
     mkdir -p "$npm"
-    (cd "$npm" && npm install --ignore-scripts --no-audit --no-fund node-llama-cpp "@node-llama-cpp/linux-$arch") \
+    (cd "$npm" && npm install --omit=optional --prefer-offline --ignore-scripts --no-audit --no-fund node-llama-cpp "@node-llama-cpp/linux-$arch") \
         > "$npm.log" 2>&1
 }
 

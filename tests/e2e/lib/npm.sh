@@ -12,8 +12,9 @@ need_npm() {
     for p in "$@"; do [ -d "$shared/node_modules/$p" ] || missing+=("$p"); done
     if [ ${#missing[@]} -gt 0 ]; then
         [ -f "$shared/package.json" ] || echo '{"private": true}' > "$shared/package.json"
-        (cd "$shared" && timeout 300 npm install --ignore-scripts --no-audit --no-fund --loglevel=error --fetch-retries=1 \
-            --fetch-timeout=20000 "${missing[@]}") > "$shared/log" 2>&1 || skip "npm install failed: $(tail -n 1 "$shared/log")"
+        # optional: builds of llama.cpp for GPUs, 600 MB of them
+        (cd "$shared" && timeout 300 npm install --omit=optional --prefer-offline --ignore-scripts --no-audit --no-fund \
+            --loglevel=error --fetch-retries=1 --fetch-timeout=20000 "${missing[@]}") > "$shared/log" 2>&1 || skip "npm install failed: $(tail -n 1 "$shared/log")"
     fi
     exec 9>&-
     ln -sfn "$shared/node_modules" "$SCRATCH/node_modules"
