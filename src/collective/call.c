@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/metrics.h"
 #include "collective/call_priv.h"
 #include "collective/group_priv.h"
 #include "collective/host/bell.h"
@@ -28,8 +29,10 @@ struct ash_call {
     enum ash_coll_dtype dtype;
     enum ash_coll_op op;
     const size_t *send_bytes, *recv_bytes;
+    const void *const *parts;
     struct ash_window *const *windows;
     const struct ash_shares *shares;
+    uint64_t work; /* that its owner had done when it was started */
     int rc;
     struct ash_err err;
     _Atomic bool done;
@@ -54,6 +57,14 @@ struct ash_call_lanes {
 };
 
 static _Thread_local const struct ash_call_lanes *own_lanes; /* those that this thread serves */
+static _Thread_local uint64_t work_done;                     /* pieces of work of this thread */
+static _Thread_local struct ash_call_counts counts;
+
+#define CALLS_HELP "Started calls that have been waited for: beside some work of their owner, or beside none."
+static struct ash_metric covered_metric = {
+    .name = "ashlar_calls_total", .help = CALLS_HELP, .type = ASH_METRIC_COUNTER, .labels = "beside=\"work\""};
+static struct ash_metric bare_metric = {
+    .name = "ashlar_calls_total", .help = CALLS_HELP, .type = ASH_METRIC_COUNTER, .labels = "beside=\"nothing\""};
 
 /* ---- the threads ------------------------------------------------------------------------------------------------- */
 
@@ -184,6 +195,7 @@ static int start_call(struct ash_group *group, enum ash_call_nature nature, cons
     }
     *call = *what;
     call->lanes = lanes;
+    call->work = work_done;
     pthread_mutex_lock(&lanes->lock);
     *lane->tail = call;
     lane->tail = &call->next;
@@ -205,11 +217,31 @@ bool ash_call_done(const struct ash_call *call)
     return atomic_load(&call->done);
 }
 
+void ash_call_work(void)
+{
+    work_done++;
+}
+
+struct ash_call_counts ash_call_counts(void)
+{
+    return counts;
+}
+
+static void count_call(const struct ash_call *call)
+{
+    bool covered = call->work != work_done;
+
+    counts.covered += covered;
+    counts.bare += !covered;
+    ash_metric_add(covered ? &covered_metric : &bare_metric, 1);
+}
+
 int ash_call_wait(struct ash_call *call, struct ash_err *err)
 {
     int rc;
 
     if (call == NULL) return 0;
+    count_call(call);
     if (!atomic_load(&call->done)) { /* its lanes are there at least until it is done and the lock is free */
         struct ash_call_lanes *lanes = call->lanes;
 
@@ -241,6 +273,30 @@ int ash_group_all_reduce_start(struct ash_group *group, const void *in, void *ou
     return start_call(group, ASH_NATURE_COLLECTIVE, &what, call_out, err);
 }
 
+/* A sum of parts of a larger tree. */
+static struct ash_call parts_call(int (*run)(struct ash_group *, struct ash_call *), const void *const *parts,
+                                  const struct ash_shares *shares, void *out, size_t count, enum ash_coll_dtype dtype,
+                                  enum ash_coll_op op)
+{
+    return (struct ash_call){
+        .run = run, .parts = parts, .shares = shares, .out = out, .count = count, .dtype = dtype, .op = op};
+}
+
+static int run_all_reduce_parts(struct ash_group *group, struct ash_call *call)
+{
+    return ash_group_all_reduce_parts(group, call->parts, call->shares, call->out, call->count, call->dtype, call->op,
+                                      &call->err);
+}
+
+int ash_group_all_reduce_parts_start(struct ash_group *group, const void *const *parts, const struct ash_shares *shares,
+                                     void *out, size_t count, enum ash_coll_dtype dtype, enum ash_coll_op op,
+                                     struct ash_call **call_out, struct ash_err *err)
+{
+    const struct ash_call what = parts_call(run_all_reduce_parts, parts, shares, out, count, dtype, op);
+
+    return start_call(group, ASH_NATURE_COLLECTIVE, &what, call_out, err);
+}
+
 static int run_reduce_scatter(struct ash_group *group, struct ash_call *call)
 {
     return ash_group_reduce_scatter(group, call->in, call->out, call->count, call->dtype, call->op, &call->err);
@@ -252,6 +308,22 @@ int ash_group_reduce_scatter_start(struct ash_group *group, const void *in, void
 {
     const struct ash_call what = {
         .run = run_reduce_scatter, .in = in, .out = out, .count = count, .dtype = dtype, .op = op};
+
+    return start_call(group, ASH_NATURE_COLLECTIVE, &what, call_out, err);
+}
+
+static int run_reduce_scatter_parts(struct ash_group *group, struct ash_call *call)
+{
+    return ash_group_reduce_scatter_parts(group, call->parts, call->shares, call->out, call->count, call->dtype,
+                                          call->op, &call->err);
+}
+
+int ash_group_reduce_scatter_parts_start(struct ash_group *group, const void *const *parts,
+                                         const struct ash_shares *shares, void *out, size_t count,
+                                         enum ash_coll_dtype dtype, enum ash_coll_op op, struct ash_call **call_out,
+                                         struct ash_err *err)
+{
+    const struct ash_call what = parts_call(run_reduce_scatter_parts, parts, shares, out, count, dtype, op);
 
     return start_call(group, ASH_NATURE_COLLECTIVE, &what, call_out, err);
 }

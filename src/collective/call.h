@@ -1,14 +1,15 @@
 /* call - what a group does while its owner does something else. A call that is started runs on a thread of the group's
  * own, in the order of the starts; every rank starts the same ones in the same order. Only a send and a receive may
  * pass each other: two ranks can start what they send to each other and then what they receive, and who passes a
- * message on waits for it before. What a call reads and writes (arrays of sizes, too) belongs to it until it is done.
- * A call that is made instead has the same place in the order: it waits for what was started before. The threads exist
- * once something has been started. */
+ * message on waits for it before. What a call reads and writes (arrays of sizes and of parts, too) belongs to it until
+ * it is done. A call that is made instead has the same place in the order: it waits for what was started before. The
+ * threads exist once something has been started. */
 #ifndef ASH_COLLECTIVE_CALL_H
 #define ASH_COLLECTIVE_CALL_H
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include "ashlar/err.h"
 #include "collective/group.h"
 
@@ -19,9 +20,16 @@ struct ash_call;
 int ash_group_all_reduce_start(struct ash_group *group, const void *in, void *out, size_t count,
                                enum ash_coll_dtype dtype, enum ash_coll_op op, struct ash_call **call_out,
                                struct ash_err *err);
+int ash_group_all_reduce_parts_start(struct ash_group *group, const void *const *parts, const struct ash_shares *shares,
+                                     void *out, size_t count, enum ash_coll_dtype dtype, enum ash_coll_op op,
+                                     struct ash_call **call_out, struct ash_err *err);
 int ash_group_reduce_scatter_start(struct ash_group *group, const void *in, void *out, size_t count,
                                    enum ash_coll_dtype dtype, enum ash_coll_op op, struct ash_call **call_out,
                                    struct ash_err *err);
+int ash_group_reduce_scatter_parts_start(struct ash_group *group, const void *const *parts,
+                                         const struct ash_shares *shares, void *out, size_t count,
+                                         enum ash_coll_dtype dtype, enum ash_coll_op op, struct ash_call **call_out,
+                                         struct ash_err *err);
 int ash_group_window_all_reduce_start(struct ash_group *group, struct ash_window *const *windows,
                                       const struct ash_shares *shares, size_t count, enum ash_coll_dtype dtype,
                                       enum ash_coll_op op, struct ash_call **call_out, struct ash_err *err);
@@ -41,5 +49,14 @@ bool ash_call_done(const struct ash_call *call);
 /* Wait for its end, free it, and return what the call returned, with its sentence in err. Once per call; also after the
  * group has been closed. The group's owner thread. NULL is a no-op: 0. */
 int ash_call_wait(struct ash_call *call, struct ash_err *err);
+
+/* Was there anything for calls to run beside? A thread says that it has done a piece of work, a layer say; calls that
+ * it started before that and waits for behind it are covered, the others are bare. Counted by thread, and over all
+ * threads in ashlar_calls_total. */
+struct ash_call_counts {
+    uint64_t covered, bare;
+};
+void ash_call_work(void);
+struct ash_call_counts ash_call_counts(void);
 
 #endif

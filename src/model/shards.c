@@ -40,7 +40,7 @@ int ash_shards_init(struct ash_shards *shards, const struct ash_model *model, si
     *shards = (struct ash_shards){.rank = rank, .size = size};
     shards->units = calloc(2 * count + 1, sizeof(*shards->units));
     if (shards->units == NULL) return ash_err_set(err, -ENOMEM, "out of memory for a shard's parts");
-    for (int expert = 0; size > 1 && expert < 2; expert++) { /* experts lie behind the others */
+    for (int expert = 0; expert < 2; expert++) { /* experts lie behind the others */
         for (size_t i = 0; i < count; i++) {
             const struct ash_param *param = ash_model_param(model, i);
             int next = unit_of(param);

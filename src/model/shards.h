@@ -25,7 +25,7 @@ struct ash_shards {
     size_t total; /* elements of the shard */
 };
 
-/* Rank `rank` of size; alone, one unit that is all. */
+/* Rank `rank` of size. */
 int ash_shards_init(struct ash_shards *shards, const struct ash_model *model, size_t rank, size_t size,
                     struct ash_err *err);
 void ash_shards_fini(struct ash_shards *shards);

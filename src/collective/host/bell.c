@@ -23,6 +23,11 @@ void ash_bell_give_way(void)
     gives_way = true;
 }
 
+bool ash_bell_gives_way(void)
+{
+    return gives_way;
+}
+
 void ash_bell_relax(void)
 {
 #if defined(__x86_64__)

@@ -1,5 +1,5 @@
 /* bell - how a process waits for a counter in shared memory that another one will raise: a short spin, then yields,
- * then sleep until the other rings. Private to collective/host. */
+ * then sleep until the other rings. Private to collective/. */
 #ifndef ASH_COLLECTIVE_BELL_H
 #define ASH_COLLECTIVE_BELL_H
 
@@ -25,6 +25,7 @@ int ash_bell_wait(struct ash_bell *bell, const _Atomic uint64_t *counter, uint64
                   ash_bell_look_fn look, void *ctx, struct ash_err *err);
 /* From now on the calling thread waits as if its host were crowded: it works beside one that computes. */
 void ash_bell_give_way(void);
+bool ash_bell_gives_way(void);
 /* One turn of a loop that spins. */
 void ash_bell_relax(void);
 

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "collective/host/bell.h"
 #include "collective/net/dock.h"
 
 #define EVENTS 64
@@ -94,7 +95,7 @@ static void sleep_on(struct ash_harbor *harbor, const _Atomic uint64_t *counter,
 bool ash_harbor_wait(struct ash_harbor *harbor, const _Atomic uint64_t *counter, uint64_t value, uint64_t until_ns)
 {
     uint64_t now_ns = ash_clock_ns(), since_ns = now_ns;
-    bool there;
+    bool there, yields = !ash_bell_gives_way(); /* beside one that computes even that takes its time */
 
     atomic_fetch_add(&harbor->waiters, 1);
     while (!(there = atomic_load_explicit(counter, memory_order_acquire) >= value) && now_ns < until_ns) {
@@ -102,7 +103,7 @@ bool ash_harbor_wait(struct ash_harbor *harbor, const _Atomic uint64_t *counter,
 
         if (try_events(harbor) > 0)
             since_ns = ash_clock_ns();
-        else if (now_ns - since_ns < YIELD_NS)
+        else if (yields && now_ns - since_ns < YIELD_NS)
             sched_yield();
         else
             sleep_on(harbor, counter, value, left_ns < SLEEP_NS ? left_ns : SLEEP_NS);

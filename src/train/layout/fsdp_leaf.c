@@ -2,7 +2,7 @@
  * has left them, a few places serve all layers in turn; what stands before and behind the layers has places of its own.
  * Ranks of one node have their leaves where all see them: a rank says that a unit's gradients are complete, goes on,
  * and adds up its own part of everyone's when the next ones are; nobody waits unless another is more than a layer
- * behind. Across nodes parts travel (fsdp_sums.c). */
+ * behind. Across nodes parts travel (fsdp_send.c). */
 #include "train/layout/fsdp_priv.h"
 
 #include <errno.h>
@@ -165,13 +165,14 @@ void ash_fsdp_give(struct ash_fsdp *fsdp, const struct ash_shard_unit *unit)
 static int take(struct ash_fsdp *fsdp, const struct ash_shard_unit *unit, uint64_t number, struct ash_err *err)
 {
     size_t leaves = ash_fsdp_leaves(fsdp, ash_grains_lane(&fsdp->sums, 0));
+    struct ash_fsdp_delivery to = {.unit = unit, .sums = &fsdp->sums, .at = unit->at};
     size_t first = ash_fsdp_place(fsdp, unit) + (unit->own.first - unit->whole.first);
     int rc = await(fsdp, leaves, GIVEN, number, err);
 
     if (rc < 0) return rc;
     for (size_t r = 0; r < leaves; r++)
         fsdp->leaves[r] = (const float *)ash_window_data_of(fsdp->window, r) + first;
-    ash_grains_put(&fsdp->sums, 0, (struct ash_run){unit->at, unit->own.count}, fsdp->leaves, leaves);
+    if ((rc = ash_fsdp_put(fsdp, &to, leaves, err)) < 0) return rc;
     for (size_t r = 0; r < leaves; r++)
         if (r != fsdp->shards->rank)
             ash_window_look_away(fsdp->window, r, first * sizeof(float), unit->own.count * sizeof(float));

@@ -1,7 +1,8 @@
 /* fsdp: gradients that are dealt out. In each round every rank has the leaf of one grain; those of the ranks that share
  * a slice are neighbours in the tree, in the order of the ranks. The owner of a part gets it from all and puts it into
- * its sums, unit by unit (on one node from where it lies, fsdp_leaf.c); the sums move on when the round ends. Ranks
- * along ep have other grains, as replicas do: a block of neighbours each, of which a round takes the next ones. */
+ * its sums, unit by unit (on one node from where it lies, fsdp_leaf.c; else as it comes, fsdp_send.c); the sums move on
+ * when the round ends. Ranks along ep have other grains, as replicas do: a block of neighbours each, of which a round
+ * takes the next ones. */
 #include "train/layout/fsdp_priv.h"
 
 #include <errno.h>
@@ -56,13 +57,13 @@ bool ash_fsdp_is_expert(const struct ash_fsdp *fsdp, const struct ash_shard_unit
     return unit->whole.first >= ash_model_dense_size(fsdp->state->model);
 }
 
-static void measure(const struct ash_fsdp *fsdp, size_t *dense_out, size_t *largest_out)
+static size_t dense_size(const struct ash_fsdp *fsdp)
 {
-    for (size_t i = 0; i < fsdp->shards->unit_count; i++) {
-        const struct ash_shard_unit *unit = &fsdp->shards->units[i];
-        if (unit->own.count > *largest_out) *largest_out = unit->own.count;
-        if (!ash_fsdp_is_expert(fsdp, unit)) *dense_out += unit->own.count;
-    }
+    size_t size = 0;
+
+    for (size_t i = 0; i < fsdp->shards->unit_count; i++)
+        if (!ash_fsdp_is_expert(fsdp, &fsdp->shards->units[i])) size += fsdp->shards->units[i].own.count;
+    return size;
 }
 
 /* Leaves and sums of the experts, for every rank that is served. */
@@ -89,29 +90,24 @@ static int open_experts(struct ash_fsdp *fsdp, struct ash_err *err)
 
 static int open_dealt(struct ash_fsdp *fsdp, struct ash_err *err)
 {
-    const struct ash_memory_ops *memory = fsdp->state->exec->memory;
-    size_t size = fsdp->shards->size, total = fsdp->shards->total, largest = 0;
+    size_t total = fsdp->shards->total;
     struct ash_grains_opts opts = {.exec = fsdp->state->exec,
                                    .group = fsdp->mesh->blocks,
                                    .grain_count = fsdp->grain_count,
                                    .lane_count = 1,
-                                   .at_once = size,
+                                   .at_once = fsdp->shards->size,
                                    .leaf_size = total};
     int rc;
 
-    measure(fsdp, &fsdp->dense, &largest);
+    fsdp->dense = dense_size(fsdp);
+    if (opts.group != NULL && ash_group_nodes(opts.group) > 1) opts.runs = fsdp->shards->unit_count;
     opts.sum_size = ash_fsdp_serves(fsdp) ? fsdp->dense : total;
     if (ash_fsdp_serves(fsdp)) opts.unused = (struct ash_run){fsdp->dense, total - fsdp->dense};
     if ((rc = ash_grains_init(&fsdp->sums, &opts, err)) < 0) return rc;
     if (ash_fsdp_serves(fsdp) && (rc = open_experts(fsdp, err)) < 0) return rc;
     if ((rc = ash_fsdp_open_leaf(fsdp, err)) < 0) return rc;
     if (fsdp->window != NULL && !ash_fsdp_serves(fsdp)) return 0; /* nothing travels */
-    rc = ash_buffer_init(&fsdp->inbox, memory, size * largest * sizeof(float), "gradients", err);
-    if (rc < 0) return rc;
-    fsdp->send = calloc(size, sizeof(*fsdp->send));
-    fsdp->recv = calloc(size, sizeof(*fsdp->recv));
-    return fsdp->send != NULL && fsdp->recv != NULL ? 0
-                                                    : ash_err_set(err, -ENOMEM, "out of memory for %zu ranks", size);
+    return ash_fsdp_open_flights(fsdp, err);
 }
 
 int ash_fsdp_open_sums(struct ash_fsdp *fsdp, struct ash_err *err)
@@ -125,6 +121,7 @@ void ash_fsdp_reset(struct ash_fsdp *fsdp)
 {
     ash_grains_reset(&fsdp->sums);
     ash_grains_reset(&fsdp->experts);
+    ash_fsdp_forget_flights(fsdp);
     fsdp->round = 0;
     fsdp->given_count = 0;
     fsdp->ended = false;
@@ -141,6 +138,7 @@ static int settle(struct ash_fsdp *fsdp, struct ash_err *err)
 {
     int rc = ash_fsdp_take(fsdp, err);
 
+    if (rc == 0) rc = ash_fsdp_land(fsdp, err);
     if (rc < 0 || !fsdp->ended) return rc;
     move_on(fsdp, &fsdp->sums);
     move_on(fsdp, &fsdp->experts);
@@ -161,49 +159,20 @@ int ash_fsdp_begin(struct ash_fsdp *fsdp, float **leaf_out, float **expert_leave
     return 0;
 }
 
-/* What is rank r's of a unit. */
-static size_t part_count(const struct ash_shard_unit *unit, size_t r)
+/* Between nodes, a part whose last leaves have come is joined over the replicas while others are still to come. */
+int ash_fsdp_put(struct ash_fsdp *fsdp, const struct ash_fsdp_delivery *to, size_t count, struct ash_err *err)
 {
-    size_t first = r * unit->part;
+    struct ash_run run = {to->at, to->unit->own.count};
+    size_t end = (fsdp->round + 1) * fsdp->shards->size;
 
-    return first >= unit->whole.count               ? 0
-           : unit->whole.count - first < unit->part ? unit->whole.count - first
-                                                    : unit->part;
-}
-
-/* A unit from element `first` of a leaf on, to its owners: into elements from `at` on of a lane's sums. */
-struct delivery {
-    const struct ash_shard_unit *unit;
-    const struct ash_buffer *leaf;
-    size_t first;
-    struct ash_grains *sums;
-    size_t lane, at;
-};
-
-static int deliver(struct ash_fsdp *fsdp, const struct delivery *to, struct ash_err *err)
-{
-    const struct ash_shard_unit *unit = to->unit;
-    size_t leaves = ash_fsdp_leaves(fsdp, ash_grains_lane(to->sums, to->lane));
-    int rc;
-
-    for (size_t r = 0; r < fsdp->shards->size; r++) {
-        fsdp->send[r] = fsdp->shards->rank < leaves ? part_count(unit, r) * sizeof(float) : 0;
-        fsdp->recv[r] = r < leaves ? unit->own.count * sizeof(float) : 0;
-    }
-    ash_meter_begin(&fsdp->mesh->meter);
-    rc = ash_group_all_to_all(fsdp->group, (const float *)to->leaf->data + to->first, fsdp->send, fsdp->inbox.data,
-                              fsdp->recv, err);
-    ash_meter_end(&fsdp->mesh->meter, ASH_METER_COMM);
-    if (rc < 0) return rc;
-    for (size_t r = 0; r < leaves; r++)
-        fsdp->leaves[r] = (const float *)fsdp->inbox.data + r * unit->own.count;
-    ash_grains_put(to->sums, to->lane, (struct ash_run){to->at, unit->own.count}, fsdp->leaves, leaves);
-    return 0;
+    ash_grains_put(to->sums, to->lane, run, fsdp->leaves, count);
+    if (to->sums->opts.runs == 0 || count == 0 || ash_grains_lane(to->sums, to->lane).count > end) return 0;
+    return ash_grains_start(to->sums, run, 0, err);
 }
 
 int ash_fsdp_send_unit(struct ash_fsdp *fsdp, const struct ash_shard_unit *unit, struct ash_err *err)
 {
-    struct delivery to = {.unit = unit, .leaf = &fsdp->leaf, .sums = &fsdp->sums, .at = unit->at};
+    struct ash_fsdp_delivery to = {.unit = unit, .leaf = &fsdp->leaf, .sums = &fsdp->sums, .at = unit->at};
     bool expert = ash_fsdp_serves(fsdp) && ash_fsdp_is_expert(fsdp, unit);
     int rc = 0;
 
@@ -212,13 +181,13 @@ int ash_fsdp_send_unit(struct ash_fsdp *fsdp, const struct ash_shard_unit *unit,
         return 0;
     }
     to.first = expert ? unit->whole.first - ash_model_dense_size(fsdp->state->model) : ash_fsdp_place(fsdp, unit);
-    if (!expert) return deliver(fsdp, &to, err);
+    if (!expert) return ash_fsdp_send(fsdp, &to, err);
     to.sums = &fsdp->experts;
     to.at = unit->at - fsdp->dense;
+    to.drops = true;
     for (to.lane = 0; rc == 0 && to.lane < fsdp->experts.opts.lane_count; to.lane++) {
         to.leaf = &fsdp->expert_leaves[to.lane];
-        rc = deliver(fsdp, &to, err);
-        ash_buffer_drop(to.leaf, to.first * sizeof(float), unit->whole.count * sizeof(float));
+        rc = ash_fsdp_send(fsdp, &to, err);
     }
     return rc;
 }
@@ -227,7 +196,8 @@ int ash_fsdp_end(struct ash_fsdp *fsdp, struct ash_err *err)
 {
     for (size_t i = 0; i < fsdp->shards->unit_count; i++) {
         const struct ash_shard_unit *unit = &fsdp->shards->units[i];
-        int rc = ash_fsdp_in_turn(fsdp, unit->unit) ? 0 : ash_fsdp_send_unit(fsdp, unit, err);
+        if (ash_fsdp_completes(fsdp->state->model, unit->unit)) continue; /* gone already */
+        int rc = ash_fsdp_send_unit(fsdp, unit, err);
         if (rc < 0) return rc;
     }
     fsdp->ended = true;

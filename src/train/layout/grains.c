@@ -175,12 +175,31 @@ int ash_grains_init(struct ash_grains *grains, const struct ash_grains_opts *opt
         grains->lanes != NULL ? plan_shares(grains, err) : ash_err_set(err, -ENOMEM, "out of memory for gradient sums");
     for (size_t lane = 0; rc == 0 && lane < opts->lane_count; lane++)
         rc = open_lane(grains, lane, err);
+    if (rc == 0 && opts->runs > 0) {
+        grains->flights = calloc(opts->runs, sizeof(*grains->flights));
+        if (grains->flights == NULL) rc = ash_err_set(err, -ENOMEM, "out of memory for gradient sums");
+    }
     if (rc < 0) ash_grains_fini(grains);
+    return rc;
+}
+
+/* Wait for all that has been started; the first error counts. */
+static int land(struct ash_grains *grains, struct ash_err *err)
+{
+    int rc = 0;
+
+    for (size_t i = 0; i < grains->flight_count; i++) {
+        int ended = ash_call_wait(grains->flights[i].call, rc == 0 ? err : NULL);
+        if (rc == 0) rc = ended;
+    }
+    grains->flight_count = 0;
     return rc;
 }
 
 void ash_grains_fini(struct ash_grains *grains)
 {
+    land(grains, NULL);
+    free(grains->flights);
     for (size_t lane = 0; grains->lanes != NULL && lane < grains->opts.lane_count; lane++)
         for (size_t i = 0; i < grains->lanes[lane].buffer_count; i++)
             ash_buffer_fini(&grains->lanes[lane].buffers[i]);
@@ -208,6 +227,7 @@ struct ash_span ash_grains_lane(const struct ash_grains *grains, size_t lane)
 
 void ash_grains_reset(struct ash_grains *grains)
 {
+    land(grains, NULL);
     for (size_t lane = 0; lane < grains->opts.lane_count; lane++)
         grains->lanes[lane].stack.depth = 0;
 }
@@ -243,6 +263,13 @@ void ash_grains_end(struct ash_grains *grains, size_t lane)
     struct ash_grains_lane *taken = &grains->lanes[lane];
 
     take_leaf(grains, taken, &taken->stack, (struct ash_run){0, grains->opts.sum_size});
+}
+
+void ash_grains_end_run(struct ash_grains *grains, struct ash_run run)
+{
+    struct ash_grains_stack stack = grains->lanes[0].stack;
+
+    take_leaf(grains, &grains->lanes[0], &stack, run);
 }
 
 /* A leaf is read where it lies when it is added to its neighbour; only what has none yet is copied. */
@@ -288,12 +315,40 @@ float *ash_grains_sum(const struct ash_grains *grains)
     return grains->lanes[0].sums[0];
 }
 
+int ash_grains_start(struct ash_grains *grains, struct ash_run run, size_t part, struct ash_err *err)
+{
+    const struct ash_grains_opts *opts = &grains->opts;
+    const struct ash_grains_lane *lane = &grains->lanes[0];
+    size_t rank = ash_group_rank(opts->group), parts = grains->shares.first[rank + 1] - grains->shares.first[rank];
+    struct ash_grains_flight *flight = &grains->flights[grains->flight_count];
+    float *sum = lane->sums[0] + run.first;
+    int rc;
+
+    ash_assert(part == 0 || part * ash_group_size(opts->group) == run.count);
+    ash_assert(opts->lane_count == 1 && grains->flight_count < opts->runs && parts <= lane->buffer_count);
+    if (run.count == 0) return 0;
+    for (size_t i = 0; i < parts; i++)
+        flight->parts[i] = lane->sums[i] + run.first;
+    if (part > 0)
+        rc = ash_group_reduce_scatter_parts_start(opts->group, flight->parts, &grains->shares, sum + rank * part, part,
+                                                  ASH_COLL_F32, ASH_COLL_SUM, &flight->call, err);
+    else
+        rc = ash_group_all_reduce_parts_start(opts->group, flight->parts, &grains->shares, sum, run.count, ASH_COLL_F32,
+                                              ASH_COLL_SUM, &flight->call, err);
+    if (rc == 0) grains->flight_count++;
+    return rc;
+}
+
 int ash_grains_finish(struct ash_grains *grains, float *out, struct ash_err *err)
 {
     const struct ash_grains_opts *opts = &grains->opts;
     const void *parts[ASH_TREE_PARTS_MAX];
     size_t count = 0;
 
+    if (grains->flight_count > 0) {
+        ash_assert(out == NULL);
+        return land(grains, err);
+    }
     if (grains->windows[0] != NULL && opts->wanted_count > 0)
         return ash_group_window_reduce(opts->group, grains->windows, &grains->shares, opts->sum_size, opts->wanted,
                                        opts->wanted_count, ASH_COLL_F32, ASH_COLL_SUM, err);

@@ -11,6 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include "ashlar/err.h"
+#include "collective/call.h"
 #include "collective/group.h"
 #include "compute/ops.h"
 #include "model/slice.h"
@@ -31,6 +32,13 @@ struct ash_grains_opts {
     bool in_windows;       /* keep them where the ranks of the group can add up in place; for one lane */
     const struct ash_span *wanted; /* of windows: runs of the sum's floats that this rank asks for, and no other does */
     size_t wanted_count;           /* 0: it asks for all. The list is borrowed until fini. */
+    size_t runs;                   /* into which a step's sum is cut by ash_grains_start; 0: that is not called */
+};
+
+/* A run of elements that is being joined. */
+struct ash_grains_flight {
+    struct ash_call *call;
+    const void *parts[ASH_GRAINS_DEPTH_MAX];
 };
 
 /* The partial sums of a lane: which leaves are under each, from the first on. */
@@ -53,6 +61,8 @@ struct ash_grains {
     struct ash_shares shares; /* which partial sums each rank of the group ends with */
     struct ash_grains_lane *lanes;
     struct ash_window *windows[ASH_GRAINS_DEPTH_MAX]; /* as many as any rank has partial sums */
+    struct ash_grains_flight *flights;                /* [opts.runs] */
+    size_t flight_count;
 };
 
 /* What `rank` of size gets of grain_count grains that are dealt out in order, as evenly as can be. */
@@ -79,6 +89,13 @@ void ash_grains_end(struct ash_grains *grains, size_t lane);
 void ash_grains_put(struct ash_grains *grains, size_t lane, struct ash_run run, const float *const *leaves,
                     size_t count);
 void ash_grains_move(struct ash_grains *grains, size_t lane, size_t count);
+
+/* Between nodes, where there is one lane: elements run of all its leaves are there, so begin to join them over the
+ * ranks. part: rank r of the group wants part elements from r * part on only, which all together are the run; 0: all
+ * want all. All ranks start the same runs in the same order, each once, and then all of the sum. Of a leaf that
+ * ash_grains_begin gave, the run is put into the tree first; the lane moves on when all have been (ash_grains_move). */
+int ash_grains_start(struct ash_grains *grains, struct ash_run run, size_t part, struct ash_err *err);
+void ash_grains_end_run(struct ash_grains *grains, struct ash_run run);
 
 /* Behind the last grain: the root over all ranks' grains goes to out (not from windows), or (NULL) stays where
  * ash_grains_sum says, until the next reset. Fails only where another rank is lost. */

@@ -29,7 +29,7 @@ static int open_slots(struct ash_stages *stages, struct ash_stage *stage, struct
     struct ash_pass_opts opts = pass_opts(stages->job, stages->mesh, hidden);
     int rc;
 
-    opts.hooks = ash_fsdp_hooks(&stage->fsdp);
+    opts.hooks = ash_stages_hooks(stage);
     opts.tp.weights = stage->tp_weights;
     stage->slots = calloc(stage->slot_count, sizeof(*stage->slots));
     if (stage->slots == NULL) return ash_err_set(err, -ENOMEM, "out of memory for micro-batches");
@@ -98,6 +98,7 @@ static int open_sums(struct ash_stages *stages, struct ash_stage *stage, struct 
     if (rc < 0) return rc;
     opts.wanted = stage->wanted;
     opts.wanted_count = stage->wanted_count;
+    opts.runs = stage->joins ? stage->state.shards->unit_count : 0;
     if (served) {
         opts.sum_size = size - experts;
         opts.unused = (struct ash_run){size - experts, experts};
@@ -108,7 +109,7 @@ static int open_sums(struct ash_stages *stages, struct ash_stage *stage, struct 
     opts.sum_size = opts.leaf_size = experts;
     opts.unused = (struct ash_run){0};
     opts.in_windows = false;
-    opts.wanted_count = 0;
+    opts.wanted_count = opts.runs = 0;
     return ash_grains_init(&stage->experts, &opts, err);
 }
 
@@ -152,6 +153,7 @@ static int open_chunk(struct ash_stages *stages, const struct ash_stages_source 
     stage->optimizer.flat = mesh->zero < 2;
     rc = ash_fsdp_init(&stage->fsdp, &stage->state, mesh, grains, stages->grain_micros, err);
     if (rc < 0) return rc;
+    if ((rc = ash_stages_open_joins(stages, stage, err)) < 0) return rc;
     stage->slot_count = ash_pipeline_depth(&stages->pipeline, chunk);
     if (part.readers != NULL && (rc = find_weights(stage, err)) < 0) return rc;
     if ((rc = open_slots(stages, stage, err)) < 0) return rc;
@@ -222,6 +224,7 @@ static void close_chunk(struct ash_stage *stage)
     ash_grains_fini(&stage->grains);
     ash_grains_fini(&stage->experts);
     free(stage->wanted);
+    free(stage->joined);
     free(stage->expert_leaves);
     for (size_t i = 0; stage->slots != NULL && i < stage->slot_count; i++) {
         ash_pass_close(stage->slots[i].pass);

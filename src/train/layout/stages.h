@@ -30,6 +30,9 @@ struct ash_stage {
     struct ash_grains grains; /* where gradients are whole */
     struct ash_span *wanted;  /* of their sum, runs of elements that this rank updates, where no other asks for them */
     size_t wanted_count;
+    bool joins;                /* their sum goes between nodes, beside the way back (stages_hooks.c) */
+    bool ends;                 /* the batch on its way back is the last of the rank's last grain */
+    bool *joined;              /* [units of the model]: whose sums have set out */
     struct ash_grains experts; /* then, of experts that serve several ranks: a lane for each; others' are in grains */
     float *leaf;               /* gradients of the grain whose backward is under way */
     float **expert_leaves;     /* [ep]: those of experts, of the grains of the ranks that are served */

@@ -171,6 +171,7 @@ int ash_stages_follow(struct ash_stages *stages, struct ash_err *err)
 
         if (param == NULL) continue;
         bytes = param->count * ash_fsdp_width(&stage->fsdp);
+        if ((rc = ash_fsdp_settle(&stage->fsdp, err)) < 0) return rc;
         if (!param->follows) {
             rc = ash_fsdp_whole(&stage->fsdp, param, &data, err);
             if (rc == 0) rc = ash_channel_send(stages->lines.tie_to, data, bytes, err);

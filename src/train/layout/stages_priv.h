@@ -1,4 +1,4 @@
-/* stages_priv - between stages.c, stages_run.c and stages_lines.c. */
+/* stages_priv - between stages.c, stages_run.c, stages_lines.c and stages_hooks.c. */
 #ifndef ASH_TRAIN_STAGES_PRIV_H
 #define ASH_TRAIN_STAGES_PRIV_H
 
@@ -16,6 +16,12 @@ int ash_stages_pass_gradient(struct ash_stages *stages, struct ash_stage_slot *s
 int ash_stages_tie(struct ash_stages *stages, struct ash_stage *stage, struct ash_err *err);
 /* After an update: that matrix gets the embedding's new values. */
 int ash_stages_follow(struct ash_stages *stages, struct ash_err *err);
+
+/* stages_hooks.c: what passes tell; memory for sums that set out beside them (before the hooks and the sums are made);
+ * and those of the rank's last grain that have not set out yet. */
+struct ash_pass_hooks ash_stages_hooks(struct ash_stage *stage);
+int ash_stages_open_joins(const struct ash_stages *stages, struct ash_stage *stage, struct ash_err *err);
+int ash_stages_join_rest(struct ash_stage *stage, struct ash_err *err);
 
 /* stages.c: sums of all ranks' grains. */
 int ash_stages_join(struct ash_stages *stages, struct ash_err *err);

@@ -92,7 +92,11 @@ static int end_grain(struct ash_stages *stages, struct ash_stage *stage, size_t 
         ash_model_grad_fold(stage->state.model, stages->exec, stage->leaf);
     }
     if (stages->mesh->zero > 1) return ash_fsdp_end(&stage->fsdp, err);
-    if (works) ash_grains_end(&stage->grains, 0);
+    if (stage->joins && stage->ends) {
+        if ((rc = ash_stages_join_rest(stage, err)) < 0) return rc;
+    } else if (works) {
+        ash_grains_end(&stage->grains, 0);
+    }
     for (size_t lane = 0; lane < stage->experts.opts.lane_count; lane++)
         if (round < ash_grains_lane(&stage->experts, lane).count) ash_grains_end(&stage->experts, lane);
     return 0;
@@ -106,6 +110,9 @@ static int go_backward(struct walk *walk, struct ash_stage *stage, size_t micro,
            grain = grain_of(stages, round);
     int rc;
 
+    stage->fsdp.closes = in_grain + 1 == stages->grain_micros;
+    stage->fsdp.last = micro + 1 == stages->pipeline.micros;
+    stage->ends = stage->fsdp.closes && round + 1 == stages->own.count;
     if (in_grain == 0 && (rc = begin_grain(stages, stage, round, err)) < 0) return rc;
     if (stages->mesh->size[ASH_MESH_EP] > 1 &&
         (rc = ash_pass_set_expert_grads(slot->pass, stage->expert_leaves, err)) < 0)
@@ -137,6 +144,7 @@ static void reset(struct ash_stage *stage)
     ash_grains_reset(&stage->grains);
     ash_grains_reset(&stage->experts);
     ash_fsdp_reset(&stage->fsdp);
+    if (stage->joins) memset(stage->joined, 0, stage->state.shards->unit_count * sizeof(*stage->joined));
 }
 
 int ash_stages_train(struct ash_stages *stages, const struct ash_dataset *dataset, uint64_t step, float scale,
@@ -192,6 +200,10 @@ int ash_stages_eval(struct ash_stages *stages, const struct ash_dataset *dataset
     struct ash_feed_slice slice = {.dataset = dataset, .slots_per_step = count};
 
     memset(losses, 0, count * sizeof(*losses));
+    for (size_t i = 0; i < stages->chunk_count; i++) { /* not all ranks may have a pass that asks for weights */
+        int rc = ash_fsdp_settle(&stages->chunks[i].fsdp, err);
+        if (rc < 0) return rc;
+    }
     for (size_t done = 0; done < share; done += stages->micro_batch, first += slice.count) {
         int rc;
 

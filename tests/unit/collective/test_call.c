@@ -25,7 +25,8 @@ static int run_with(size_t size, int (*run)(struct ash_group *, struct shared *,
 #define COUNT 40000
 
 struct buffers {
-    int32_t in[COUNT], sum[COUNT], part[COUNT], all[RANKS * COUNT], cast[COUNT], pairs[COUNT], back[COUNT], next[COUNT];
+    int32_t in[COUNT], sum[COUNT], part[COUNT], sum_of_parts[COUNT], part_of_parts[COUNT], all[RANKS * COUNT],
+        cast[COUNT], pairs[COUNT], back[COUNT], next[COUNT];
     size_t sizes[RANKS];
 };
 
@@ -44,8 +45,8 @@ static int check_results(const struct buffers *b, size_t rank, size_t size)
 
         for (size_t r = 0; r < size; r++)
             sum += element(r, i);
-        if (b->sum[i] != sum) return 1;
-        if (i / share == rank && b->part[i % share] != sum) return 2;
+        if (b->sum[i] != sum || b->sum_of_parts[i] != sum) return 1;
+        if (i / share == rank && (b->part[i % share] != sum || b->part_of_parts[i % share] != sum)) return 2;
         if (b->cast[i] != element(size - 1, i)) return 3;
         for (size_t r = 0; r < size; r++)
             if (b->all[r * COUNT + i] != element(r, i)) return 4;
@@ -55,12 +56,25 @@ static int check_results(const struct buffers *b, size_t rank, size_t size)
     return 0;
 }
 
+/* One part from each rank. */
+static struct ash_shares even_shares(size_t size)
+{
+    struct ash_shares shares = {.first = {0}};
+
+    ash_tree_of(&shares.tree, size);
+    for (size_t r = 0; r <= size; r++)
+        shares.first[r] = (uint32_t)r;
+    return shares;
+}
+
 /* One of each at once; they are waited for backwards. The ring of messages is longer than its channels hold. */
 static int every_kind(struct ash_group *group, struct shared *shared, const void *arg)
 {
     size_t rank = ash_group_rank(group), size = ash_group_size(group), share = COUNT / size, count = 0;
     struct buffers *b = calloc(1, sizeof(*b));
-    struct ash_call *calls[8] = {NULL};
+    const void *const parts[] = {b->in};
+    struct ash_shares shares = even_shares(size);
+    struct ash_call *calls[10] = {NULL};
     char *large = malloc(6000000), *got = malloc(6000000);
     int rc = 0, bad;
 
@@ -74,6 +88,10 @@ static int every_kind(struct ash_group *group, struct shared *shared, const void
     rc |= ash_group_all_reduce_start(group, b->in, b->sum, COUNT, ASH_COLL_I32, ASH_COLL_SUM, &calls[count++], NULL);
     rc |=
         ash_group_reduce_scatter_start(group, b->in, b->part, share, ASH_COLL_I32, ASH_COLL_SUM, &calls[count++], NULL);
+    rc |= ash_group_all_reduce_parts_start(group, parts, &shares, b->sum_of_parts, COUNT, ASH_COLL_I32, ASH_COLL_SUM,
+                                           &calls[count++], NULL);
+    rc |= ash_group_reduce_scatter_parts_start(group, parts, &shares, b->part_of_parts, share, ASH_COLL_I32,
+                                               ASH_COLL_SUM, &calls[count++], NULL);
     if (size > 1) {
         rc |= ash_group_send_start(group, (rank + 1) % size, large, 6000000, &calls[count++], NULL);
         rc |= ash_group_recv_start(group, (rank + size - 1) % size, got, 6000000, &calls[count++], NULL);
@@ -102,6 +120,33 @@ static void test_every_kind(void **state)
     assert_int_equal(run_with(3, every_kind), 0);
 }
 
+/* ---- beside work --------------------------------------------------------------------------------------------------
+ */
+
+static int with_work_and_without(struct ash_group *group, struct shared *shared, const void *arg)
+{
+    struct ash_call_counts before = ash_call_counts(), after;
+    struct ash_call *call = NULL;
+    int32_t value = 1;
+    int rc = 0;
+
+    (void)shared;
+    (void)arg;
+    for (int i = 0; rc == 0 && i < 3; i++) {
+        rc = ash_group_all_reduce_start(group, &value, &value, 1, ASH_COLL_I32, ASH_COLL_SUM, &call, NULL);
+        if (i > 0) ash_call_work();
+        if (rc == 0) rc = ash_call_wait(call, NULL);
+    }
+    after = ash_call_counts();
+    return rc != 0 ? 1 : after.covered - before.covered != 2 || after.bare - before.bare != 1 ? 2 : 0;
+}
+
+static void test_work_is_counted(void **state)
+{
+    (void)state;
+    assert_int_equal(run_with(1, with_work_and_without), 0);
+}
+
 /* ---- order ------------------------------------------------------------------------------------------------------- */
 
 #define CHAIN 60
@@ -113,16 +158,13 @@ static int chain(struct ash_group *group, struct shared *shared, const void *arg
     size_t rank = ash_group_rank(group), size = ash_group_size(group), count = 0;
     struct ash_call *calls[3 * CHAIN] = {NULL};
     struct ash_window *window = NULL;
-    struct ash_shares shares = {.first = {0}};
+    struct ash_shares shares = even_shares(size);
     int64_t value = (int64_t)rank, want = 1; /* 0 + 1, then doubled */
     float *cell;
     int rc = 0;
 
     (void)shared;
     (void)arg;
-    ash_tree_of(&shares.tree, size);
-    for (size_t r = 0; r <= size; r++)
-        shares.first[r] = (uint32_t)r;
     if (ash_group_window_open(group, 4096, &window, NULL) != 0) return 1;
     cell = ash_window_data(window);
     *cell = 1;
@@ -257,7 +299,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_kind), cmocka_unit_test(test_chain),       cmocka_unit_test(test_beside),
-        cmocka_unit_test(test_disagree),   cmocka_unit_test(test_close_first),
+        cmocka_unit_test(test_disagree),   cmocka_unit_test(test_close_first), cmocka_unit_test(test_work_is_counted),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
