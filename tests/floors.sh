@@ -1,35 +1,33 @@
 #!/usr/bin/env bash
 # The floor rule: a file may include headers of its own folder and of the floors below it, never above. Prints each violation.
 set -u
-root=$1
-allowed() { # folder -> folders it may include
-    case $1 in
-    base)        echo "" ;;
-    infra)       echo "base" ;;
-    fabric|storage|compute) echo "base infra" ;;
-    collective)  echo "base infra fabric" ;;
-    model)       echo "base infra compute storage" ;;
-    train|serve) echo "base infra fabric storage compute collective model" ;;
-    plan)        echo "base infra model" ;;
-    orchestrate|observe) echo "base infra" ;;
-    cmd)         echo "base infra fabric storage compute collective model train serve plan orchestrate observe" ;;
-    *)           echo "?" ;;
-    esac
-}
-bad=0 files=0
-while IFS= read -r file; do
-    files=$((files + 1))
-    rel=${file#"$root"/src/}
-    floor=${rel%%/*}
-    may=$(allowed "$floor")
-    [ "$may" = "?" ] && { echo "$rel: unknown floor '$floor'"; bad=$((bad + 1)); continue; }
-    while IFS= read -r header; do
-        target=${header%%/*}
-        case $header in */*) ;; *) continue ;; esac          # same folder
-        [ -d "$root/src/$target" ] || continue               # a system or public header
-        case " $floor $may " in *" $target "*) ;; *) echo "$rel: floor '$floor' may not include \"$header\""; bad=$((bad + 1)) ;; esac
-        case $header in *_priv.h) [ "$target" = "$floor" ] || { echo "$rel: \"$header\" is private to $target"; bad=$((bad + 1)); } ;; esac
-    done < <(sed -n 's/^[[:space:]]*#[[:space:]]*include[[:space:]]*"\([^"]*\)".*/\1/p' "$file")
-done < <(find "$root/src" -name '*.[ch]' -o -name '*.cu')
-echo "floors: $files files, $bad violations"
-[ "$files" -gt 0 ] && [ "$bad" -eq 0 ]
+cd "$1/src" || exit 1
+find . -name '*.[ch]' -o -name '*.cu' | sed 's|^\./||' | sort | xargs awk '
+    BEGIN { # folder -> folders it may include
+        may["base"] = ""
+        may["infra"] = "base"
+        may["fabric"] = may["storage"] = may["compute"] = "base infra"
+        may["collective"] = "base infra fabric"
+        may["model"] = "base infra compute storage"
+        may["train"] = may["serve"] = "base infra fabric storage compute collective model"
+        may["plan"] = "base infra model"
+        may["orchestrate"] = may["observe"] = "base infra"
+        may["cmd"] = "base infra fabric storage compute collective model train serve plan orchestrate observe"
+    }
+    function violation(what) { print FILENAME ": " what; bad++ }
+    FNR == 1 {
+        files++
+        floor = FILENAME
+        sub(/\/.*/, "", floor)
+        if (!(floor in may)) violation("unknown floor \"" floor "\"")
+    }
+    /^[ \t]*#[ \t]*include[ \t]*"[^"]*\/[^"]*"/ {
+        header = $0
+        gsub(/^[^"]*"|".*$/, "", header)
+        target = header
+        sub(/\/.*/, "", target)
+        if (!(target in may)) next # a public header
+        if (index(" " floor " " may[floor] " ", " " target " ") == 0) violation("floor \"" floor "\" may not include \"" header "\"")
+        if (header ~ /_priv\.h$/ && target != floor) violation("\"" header "\" is private to " target)
+    }
+    END { print "floors: " files + 0 " files, " bad + 0 " violations"; exit files == 0 || bad > 0 }'

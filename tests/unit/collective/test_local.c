@@ -16,6 +16,8 @@
 
 #define SMALL_PIECE 65536 /* so that a few megabytes are many pieces */
 #define PATIENCE_NS 20000000000ull
+#define RANKS_MOST 9
+#define LEAVES_MAX 24
 
 static const size_t counts[] = {0, 1, 3, 12, 13, 1024, 1025, 16384, 16385, 100003};
 
@@ -84,43 +86,56 @@ static bool same(enum ash_coll_dtype dtype, const void *got, size_t i, double wa
     return ((const uint8_t *)got)[i] == (uint8_t)want;
 }
 
-struct operands {
-    char *parts[ASH_LOCAL_RANKS_MAX];
-};
+/* Operands of ranks, or of leaves: made once before there are processes, which read them and work on copies. */
+static char *operands[ASH_COLL_U8 + 1][LEAVES_MAX];
 
-static struct operands make_operands(enum ash_coll_dtype dtype, size_t size, size_t count)
+static int make_operands(void **state)
 {
-    struct operands made = {{0}};
+    const size_t most = counts[sizeof(counts) / sizeof(counts[0]) - 1];
 
-    for (size_t r = 0; r < size; r++) {
-        made.parts[r] = malloc(count * ash_coll_dtype_bytes(dtype) + 1);
-        fill(dtype, r, count, made.parts[r]);
-    }
-    return made;
+    (void)state;
+    for (size_t r = 0; r < LEAVES_MAX; r++)
+        for (enum ash_coll_dtype dtype = ASH_COLL_F32; dtype <= ASH_COLL_U8; dtype++) {
+            size_t count = dtype == ASH_COLL_F32 && r < RANKS_MOST ? most * RANKS_MOST : most;
+
+            operands[dtype][r] = malloc(count * ash_coll_dtype_bytes(dtype));
+            if (operands[dtype][r] == NULL) return -1;
+            fill(dtype, r, count, operands[dtype][r]);
+        }
+    return 0;
 }
 
-static void free_operands(struct operands *operands, size_t size)
+static int free_operands(void **state)
 {
-    for (size_t r = 0; r < size; r++)
-        free(operands->parts[r]);
+    (void)state;
+    for (size_t r = 0; r < LEAVES_MAX; r++)
+        for (enum ash_coll_dtype dtype = ASH_COLL_F32; dtype <= ASH_COLL_U8; dtype++)
+            free(operands[dtype][r]);
+    return 0;
+}
+
+/* A rank's operand in memory that ends where it ends. */
+static char *copy_operand(enum ash_coll_dtype dtype, size_t rank, size_t count)
+{
+    size_t bytes = count * ash_coll_dtype_bytes(dtype);
+    char *copy = malloc(bytes + 1);
+
+    if (bytes > 0) memcpy(copy, operands[dtype][rank], bytes);
+    return copy;
 }
 
 static int check_all_reduce(struct ash_local *local, enum ash_coll_dtype dtype, enum ash_coll_op op, size_t count,
                             bool in_place)
 {
-    struct operands operands = make_operands(dtype, local->size, count);
-    size_t bytes = count * ash_coll_dtype_bytes(dtype);
-    char *own = malloc(bytes + 1), *out = in_place ? own : malloc(bytes + 1);
+    char *own = copy_operand(dtype, local->rank, count);
+    char *out = in_place ? own : malloc(count * ash_coll_dtype_bytes(dtype) + 1);
     struct ash_err err = {0};
-    int rc, bad = 0;
+    int rc = ash_local_all_reduce(local, own, out, count, dtype, op, &err), bad = 0;
 
-    memcpy(own, operands.parts[local->rank], bytes);
-    rc = ash_local_all_reduce(local, own, out, count, dtype, op, &err);
     for (size_t i = 0; rc == 0 && i < count; i += 1 + i / 64)
-        if (!same(dtype, out, i, tree(dtype, op, operands.parts, 0, local->size, i))) bad = 1;
+        if (!same(dtype, out, i, tree(dtype, op, operands[dtype], 0, local->size, i))) bad = 1;
     if (!in_place) free(out);
     free(own);
-    free_operands(&operands, local->size);
     return rc != 0 ? rc : bad;
 }
 
@@ -148,51 +163,45 @@ static int all_reduces(struct ash_local *local, struct meeting *meeting, const v
 static void test_all_reduce(void **state)
 {
     (void)state;
-    for (size_t size = 1; size <= 9; size++)
+    for (size_t size = 1; size <= RANKS_MOST; size++)
         assert_int_equal(
             run_ranks(&(struct rank_job){.size = size, .timeout_ns = PATIENCE_NS, .run = all_reduces}, NULL), 0);
 }
 
 static int check_reduce_scatter(struct ash_local *local, size_t count)
 {
-    size_t whole = count * local->size;
-    struct operands operands = make_operands(ASH_COLL_F32, local->size, whole);
+    char *own = copy_operand(ASH_COLL_F32, local->rank, count * local->size);
     float *out = malloc(count * sizeof(*out) + 1);
-    int rc = ash_local_reduce_scatter(local, operands.parts[local->rank], out, count, ASH_COLL_F32, ASH_COLL_SUM, NULL),
-        bad = 0;
+    int rc = ash_local_reduce_scatter(local, own, out, count, ASH_COLL_F32, ASH_COLL_SUM, NULL), bad = 0;
 
     for (size_t i = 0; rc == 0 && i < count; i += 1 + i / 64)
         if (!same(ASH_COLL_F32, out, i,
-                  tree(ASH_COLL_F32, ASH_COLL_SUM, operands.parts, 0, local->size, local->rank * count + i)))
+                  tree(ASH_COLL_F32, ASH_COLL_SUM, operands[ASH_COLL_F32], 0, local->size, local->rank * count + i)))
             bad = 1;
     free(out);
-    free_operands(&operands, local->size);
+    free(own);
     return rc != 0 ? rc : bad;
 }
 
 static int check_all_gather(struct ash_local *local, size_t bytes)
 {
-    struct operands operands = make_operands(ASH_COLL_U8, local->size, bytes);
-    char *out = malloc(bytes * local->size + 1);
-    int rc = ash_local_all_gather(local, operands.parts[local->rank], out, bytes, NULL), bad = 0;
+    char *own = copy_operand(ASH_COLL_U8, local->rank, bytes), *out = malloc(bytes * local->size + 1);
+    int rc = ash_local_all_gather(local, own, out, bytes, NULL), bad = 0;
 
     for (size_t r = 0; rc == 0 && r < local->size; r++)
-        if (memcmp(out + r * bytes, operands.parts[r], bytes) != 0) bad = 1;
+        if (memcmp(out + r * bytes, operands[ASH_COLL_U8][r], bytes) != 0) bad = 1;
     free(out);
-    free_operands(&operands, local->size);
+    free(own);
     return rc != 0 ? rc : bad;
 }
 
 static int check_broadcast(struct ash_local *local, size_t bytes, size_t root)
 {
-    struct operands operands = make_operands(ASH_COLL_U8, local->size, bytes);
-    int rc = ash_local_broadcast(local, operands.parts[local->rank], bytes, root, NULL), bad = 0;
-    char *want = malloc(bytes + 1);
+    char *own = copy_operand(ASH_COLL_U8, local->rank, bytes);
+    int rc = ash_local_broadcast(local, own, bytes, root, NULL), bad = 0;
 
-    fill(ASH_COLL_U8, root, bytes, want);
-    if (rc == 0 && memcmp(operands.parts[local->rank], want, bytes) != 0) bad = 1;
-    free(want);
-    free_operands(&operands, local->size);
+    if (rc == 0 && memcmp(own, operands[ASH_COLL_U8][root], bytes) != 0) bad = 1;
+    free(own);
     return rc != 0 ? rc : bad;
 }
 
@@ -244,13 +253,11 @@ static int moves(struct ash_local *local, struct meeting *meeting, const void *a
 static void test_moves(void **state)
 {
     (void)state;
-    for (size_t size = 1; size <= 9; size++)
+    for (size_t size = 1; size <= RANKS_MOST; size++)
         assert_int_equal(run_ranks(&(struct rank_job){.size = size, .timeout_ns = PATIENCE_NS, .run = moves}, NULL), 0);
 }
 
 /* ---- parts of a larger tree -------------------------------------------------------------------------------------- */
-
-#define LEAVES_MAX 24
 
 /* Leaves of rank r when `leaves` are dealt out as evenly as can be. */
 static struct ash_span dealt(size_t leaves, size_t size, size_t r)
@@ -278,7 +285,6 @@ static int check_parts(struct ash_local *local, size_t leaves, size_t count, boo
 {
     struct ash_shares shares = shares_of(leaves, local->size);
     size_t whole = scatter ? count * local->size : count, at = scatter ? local->rank * count : 0;
-    struct operands operands = make_operands(ASH_COLL_F32, leaves, whole);
     struct ash_span spans[ASH_TREE_COVER_MAX];
     size_t part_count = ash_tree_cover(leaves, dealt(leaves, local->size, local->rank), spans);
     float *sums[ASH_TREE_COVER_MAX], *out = malloc(count * sizeof(*out) + 1);
@@ -287,18 +293,19 @@ static int check_parts(struct ash_local *local, size_t leaves, size_t count, boo
     for (size_t p = 0; p < part_count; p++) {
         sums[p] = malloc(whole * sizeof(float) + 1);
         for (size_t i = 0; i < whole; i++)
-            sums[p][i] = (float)tree(ASH_COLL_F32, ASH_COLL_SUM, operands.parts, spans[p].first, spans[p].count, i);
+            sums[p][i] =
+                (float)tree(ASH_COLL_F32, ASH_COLL_SUM, operands[ASH_COLL_F32], spans[p].first, spans[p].count, i);
     }
     rc = scatter ? ash_local_reduce_scatter_parts(local, (const void *const *)sums, &shares, out, count, ASH_COLL_F32,
                                                   ASH_COLL_SUM, NULL)
                  : ash_local_all_reduce_parts(local, (const void *const *)sums, &shares, out, count, ASH_COLL_F32,
                                               ASH_COLL_SUM, NULL);
     for (size_t i = 0; rc == 0 && i < count; i += 1 + i / 16)
-        if (!same(ASH_COLL_F32, out, i, tree(ASH_COLL_F32, ASH_COLL_SUM, operands.parts, 0, leaves, at + i))) bad = 1;
+        if (!same(ASH_COLL_F32, out, i, tree(ASH_COLL_F32, ASH_COLL_SUM, operands[ASH_COLL_F32], 0, leaves, at + i)))
+            bad = 1;
     for (size_t p = 0; p < part_count; p++)
         free(sums[p]);
     free(out);
-    free_operands(&operands, leaves);
     return rc != 0 ? rc : bad;
 }
 
@@ -309,7 +316,6 @@ static int check_windows(struct ash_local *local, size_t leaves, size_t count, b
            end = apart ? count * (local->rank + 1) / local->size : count, third = (end - begin) / 3;
     const struct ash_span runs[] = {{begin + third, end - begin - third}, {begin, third}};
     struct ash_shares shares = shares_of(leaves, local->size);
-    struct operands operands = make_operands(ASH_COLL_F32, leaves, count);
     struct ash_window *windows[ASH_TREE_COVER_MAX] = {NULL};
     struct ash_span spans[ASH_TREE_COVER_MAX];
     size_t part_count = ash_tree_cover(leaves, dealt(leaves, local->size, local->rank), spans),
@@ -321,19 +327,18 @@ static int check_windows(struct ash_local *local, size_t leaves, size_t count, b
     for (size_t p = 0; p < part_count && rc == 0; p++)
         for (size_t i = 0; i < count; i++)
             ((float *)ash_window_data(windows[p]))[i] =
-                (float)tree(ASH_COLL_F32, ASH_COLL_SUM, operands.parts, spans[p].first, spans[p].count, i);
+                (float)tree(ASH_COLL_F32, ASH_COLL_SUM, operands[ASH_COLL_F32], spans[p].first, spans[p].count, i);
     if (rc == 0 && apart)
         rc = ash_window_reduce(windows, &shares, count, runs, 2, ASH_COLL_F32, ASH_COLL_SUM, NULL);
     else if (rc == 0)
         rc = ash_window_all_reduce(windows, &shares, count, ASH_COLL_F32, ASH_COLL_SUM, NULL);
     for (size_t i = begin; rc == 0 && i < end; i += 1 + (i - begin) / 16)
         if (!same(ASH_COLL_F32, ash_window_data(windows[0]), i,
-                  tree(ASH_COLL_F32, ASH_COLL_SUM, operands.parts, 0, leaves, i)))
+                  tree(ASH_COLL_F32, ASH_COLL_SUM, operands[ASH_COLL_F32], 0, leaves, i)))
             bad = 1;
     if (rc == 0) rc = ash_local_barrier(local, NULL);
     for (size_t w = 0; w < most; w++)
         ash_window_close(windows[w]);
-    free_operands(&operands, leaves);
     return rc != 0 ? rc : bad;
 }
 
@@ -525,5 +530,5 @@ int main(void)
         cmocka_unit_test(test_counters),   cmocka_unit_test(test_counters_in_vain),
     };
 
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, make_operands, free_operands);
 }
