@@ -15,7 +15,7 @@
 
 /* ---- packing ----------------------------------------------------------------------------------------------------- */
 
-size_t ash_packed_bytes_amx(size_t N, size_t K)
+static size_t packed_bytes(size_t N, size_t K)
 {
     return round_up(N, TILE_SIDE) * round_up(K, TILE_K) * sizeof(uint16_t);
 }
@@ -53,7 +53,8 @@ static void packing_panels(void *ctx, size_t begin, size_t end, int worker)
             packing_panel(op, ASH_F32, panel);
 }
 
-void ash_pack_amx(struct ash_exec *exec, const struct ash_weight *w, size_t K, size_t first, size_t count, void *packed)
+static void pack_weight(struct ash_exec *exec, const struct ash_weight *w, size_t K, size_t first, size_t count,
+                        void *packed)
 {
     struct packing op = {.lines = {.data = pack_at(w->mat.data, w->mat.dtype, first * w->mat.col_stride),
                                    .dtype = w->mat.dtype,

@@ -31,6 +31,9 @@ struct ash_few_kernel {
     /* Any number of rows times rows first ... first + args->N - 1 of a packed weight (args->b.data); first is a
      * multiple of ASH_PACK_ROWS. NULL: this kernel reads nothing packed. */
     void (*packed_gemm)(struct ash_exec *exec, const struct ash_gemm_args *args, size_t first);
+    /* As those of ash_matrix_ops, for weights that are floats. NULL: likewise. */
+    size_t (*packed_bytes)(size_t N, size_t K);
+    void (*pack)(struct ash_exec *exec, const struct ash_weight *w, size_t K, size_t first, size_t count, void *packed);
 };
 
 /* A weight packed for BFMMLA: panels of rows one after the other, the last filled up with zeros; in a panel, the rows'
@@ -38,17 +41,9 @@ struct ash_few_kernel {
 #define ASH_BFMMLA_PANEL 4
 
 #if defined(__x86_64__)
-extern const struct ash_few_kernel ash_few_amx; /* for round_bf16 alone; reads what ash_pack_amx wrote, too */
-size_t ash_packed_bytes_amx(size_t N, size_t K);
-/* As ash_matrix_ops.pack, for weights that are floats. */
-void ash_pack_amx(struct ash_exec *exec, const struct ash_weight *w, size_t K, size_t first, size_t count,
-                  void *packed);
+extern const struct ash_few_kernel ash_few_amx; /* for round_bf16 alone */
 #elif defined(__aarch64__)
-extern const struct ash_few_kernel ash_few_bfmmla; /* round_bf16 is understood; reads what ash_pack_bfmmla wrote, too */
-size_t ash_packed_bytes_bfmmla(size_t N, size_t K);
-/* As ash_matrix_ops.pack, for weights that are floats. */
-void ash_pack_bfmmla(struct ash_exec *exec, const struct ash_weight *w, size_t K, size_t first, size_t count,
-                     void *packed);
+extern const struct ash_few_kernel ash_few_bfmmla; /* round_bf16 is understood */
 void ash_gemm_bfmmla_packed(struct ash_exec *exec, const struct ash_gemm_args *args, size_t first);
 #endif
 

@@ -65,7 +65,7 @@ INLINE void store_pair(const struct ash_few *job, size_t pair, size_t at, float3
 
 /* ---- packed ------------------------------------------------------------------------------------------------------ */
 
-size_t ash_packed_bytes_bfmmla(size_t N, size_t K)
+static size_t packed_bytes(size_t N, size_t K)
 {
     return (N + PANEL_ROWS - 1) / PANEL_ROWS * PANEL_ROWS * pad_k(K) * sizeof(uint16_t);
 }
@@ -94,8 +94,8 @@ static void pack_units(void *ctx, size_t begin, size_t end, int worker)
     pack_block(&rows, op->packed + first * pad_k(op->K), PANEL_ROWS);
 }
 
-void ash_pack_bfmmla(struct ash_exec *exec, const struct ash_weight *w, size_t K, size_t first, size_t count,
-                     void *packed)
+static void pack_weight(struct ash_exec *exec, const struct ash_weight *w, size_t K, size_t first, size_t count,
+                        void *packed)
 {
     struct packing op = {.w = w, .K = K, .first = first, .count = count, .packed = packed};
 
@@ -286,6 +286,8 @@ const struct ash_few_kernel ash_few_bfmmla = {.group_rows = ASH_FEW_ROWS,
                                               .left_bytes = left_bytes,
                                               .prepare = prepare,
                                               .sums = sums,
-                                              .packed_gemm = ash_gemm_bfmmla_packed};
+                                              .packed_gemm = ash_gemm_bfmmla_packed,
+                                              .packed_bytes = packed_bytes,
+                                              .pack = pack_weight};
 
 #endif

@@ -188,6 +188,8 @@ const struct ash_few_kernel ash_few_amx = {.group_rows = TILE_SIDE,
                                            .left_bytes = few_left_bytes,
                                            .prepare = few_prepare,
                                            .sums = few_sums,
-                                           .packed_gemm = gemm_packed};
+                                           .packed_gemm = gemm_packed,
+                                           .packed_bytes = packed_bytes,
+                                           .pack = pack_weight};
 
 #endif

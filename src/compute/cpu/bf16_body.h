@@ -1,0 +1,47 @@
+/* bf16_body - the matrix ops of a backend whose products of bf16 have an instruction of their own: BF16_GEMM
+ * multiplies, BF16_FEW is the kernel for few rows and for packed weights. Include after ops_body.h, whose ops do all
+ * else. */
+#ifndef ASH_COMPUTE_BF16_BODY_H
+#define ASH_COMPUTE_BF16_BODY_H
+
+static void gemm_bf16(struct ash_exec *exec, const struct ash_gemm_args *args)
+{
+    if (args->round_bf16 && !args->cut_anywhere)
+        BF16_GEMM(exec, args);
+    else
+        gemm(exec, args);
+}
+
+static void project_bf16(struct ash_exec *exec, const struct ash_project_args *args)
+{
+#ifdef BF16_PLAIN /* what takes quantised weights as they lie, where it fits */
+    if (BF16_PLAIN_FITS(args)) {
+        BF16_PLAIN(exec, args);
+        return;
+    }
+#endif
+    project_with(exec, args, args->round_bf16 ? &BF16_FEW : &few_kernel);
+}
+
+static size_t packed_bytes_bf16(enum ash_dtype dtype, size_t N, size_t K)
+{
+    return ash_dtype_block(dtype) == 1 ? BF16_FEW.packed_bytes(N, K) : packed_bytes(dtype, N, K);
+}
+
+static void pack_bf16(struct ash_exec *exec, const struct ash_weight *w, size_t K, size_t first, size_t count,
+                      void *packed)
+{
+    if (ash_dtype_block(w->mat.dtype) == 1)
+        BF16_FEW.pack(exec, w, K, first, count, packed);
+    else
+        pack(exec, w, K, first, count, packed);
+}
+
+static const struct ash_matrix_ops bf16_matrix = {.gemm = gemm_bf16,
+                                                  .quant_gemm = VEC_QUANT_GEMM,
+                                                  .project = project_bf16,
+                                                  .packed_bytes = packed_bytes_bf16,
+                                                  .pack = pack_bf16,
+                                                  .column_sum = column_sum};
+
+#endif
