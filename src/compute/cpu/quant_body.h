@@ -325,6 +325,22 @@ static void quant_strip_units(void *ctx, size_t begin, size_t end, int worker)
         quant_prepare_strip(op, strip, normed, op->shared);
 }
 
+/* Are sums the outputs, and are all columns of the unit there? */
+static bool quant_sums_are_y(const struct quant_project *op, const struct quant_unit *unit)
+{
+    return unit->out->bias == NULL && !op->args->swiglu && !op->args->residual &&
+           (unit->first + unit->count) * op->panel_rows <= unit->out->w.N;
+}
+
+/* Rows of a unit whose sums many() writes to y itself: whole tiles. */
+static size_t quant_direct_rows(const struct quant_project *op, const struct quant_unit *unit)
+{
+    size_t tile_rows = op->tile_strips * op->kernels->strip_rows;
+
+    return op->kernels->many_ends && op->blocks > 0 && quant_sums_are_y(op, unit) ? op->rows / tile_rows * tile_rows
+                                                                                  : 0;
+}
+
 /* Blocks from `block` on of panels p ... p + count - 1 of a unit times all of x. sums: for each panel the tiles' sums.
  */
 static void quant_many_tiles(const struct quant_project *op, const struct quant_unit *unit,
@@ -346,23 +362,25 @@ static void quant_many_tiles(const struct quant_project *op, const struct quant_
     if (kernels->many != NULL) {
         const struct ash_project_out *out = unit->out;
         bool last = block + op->k_blocks >= op->blocks && unit->sides == 1;
-        const float *y = out->y + op->first * out->y_stride + (unit->first + p) * op->panel_rows;
+        struct ash_quant_many job = {.panels = parts,
+                                     .count = count,
+                                     .x = quant_tile_at(op, op->shared, 0, block),
+                                     .tiles = op->strips / op->tile_strips,
+                                     .k = k,
+                                     .sums = sums,
+                                     .panel_sums = panel_sums,
+                                     .first = block == 0,
+                                     .y_stride = out->y_stride,
+                                     .y_tiles = quant_direct_rows(op, unit) / (op->tile_strips * kernels->strip_rows)};
 
-        kernels->many(parts, count, quant_tile_at(op, op->shared, 0, block), op->strips / op->tile_strips, k, sums,
-                      panel_sums, last ? y : NULL, out->y_stride);
+        if (last) job.y = out->y + op->first * out->y_stride + (unit->first + p) * op->panel_rows;
+        kernels->many(&job);
         return;
     }
     for (size_t strip = 0; strip < op->strips; strip += op->tile_strips, sums += tile_sums)
         for (size_t i = 0; i < count; i++)
             kernels->tile(op->dtype, true, parts[i], quant_tile_at(op, op->shared, strip, block),
                           quant_tile_strips(op, strip), k, sums + i * panel_sums);
-}
-
-/* Are sums the outputs, and are all columns of the unit there? */
-static bool quant_sums_are_y(const struct quant_project *op, const struct quant_unit *unit)
-{
-    return unit->out->bias == NULL && !op->args->swiglu && !op->args->residual &&
-           (unit->first + unit->count) * op->panel_rows <= unit->out->w.N;
 }
 
 static void quant_many_store(const struct quant_project *op, const struct quant_unit *unit, const float *sums,
@@ -372,7 +390,7 @@ static void quant_many_store(const struct quant_project *op, const struct quant_
     size_t tile_rows = op->tile_strips * op->kernels->strip_rows;
     float *y = out->y + op->first * out->y_stride + unit->first * op->panel_rows;
 
-    for (size_t row = 0; row < op->rows; row += tile_rows)
+    for (size_t row = quant_direct_rows(op, unit); row < op->rows; row += tile_rows)
         for (size_t i = 0; i < unit->count; i++)
             op->kernels->untile(sums + i * panel_sums + row * op->panel_rows, quant_min(tile_rows, op->rows - row),
                                 y + row * out->y_stride + i * op->panel_rows, out->y_stride);
@@ -411,7 +429,7 @@ static void quant_many_units(void *ctx, size_t begin, size_t end, int worker)
         size_t count = unit.sides * unit.count;
 
         quant_unit_panels(op, &unit, panels);
-        memset(sums, 0, count * panel_sums * sizeof(*sums));
+        if (!op->kernels->many_ends || op->blocks == 0) memset(sums, 0, count * panel_sums * sizeof(*sums));
         for (size_t block = 0; block < op->blocks; block += op->k_blocks)
             for (size_t p = 0; p < count; p += op->kernels->expanded_panels)
                 quant_many_tiles(op, &unit, panels, p, quant_min(op->kernels->expanded_panels, count - p), block,

@@ -61,6 +61,21 @@ size_t ash_quant_packed_bytes(enum ash_quant_layout layout, enum ash_dtype dtype
 void ash_quant_pack(struct ash_exec *exec, const struct ash_quant_panels *kernels, const struct ash_weight *w, size_t K,
                     size_t first, size_t count, void *packed);
 
+/* k of count expanded panels times full tiles of x, one after the other. A panel has the sums of all tiles, panel_sums
+ * apart. */
+struct ash_quant_many {
+    const uint8_t *const *panels;
+    size_t count;
+    const uint8_t *x;
+    size_t tiles, k;
+    float *sums;
+    size_t panel_sums;
+    bool first;     /* sums begin here: memory holds none */
+    size_t y_tiles; /* so many tiles' sums are the outputs: with y they go there, not to memory for sums */
+    float *y;       /* where sums go, or will soon: rows y_stride apart, panels side by side; NULL: not yet */
+    size_t y_stride;
+};
+
 /* What a set of instructions does with panels. Prepared x is made of strips of strip_rows rows; up to tile_strips of
  * them make a tile, in which the strips of one block (of block_k) lie together: strips * strip_bytes bytes for each
  * block, also where the last one of Q8_W is shorter. k that functions get is whole blocks but for that. */
@@ -83,13 +98,11 @@ struct ash_quant_panels {
      * tile_strips * strip_rows times the panel's rows floats, zero at first. */
     void (*tile)(enum ash_dtype dtype, bool expanded, const uint8_t *panel, const uint8_t *x, size_t strips, size_t k,
                  float *sums);
-    /* The same for many rows: k of count expanded panels times full tiles of x, one after the other. A panel has the
-     * sums of all tiles, panel_sums apart. y: where they will soon go, rows y_stride apart and panels side by side, to
-     * be fetched; or NULL. A thread calls begin before and end after any number of these. NULL: tile() does it. */
+    /* The same for many rows. A thread calls begin before and end after any number of these. NULL: tile() does it. */
     void (*begin)(void);
-    void (*many)(const uint8_t *const *panels, size_t count, const uint8_t *x, size_t tiles, size_t k, float *sums,
-                 size_t panel_sums, const float *y, size_t y_stride);
+    void (*many)(const struct ash_quant_many *job);
     void (*end)(void);
+    bool many_ends; /* it heeds first and y_tiles; else sums are zeros at first and stay in memory */
     /* Those sums as rows. */
     void (*untile)(const float *sums, size_t rows, float *y, size_t y_stride);
     /* A single row of x, and its products with up to ASH_QUANT_PANEL_GROUP panels. */

@@ -325,23 +325,20 @@ static void run_rest(const struct job *job, size_t tile, size_t panel)
     store_sums(acc, sums);
 }
 
-static void many(const uint8_t *const *panels, size_t count, const uint8_t *x, size_t tiles, size_t k, float *sums,
-                 size_t panel_sums, const float *y, size_t y_stride)
+static void many(const struct ash_quant_many *all)
 {
-    size_t blocks = k / ASH_QUANT_BLOCK;
-    const struct job job = {.x = x,
-                            .panels = panels,
-                            .tiles = tiles,
-                            .count = count,
+    size_t blocks = all->k / ASH_QUANT_BLOCK;
+    const struct job job = {.x = all->x,
+                            .panels = all->panels,
+                            .tiles = all->tiles,
+                            .count = all->count,
                             .blocks = blocks,
-                            .sums = sums,
-                            .panel_sums = panel_sums};
+                            .sums = all->sums,
+                            .panel_sums = all->panel_sums};
 
-    (void)y; /* not what bounds it */
-    (void)y_stride;
     run_groups(&job);
-    for (size_t tile = 0; tile < tiles && blocks % GROUP != 0; tile++)
-        for (size_t panel = 0; panel < count; panel++)
+    for (size_t tile = 0; tile < job.tiles && blocks % GROUP != 0; tile++)
+        for (size_t panel = 0; panel < job.count; panel++)
             run_rest(&job, tile, panel);
 }
 

@@ -47,10 +47,16 @@ static void quantise(const float *const *rows, size_t k, size_t strip, size_t st
 
 /* ---- products ---------------------------------------------------------------------------------------------------- */
 
+/* Sums of a tile and a panel, row by row. */
+struct place {
+    float *at;
+    size_t stride;
+};
+
 /* One group of two tiles of x times two panels. */
 struct job {
     const uint8_t *x[2], *w[2];
-    float *sums[4]; /* x0 w0, x0 w1, x1 w0, x1 w1 */
+    struct place from[4], to[4]; /* x0 w0, x0 w1, x1 w0, x1 w1 */
 };
 
 /* Where sums of a job's tiles will go; y NULL: it is not known. */
@@ -72,9 +78,11 @@ INLINE void add_part(const struct job *job, const __m512 *w_scales, int32_t (*do
         UNROLL
         for (size_t panel = 0; panel < 2; panel++) {
             __m512 dot = _mm512_cvtepi32_ps(_mm512_load_si512(dots[2 * tile + panel] + i * QUADS_ROWS));
-            float *sums = job->sums[2 * tile + panel] + i * QUADS_ROWS;
+            const struct place *from = &job->from[2 * tile + panel], *to = &job->to[2 * tile + panel];
+            __m512 sums = _mm512_load_ps(from->at + i * from->stride);
 
-            _mm512_store_ps(sums, _mm512_fmadd_ps(dot, _mm512_mul_ps(x_scale, w_scales[panel]), _mm512_load_ps(sums)));
+            _mm512_storeu_ps(to->at + i * to->stride,
+                             _mm512_fmadd_ps(dot, _mm512_mul_ps(x_scale, w_scales[panel]), sums));
         }
     }
 }
@@ -159,29 +167,38 @@ static void run_alone(const struct job *job, size_t steps, const struct job *nex
 
 /* All tiles of x times all panels. */
 struct work {
-    const uint8_t *x, *const *panels;
-    size_t tiles, count, groups;
-    float *sums;
-    size_t panel_sums;
-    struct outputs to; /* of the first tile and panel */
-    float *spare;      /* where sums go of a tile or panel that makes up a pair */
+    const struct ash_quant_many *all;
+    size_t groups;
+    float *zeros; /* where sums begin */
+    float *spare; /* where sums go of a tile or panel that makes up a pair */
 };
+
+/* Where the sums of a tile and a panel lie before a group, or after it. */
+INLINE struct place place_of(const struct work *work, size_t tile, size_t panel, size_t group, bool after)
+{
+    const struct ash_quant_many *all = work->all;
+
+    if (tile >= all->tiles || panel >= all->count) return (struct place){work->spare, QUADS_ROWS};
+    if (!after && all->first && group == 0) return (struct place){work->zeros, 0};
+    if (after && group + 1 == work->groups && all->y != NULL && tile < all->y_tiles)
+        return (struct place){all->y + tile * TILE_SIDE * all->y_stride + panel * QUADS_ROWS, all->y_stride};
+    return (struct place){all->sums + panel * all->panel_sums + tile * TILE_SUMS, QUADS_ROWS};
+}
 
 INLINE struct job job_at(const struct work *work, size_t tile, size_t panel, size_t group)
 {
+    const struct ash_quant_many *all = work->all;
     struct job job;
 
     for (size_t i = 0; i < 2; i++) {
-        size_t t = tile + i < work->tiles ? tile + i : tile, p = panel + i < work->count ? panel + i : panel;
+        size_t t = tile + i < all->tiles ? tile + i : tile, p = panel + i < all->count ? panel + i : panel;
 
-        job.x[i] = work->x + (t * work->groups + group) * GROUP_BYTES;
-        job.w[i] = work->panels[p] + group * GROUP_BYTES;
+        job.x[i] = all->x + (t * work->groups + group) * GROUP_BYTES;
+        job.w[i] = all->panels[p] + group * GROUP_BYTES;
     }
     for (size_t i = 0; i < 4; i++) {
-        size_t t = tile + i / 2, p = panel + i % 2;
-
-        job.sums[i] =
-            t < work->tiles && p < work->count ? work->sums + p * work->panel_sums + t * TILE_SUMS : work->spare;
+        job.from[i] = place_of(work, tile + i / 2, panel + i % 2, group, false);
+        job.to[i] = place_of(work, tile + i / 2, panel + i % 2, group, true);
     }
     return job;
 }
@@ -190,44 +207,36 @@ INLINE struct job job_at(const struct work *work, size_t tile, size_t panel, siz
 INLINE struct job job_behind(const struct work *work, size_t tile, size_t panel, size_t group)
 {
     if (group + 1 < work->groups) return job_at(work, tile, panel, group + 1);
-    if (panel + 2 < work->count) return job_at(work, tile, panel + 2, 0);
-    if (tile + 2 < work->tiles) return job_at(work, tile + 2, 0, 0);
+    if (panel + 2 < work->all->count) return job_at(work, tile, panel + 2, 0);
+    if (tile + 2 < work->all->tiles) return job_at(work, tile + 2, 0, 0);
     return job_at(work, tile, panel, group);
 }
 
 /* The rows of a job's two tiles are fetched by the groups in turn. */
 INLINE struct outputs outputs_at(const struct work *work, size_t tile, size_t panel, size_t group)
 {
-    struct outputs to = work->to;
+    const struct ash_quant_many *all = work->all;
+    size_t row = tile * TILE_SIDE + group * STEPS * FETCH_ROWS;
 
-    if (to.y == NULL || group * STEPS * FETCH_ROWS >= 2 * TILE_SIDE) return (struct outputs){0};
-    to.y += (tile * TILE_SIDE + group * STEPS * FETCH_ROWS) * to.stride + panel * QUADS_ROWS;
-    return to;
+    if (all->y == NULL || group * STEPS * FETCH_ROWS >= 2 * TILE_SIDE) return (struct outputs){0};
+    return (struct outputs){all->y + row * all->y_stride + panel * QUADS_ROWS, all->y_stride};
 }
 
-static void many(const uint8_t *const *panels, size_t count, const uint8_t *x, size_t tiles, size_t k, float *sums,
-                 size_t panel_sums, const float *y, size_t y_stride)
+static void many(const struct ash_quant_many *all)
 {
     int32_t dots[4][TILE_SUMS] __attribute__((aligned(64)));
-    float spare[TILE_SUMS] __attribute__((aligned(64))) = {0};
-    const struct work work = {.x = x,
-                              .panels = panels,
-                              .tiles = tiles,
-                              .count = count,
-                              .groups = (k + ASH_QUANT_WIDE - 1) / ASH_QUANT_WIDE,
-                              .sums = sums,
-                              .panel_sums = panel_sums,
-                              .to = {y, y_stride},
-                              .spare = spare};
-    size_t steps = (k + ASH_QUANT_WIDE_STEP - 1) / ASH_QUANT_WIDE_STEP;
+    float spare[TILE_SUMS] __attribute__((aligned(64))) = {0}, zeros[TILE_SIDE] __attribute__((aligned(64))) = {0};
+    const struct work work = {
+        .all = all, .groups = (all->k + ASH_QUANT_WIDE - 1) / ASH_QUANT_WIDE, .zeros = zeros, .spare = spare};
+    size_t steps = (all->k + ASH_QUANT_WIDE_STEP - 1) / ASH_QUANT_WIDE_STEP;
     struct job jobs[3]; /* before, at hand and next, by turns */
     size_t done = 0;
 
-    if (tiles == 0 || count == 0 || steps == 0) return;
+    if (all->tiles == 0 || all->count == 0 || steps == 0) return;
     jobs[0] = job_at(&work, 0, 0, 0);
     load_first(&jobs[0]);
-    for (size_t tile = 0; tile < tiles; tile += 2)
-        for (size_t panel = 0; panel < count; panel += 2)
+    for (size_t tile = 0; tile < all->tiles; tile += 2)
+        for (size_t panel = 0; panel < all->count; panel += 2)
             for (size_t group = 0; group < work.groups; group++, done++) {
                 const struct job *job = &jobs[done % 3], *before = &jobs[(done + 2) % 3];
                 const struct outputs to = outputs_at(&work, tile, panel, group);
@@ -258,6 +267,7 @@ const struct ash_quant_panels ash_quant_wide_amx = {.layout = ASH_QUANT_QUADS,
                                                     .begin = tile_use_whole,
                                                     .end = tile_release,
                                                     .many = many,
+                                                    .many_ends = true,
                                                     .untile = ash_quant_quads_untile};
 
 #endif
