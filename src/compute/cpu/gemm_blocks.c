@@ -8,12 +8,14 @@
 #define PART_LINES 192              /* at most, that a thread packs and multiplies at once: its panels stay in L2 */
 #define PART_L2_BYTES (1280u << 10) /* with tile_ahead: of packed lines that stay in L2, half of them shared ones */
 #define UNIT_PANELS_AHEAD 4         /* with tile_ahead: panels of the smallest unit, each of which walks through L3 */
-#define PACK_LINES_MIN 48           /* lines that are worth waking a thread for */
-#define PANELS_EVEN 8               /* panels a thread from which on units come out even */
-#define LEVELS_MAX 7                /* of units, see unit_start */
-#define CHUNK_ROWS 128              /* rows whose panels stay in L2 while a panel of columns stays in L1 */
-#define ADJACENT_LINES 96           /* lines beside each other that are packed together: whole cache lines */
-#define TILE_MAX 1024               /* sums of a tile */
+#define ALONE_BYTES ((512u << 10) + GEMM_SLACK_BYTES) /* of the shared operand, see packs_alone */
+#define ALONE_LINES 128                               /* of the other one, a thread */
+#define PACK_LINES_MIN 48                             /* lines that are worth waking a thread for */
+#define PANELS_EVEN 8                                 /* panels a thread from which on units come out even */
+#define LEVELS_MAX 7                                  /* of units, see unit_start */
+#define CHUNK_ROWS 128    /* rows whose panels stay in L2 while a panel of columns stays in L1 */
+#define ADJACENT_LINES 96 /* lines beside each other that are packed together: whole cache lines */
+#define TILE_MAX 1024     /* sums of a tile */
 
 /* One operand. */
 struct side {
@@ -39,6 +41,9 @@ struct product {
     size_t part_lines;      /* of the other operand, whole panels */
     size_t own_bytes;       /* scratch of a part */
     unsigned char *shared_panels;
+    size_t shared_bytes;
+    bool alone;                  /* every thread packs the shared operand for itself */
+    bool ready[ASH_WORKERS_MAX]; /* and has done so */
 };
 
 /* A part of c and the packed operands that it takes, of which k_count from k on are multiplied. */
@@ -71,15 +76,26 @@ static void pack_lines(const struct product *op, const struct side *side, size_t
     op->kernel->pack(&lines, out, side->width);
 }
 
+/* The units [begin, end) of the shared operand. */
+static void pack_shared(const struct product *op, size_t begin, size_t end, unsigned char *panels)
+{
+    size_t step = op->shared->together;
+
+    for (size_t i = begin * step; i < end * step && i < op->count; i += step)
+        pack_lines(op, op->shared, op->first + i, min_size(step, op->count - i), panels + i * op->line_bytes);
+}
+
+static size_t pack_shared_count(const struct product *op)
+{
+    return (op->count + op->shared->together - 1) / op->shared->together;
+}
+
 static void pack_shared_units(void *ctx, size_t begin, size_t end, int worker)
 {
     const struct product *op = ctx;
-    size_t step = op->shared->together;
 
     (void)worker;
-    for (size_t i = begin * step; i < end * step && i < op->count; i += step)
-        pack_lines(op, op->shared, op->first + i, min_size(step, op->count - i),
-                   op->shared_panels + i * op->line_bytes);
+    pack_shared(op, begin, end, op->shared_panels);
 }
 
 /* ---- multiplying ------------------------------------------------------------------------------------------------- */
@@ -90,18 +106,33 @@ static bool adds(const struct product *op, const struct part *part)
     return op->args->accumulate || op->k + part->k > 0;
 }
 
-/* One tile at the edge of c: the kernel works on a whole one elsewhere. */
+/* A tile of which cols columns are needed. */
+static void narrow_tile(const struct gemm_kernel *kernel, size_t k_count, const void *a, const void *b, bool add,
+                        float *c, size_t c_stride, size_t cols)
+{
+    if (kernel->tile_part != NULL && cols + kernel->part_cols <= kernel->tile_cols)
+        kernel->tile_part(k_count, a, b, add, c, c_stride, round_up(cols, kernel->part_cols));
+    else
+        kernel->tile(k_count, a, b, add, c, c_stride);
+}
+
+/* One tile at the edge of c: the kernel works on a whole one elsewhere, or in place where the columns fit it. */
 static void edge_tile(const struct product *op, size_t k_count, const void *a, const void *b, bool add, float *c,
                       size_t rows, size_t cols)
 {
     const struct gemm_kernel *kernel = op->kernel;
     float whole[TILE_MAX];
 
+    if (rows == kernel->tile_rows && kernel->tile_part != NULL && cols % kernel->part_cols == 0) {
+        narrow_tile(kernel, k_count, a, b, add, c, op->args->c_stride, cols);
+        return;
+    }
+
     if (add) {
         memset(whole, 0, kernel->tile_rows * kernel->tile_cols * sizeof(*whole));
         copy_block(c, op->args->c_stride, whole, kernel->tile_cols, rows, cols);
     }
-    kernel->tile(k_count, a, b, add, whole, kernel->tile_cols);
+    narrow_tile(kernel, k_count, a, b, add, whole, kernel->tile_cols, cols);
     copy_block(whole, kernel->tile_cols, c, op->args->c_stride, rows, cols);
 }
 
@@ -189,7 +220,7 @@ static struct gemm_ahead ahead_of(const struct product *op, size_t line, size_t 
     size_t panel = op->shared->width * op->line_bytes, piece = round_up((panel + tiles - 1) / tiles, 64);
     struct gemm_ahead ahead = {.left_stays = op->share_rows};
 
-    if (line + op->shared->width >= op->count || tile * piece >= panel) return ahead;
+    if (op->alone || line + op->shared->width >= op->count || tile * piece >= panel) return ahead;
     ahead.from = op->shared_panels + (line + op->shared->width) * op->line_bytes + tile * piece;
     ahead.size_bytes = min_size(piece, panel - tile * piece);
     return ahead;
@@ -256,12 +287,11 @@ static size_t unit_start(const struct product *op, size_t unit)
     return panels - left + unit % op->threads * (left - next) / op->threads;
 }
 
-static void multiply_lines(const struct product *op, size_t first, size_t count, unsigned char *own_panels)
+static void multiply_lines(const struct product *op, size_t first, size_t count, unsigned char *own,
+                           unsigned char *shared)
 {
-    struct part part =
-        op->share_rows
-            ? (struct part){op->first, op->count, first, count, op->shared_panels, own_panels, 0, op->k_count}
-            : (struct part){first, count, op->first, op->count, own_panels, op->shared_panels, 0, op->k_count};
+    struct part part = op->share_rows ? (struct part){op->first, op->count, first, count, shared, own, 0, op->k_count}
+                                      : (struct part){first, count, op->first, op->count, own, shared, 0, op->k_count};
 
     if (op->kernel->tile_ahead != NULL)
         multiply_passing(op, &part);
@@ -271,15 +301,19 @@ static void multiply_lines(const struct product *op, size_t first, size_t count,
 
 static void multiply_units(void *ctx, size_t begin, size_t end, int worker)
 {
-    const struct product *op = ctx;
+    struct product *op = ctx;
     size_t width = op->own->width, line = unit_start(op, begin) * width;
     size_t last = min_size(unit_start(op, end) * width, op->own->lines);
-    unsigned char *own_panels =
-        worker == 0 ? op->shared_panels - op->own_bytes : ash_exec_scratch(op->exec, worker, op->own_bytes);
+    unsigned char *own = worker == 0
+                             ? op->shared_panels - op->own_bytes
+                             : ash_exec_scratch(op->exec, worker, op->own_bytes + (op->alone ? op->shared_bytes : 0));
+    unsigned char *shared = op->alone ? own + op->own_bytes : op->shared_panels;
 
+    if (op->alone && !op->ready[worker]) pack_shared(op, 0, pack_shared_count(op), shared);
+    op->ready[worker] = true;
     if (op->kernel->begin != NULL) op->kernel->begin();
     for (; line < last; line += op->part_lines)
-        multiply_lines(op, line, min_size(op->part_lines, last - line), own_panels);
+        multiply_lines(op, line, min_size(op->part_lines, last - line), own, shared);
     if (op->kernel->end != NULL) op->kernel->end();
 }
 
@@ -329,14 +363,20 @@ static size_t part_lines(const struct product *op, size_t shared_lines, size_t l
     return block_size(op->own->lines, most, op->own->width);
 }
 
+/* Whether every thread packs all of the shared operand for itself: where that is little beside what it multiplies,
+ * it costs less than waiting for the others, and than reading lines that lie in their caches. */
+static bool packs_alone(const struct product *op)
+{
+    return op->threads > 1 && op->shared_bytes <= ALONE_BYTES && op->own->lines >= op->threads * ALONE_LINES;
+}
+
 static void run_block(struct product *op)
 {
-    size_t k_padded = round_up(op->k_count, op->kernel->k_step);
-    size_t packs = (op->count + op->shared->together - 1) / op->shared->together;
-
-    op->line_bytes = k_padded * op->kernel->element_bytes;
-    ash_workers_run(op->exec->workers, packs, max_size(PACK_LINES_MIN / op->shared->together, 1), pack_shared_units,
-                    op);
+    op->line_bytes = round_up(op->k_count, op->kernel->k_step) * op->kernel->element_bytes;
+    memset(op->ready, 0, sizeof(op->ready));
+    if (!op->alone)
+        ash_workers_run(op->exec->workers, pack_shared_count(op), max_size(PACK_LINES_MIN / op->shared->together, 1),
+                        pack_shared_units, op);
     ash_workers_run(op->exec->workers, op->threads * op->levels, 1, multiply_units, op);
 }
 
@@ -358,7 +398,9 @@ void ash_gemm_blocks(struct ash_exec *exec, const struct ash_gemm_args *args, co
     bytes = block_k * kernel->element_bytes;
     op.part_lines = part_lines(&op, lines, bytes);
     op.own_bytes = round_up(op.part_lines * bytes + GEMM_SLACK_BYTES, 64);
-    scratch = ash_exec_scratch(exec, 0, op.own_bytes + lines * bytes + GEMM_SLACK_BYTES);
+    op.shared_bytes = lines * bytes + GEMM_SLACK_BYTES;
+    op.alone = packs_alone(&op);
+    scratch = ash_exec_scratch(exec, 0, op.own_bytes + op.shared_bytes);
     op.shared_panels = scratch + op.own_bytes;
     for (op.first = 0; op.first < op.shared->lines; op.first += lines) {
         op.count = min_size(lines, op.shared->lines - op.first);

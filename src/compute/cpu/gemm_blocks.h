@@ -5,7 +5,7 @@
  * k is cut into blocks, between which the sums wait in c, so every chain stays in order. Of one operand, the one with
  * fewer lines, a block is packed by all threads together and read by all. The lines of the other are dealt out in
  * units; the thread that has one packs it, panel by panel as it goes (with tile_ahead part by part), and multiplies. So
- * each element is packed once. */
+ * each element is packed once, but for shared operands so small that each thread packs them for itself. */
 #ifndef ASH_COMPUTE_GEMM_BLOCKS_H
 #define ASH_COMPUTE_GEMM_BLOCKS_H
 
@@ -43,6 +43,9 @@ struct gemm_kernel {
     void (*end)(void);
     /* c[tile_rows, tile_cols] = a b, or += where add, over k_count (whole steps) of one panel each. */
     void (*tile)(size_t k_count, const void *a, const void *b, bool add, float *c, size_t c_stride);
+    /* The same of the first cols columns alone, a multiple of part_cols: what is left of c at its edge. Or NULL. */
+    void (*tile_part)(size_t k_count, const void *a, const void *b, bool add, float *c, size_t c_stride, size_t cols);
+    size_t part_cols;
     /* The same for an instruction that is faster than L3 is, or NULL: meanwhile it fetches what ahead says into L2.
      * Such a kernel multiplies panel by panel of the shared operand: each is read from L3 once per part of a thread's
      * own lines, and the part is as large as L2 allows. Of a panel, near_k at a time: they stay in L1 while the own

@@ -23,34 +23,54 @@
 #ifndef VEC_TILE /* the instruction set has no tile of its own */
 #define VEC_TILE tile_square
 
-/* c[TILE_ROWS, TILE_VECS * VF_WIDTH] = left right, or += where add. left is [k_count, TILE_ROWS], right is [k_count,
- * TILE_VECS * VF_WIDTH], both packed. */
-static void tile_square(size_t k_count, const void *left, const void *right, bool add, float *c, size_t c_stride)
+#define VEC_TILE_PART tile_part
+
+/* c[TILE_ROWS, vecs * VF_WIDTH] = left right, or += where add. left is [k_count, TILE_ROWS], right is [k_count,
+ * TILE_VECS * VF_WIDTH], both packed. vecs is known to the compiler. */
+INLINE void tile_vecs(size_t k_count, const void *left, const void *right, bool add, float *c, size_t c_stride,
+                      size_t vecs)
 {
     const float *a = left, *b = right;
     vf acc[TILE_ROWS][TILE_VECS];
 
     UNROLL
     for (size_t i = 0; i < TILE_ROWS; i++)
-        UNROLL for (size_t v = 0; v < TILE_VECS; v++) acc[i][v] =
+        UNROLL for (size_t v = 0; v < vecs; v++) acc[i][v] =
             add ? vf_load(c + i * c_stride + v * VF_WIDTH) : vf_set(0.0f);
     for (size_t k = 0; k < k_count; k++, a += TILE_ROWS, b += TILE_VECS * VF_WIDTH) {
         vf row[TILE_VECS];
         vm m = vm_load(a);
 
         UNROLL
-        for (size_t v = 0; v < TILE_VECS; v++)
+        for (size_t v = 0; v < vecs; v++)
             row[v] = vf_load(b + v * VF_WIDTH);
         UNROLL
         for (size_t i = 0; i < TILE_ROWS; i++) {
             if (i > 0 && i % VM_WIDTH == 0) m = vm_load(a + i);
-            UNROLL for (size_t v = 0; v < TILE_VECS; v++) acc[i][v] = vm_fma(acc[i][v], row[v], m, (int)(i % VM_WIDTH));
+            UNROLL for (size_t v = 0; v < vecs; v++) acc[i][v] = vm_fma(acc[i][v], row[v], m, (int)(i % VM_WIDTH));
         }
     }
     UNROLL
     for (size_t i = 0; i < TILE_ROWS; i++)
-        UNROLL for (size_t v = 0; v < TILE_VECS; v++) vf_store(c + i * c_stride + v * VF_WIDTH, acc[i][v]);
+        UNROLL for (size_t v = 0; v < vecs; v++) vf_store(c + i * c_stride + v * VF_WIDTH, acc[i][v]);
 }
+
+static void tile_square(size_t k_count, const void *left, const void *right, bool add, float *c, size_t c_stride)
+{
+    tile_vecs(k_count, left, right, add, c, c_stride, TILE_VECS);
+}
+
+/* The first cols columns: fewer than all vectors. */
+static void tile_part(size_t k_count, const void *left, const void *right, bool add, float *c, size_t c_stride,
+                      size_t cols)
+{
+    if (cols == VF_WIDTH)
+        tile_vecs(k_count, left, right, add, c, c_stride, 1);
+    else
+        tile_vecs(k_count, left, right, add, c, c_stride, 2);
+}
+#else
+#define VEC_TILE_PART NULL
 #endif
 
 /* One row, which has only one multiplier per k. */
@@ -81,7 +101,9 @@ static const struct gemm_kernel square_kernel = {.tile_rows = TILE_ROWS,
                                                  .element_bytes = sizeof(float),
                                                  .block_k = GEMM_K_BLOCK,
                                                  .pack = pack_block,
-                                                 .tile = VEC_TILE};
+                                                 .tile = VEC_TILE,
+                                                 .tile_part = VEC_TILE_PART,
+                                                 .part_cols = VF_WIDTH};
 static const struct gemm_kernel flat_kernel = {.tile_rows = 1,
                                                .tile_cols = FLAT_VECS * VF_WIDTH,
                                                .k_step = 1,
