@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/log.h"
 #include "collective/net/join.h"
 #include "collective/reform.h"
 #include "collective/rendezvous.h"
@@ -215,6 +216,7 @@ static int rejoin(struct ash_group_root *root, const struct ash_local *board, st
     if (ash_socket_address_towards(root->host, address, sizeof(address)) == 0 &&
         ash_harbor_open(root->opts.fabric, own.node, address, &root->harbor, NULL) < 0)
         root->harbor = NULL; /* a job on one node does without; one on several will say why it cannot */
+    ash_log(ASH_LOG_INFO, "rank %zu stands ready to take the place of the one that is lost", root->rank);
     return meet_again(root, NULL, 0, board, err);
 }
 

@@ -101,8 +101,8 @@ static int survivor(const struct plan *plan, struct story *story, const struct a
     return rc;
 }
 
-/* Ready before the loss, as a spare is. */
-static int replacement(const struct plan *plan, const struct ash_place *place)
+/* Ready before the loss, as a spare is; says so to `says`. */
+static int replacement(const struct plan *plan, const struct ash_place *place, FILE *says)
 {
     char node[2];
     struct ash_group_opts opts = options(plan, place->rank, node);
@@ -110,6 +110,7 @@ static int replacement(const struct plan *plan, const struct ash_place *place)
     struct ash_err err = {0};
     int rc;
 
+    dup2(fileno(says), STDERR_FILENO);
     opts.rejoin = true;
     rc = ash_group_open(place, &opts, &group, &err);
     if (rc < 0) return fprintf(stderr, "replacement: %s\n", err.text), 12;
@@ -118,7 +119,8 @@ static int replacement(const struct plan *plan, const struct ash_place *place)
     return rc;
 }
 
-static int start_rank(const struct plan *plan, struct story *story, int port, size_t rank, bool rejoins)
+/* says: NULL, or of a rank that takes another's place. */
+static int start_rank(const struct plan *plan, struct story *story, int port, size_t rank, FILE *says)
 {
     struct ash_place place = {
         .launcher = "test", .rank = rank, .size = RANKS, .host = "127.0.0.1", .port = port, .job = 9};
@@ -127,8 +129,8 @@ static int start_rank(const struct plan *plan, struct story *story, int port, si
     if (pid != 0) return pid;
     alarm(60); /* a hang is a failure */
     if (plan->netns != NULL && enter_network(plan->netns, plan->nodes[rank], &place) < 0) _exit(1);
-    rc = rejoins ? replacement(plan, &place) : survivor(plan, story, &place);
-    if (rc != 0) fprintf(stderr, "rank %zu%s: check %d\n", rank, rejoins ? " (new)" : "", rc);
+    rc = says != NULL ? replacement(plan, &place, says) : survivor(plan, story, &place);
+    if (rc != 0) fprintf(stderr, "rank %zu%s: check %d\n", rank, says != NULL ? " (new)" : "", rc);
     _exit(rc != 0);
 }
 
@@ -157,9 +159,20 @@ struct tale {
     const struct plan *plan;
     struct story *story;
     int port, pids[RANKS + 1];
+    FILE *says; /* what the replacement says */
 };
 
-/* Start the ranks and wait until they have met. */
+/* What the replacement has said so far. */
+static const char *said(const struct tale *tale)
+{
+    static char text[4096];
+    ssize_t bytes = pread(fileno(tale->says), text, sizeof(text) - 1, 0);
+
+    text[bytes > 0 ? bytes : 0] = '\0';
+    return text;
+}
+
+/* Start the ranks and wait until they have met, and the replacement is ready. */
 static void begin_tale(struct tale *tale, const struct plan *plan)
 {
     uint64_t limit_ns = ash_deadline_in(JOIN_S); /* then the ranks' own verdicts tell what is wrong */
@@ -168,12 +181,14 @@ static void begin_tale(struct tale *tale, const struct plan *plan)
     tale->story = mmap(NULL, sizeof(*tale->story), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     fflush(NULL);
     for (size_t r = 0; r < RANKS; r++)
-        tale->pids[r] = start_rank(plan, tale->story, tale->port, r, false);
+        tale->pids[r] = start_rank(plan, tale->story, tale->port, r, NULL);
     while (atomic_load(&tale->story->joined) < RANKS && ash_clock_ns() < limit_ns)
         usleep(1000);
     if (!plan->replaced) return;
-    tale->pids[RANKS] = start_rank(plan, tale->story, tale->port, plan->victim, true);
-    usleep(300000); /* it opens its way into the network, and nothing shows when it stands ready */
+    assert_non_null(tale->says = tmpfile());
+    tale->pids[RANKS] = start_rank(plan, tale->story, tale->port, plan->victim, tale->says);
+    while (strstr(said(tale), "stands ready") == NULL && ash_clock_ns() < limit_ns)
+        usleep(1000);
 }
 
 /* Wait for all; how long it took to meet again. */
@@ -188,6 +203,10 @@ static double end_tale(struct tale *tale)
 
         if (tale->pids[r] > 0) waitpid(tale->pids[r], &status, 0);
         if ((r != plan->victim || plan->netns != NULL) && status != 0) bad++;
+    }
+    if (tale->says != NULL) {
+        if (bad != 0) print_message("the replacement says: %s\n", said(tale));
+        fclose(tale->says);
     }
     assert_int_equal(bad, 0);
     took = slowest(tale->story, plan);
