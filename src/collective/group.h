@@ -94,6 +94,9 @@ int ash_group_reduce_scatter_parts(struct ash_group *group, const void *const *p
 struct ash_window;
 int ash_group_window_open(struct ash_group *group, size_t size_bytes, struct ash_window **window_out,
                           struct ash_err *err);
+/* A window of what the ranks of a node show each other: see ash_window_show. */
+int ash_group_window_show(struct ash_group *group, const struct ash_window *shown, size_t rank,
+                          struct ash_window **window_out, struct ash_err *err);
 /* Wait for another rank of the node to say a value of a counter (ash_window_say). */
 int ash_group_window_wait(struct ash_group *group, struct ash_window *window, size_t rank, size_t counter,
                           uint64_t value, struct ash_err *err);

@@ -67,6 +67,13 @@ int ash_group_window_open(struct ash_group *group, size_t size_bytes, struct ash
     return settle(group, ash_window_open(group->local, size_bytes, window_out, err));
 }
 
+int ash_group_window_show(struct ash_group *group, const struct ash_window *shown, size_t rank,
+                          struct ash_window **window_out, struct ash_err *err)
+{
+    ash_call_drain(group, ASH_NATURE_COLLECTIVE);
+    return settle(group, ash_window_show(group->local, shown, rank, window_out, err));
+}
+
 int ash_group_window_wait(struct ash_group *group, struct ash_window *window, size_t rank, size_t counter,
                           uint64_t value, struct ash_err *err)
 {

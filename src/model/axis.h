@@ -46,8 +46,8 @@ struct ash_axis {
     const struct ash_axis_ops *ops; /* NULL where size is 1 */
     void *ctx;
     bool near; /* the ranks can share memory */
-    /* Along tp, where they are near: [size], the weights that the passes of each rank read (ash_model_weights of its
-     * model), as they are seen from here; each is set before that rank opens its pass. NULL: only its own are. */
+    /* Along tp, where they are near: [size], the memory that the weights which passes of each rank read are in, as it
+     * is seen from here; each is set before that rank opens its pass. */
     const void *const *weights;
     /* Where the ranks are on several nodes (ep alone asks): the node of each, and this one's neighbours there as an
      * axis, in the same order. NULL where all are on one. */

@@ -25,7 +25,8 @@ static int open_alone(struct ash_state *state, bool bf16, struct ash_err *err)
     state->own = (struct ash_run){0, state->shards->total};
     state->next = (struct ash_state_values){ash_model_values(state->model), state->m.data, state->v.data};
     if (state->part.sharers != NULL) return ash_state_open_shared(state, bf16, err);
-    if (state->part.readers != NULL) return ash_state_open_readable(state, bf16, err);
+    if (state->part.readers != NULL && !ash_model_slice(state->model)->shard_weights)
+        return ash_state_open_readable(state, bf16, err);
     if (bf16 && (rc = ash_buffer_init(&state->bf16, memory, copy_bytes, "bf16 weights", err)) < 0) return rc;
     if (ash_model_slice(state->model)->shard_weights) ash_buffer_sparse(&state->bf16);
     return 0;
@@ -81,6 +82,8 @@ int ash_state_init(struct ash_state *state, struct ash_exec *exec, struct ash_mo
 
     fresh.part = part != NULL ? *part : (struct ash_state_part){.stands = true, .stands_dense = true, .replicas = 1};
     rc = fresh.part.twins != NULL ? ash_state_open_twins(&fresh, bf16, err) : open_alone(&fresh, bf16, err);
+    if (rc == 0 && fresh.window != NULL && fresh.part.readers != NULL)
+        rc = ash_group_window_show(fresh.part.readers, fresh.window, 0, &fresh.readable, err);
     if (rc == 0) rc = make_copies(&fresh, err);
     if (rc < 0) {
         fresh.model = NULL; /* still the caller's */
@@ -97,6 +100,7 @@ void ash_state_fini(struct ash_state *state)
     ash_buffer_fini(&state->m);
     ash_buffer_fini(&state->v);
     ash_buffer_fini(&state->bf16);
+    ash_window_close(state->readable);
     ash_window_close(state->window);
     memset(state, 0, sizeof(*state));
 }

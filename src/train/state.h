@@ -23,7 +23,7 @@ struct ash_state_part {
     struct ash_group *sharers; /* those that this slice is dealt out to, all on this node: they keep one working copy of
                                   the weights together; NULL: each has its own. Borrowed. Never both. */
     struct ash_group *readers; /* those on this node whose passes read this one's working copy beside their own (tp),
-                                  and this one's theirs; NULL: nobody. Borrowed. Only without twins and sharers. */
+                                  and this one's theirs; NULL: nobody. Borrowed. */
 };
 
 /* Weights and moments that an update reads, or those that it makes. */
@@ -43,7 +43,9 @@ struct ash_state {
     struct ash_run own; /* elements of the shard that this process updates: all, or its part among twins */
     struct ash_buffer m, v, bf16;
     struct ash_state_values next; /* where an update goes: in place, or where twins have the values of another step */
-    struct ash_window *window;    /* the memory of twins, sharers or readers */
+    struct ash_window *window;    /* the memory of twins or sharers */
+    struct ash_window *readable;  /* of each reader, the memory that its working copy is in; NULL: there are none, or
+                                     passes read weights elsewhere (shards of them, put together by fsdp) */
     uint64_t step;                /* steps done, skipped ones too */
     uint64_t updates;             /* of the weights */
     struct ash_guard_stats guard;
@@ -60,8 +62,8 @@ bool ash_state_parted(const struct ash_state *state);
 /* Wait until all twins or sharers have come here: what each of them wrote is there for all. Returns 0 or the group's
  * error. */
 int ash_state_meet(const struct ash_state *state, struct ash_err *err);
-/* Sharers: this process does not need elements run of the working copy. They stay, but what it does not look
- * at does not count as memory that it has. */
+/* Sharers: this process does not need elements run of the working copy, nor those of readers. They stay, but what it
+ * does not look at does not count as memory that it has. */
 void ash_state_look_away(const struct ash_state *state, struct ash_run run);
 /* An update has been written to next: once all twins or sharers are here it counts. On error a state of twins is as it
  * was. */

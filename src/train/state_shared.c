@@ -58,10 +58,10 @@ int ash_state_open_readable(struct ash_state *state, bool bf16, struct ash_err *
         ash_group_all_reduce(state->part.readers, &bytes, &bytes, 1, ASH_COLL_I64, ASH_COLL_MAX, err); /* may differ */
     float *weights;
 
-    if (rc == 0) rc = ash_group_window_open(state->part.readers, (size_t)bytes, &state->window, err);
+    if (rc == 0) rc = ash_group_window_open(state->part.readers, (size_t)bytes, &state->readable, err);
     if (rc < 0) return rc;
-    ash_window_fill(state->window);
-    weights = ash_window_data(state->window);
+    ash_window_fill(state->readable);
+    weights = ash_window_data(state->readable);
     if (bf16) {
         state->bf16 = (struct ash_buffer){.data = weights, .size_bytes = size * sizeof(uint16_t)};
         return 0;
@@ -77,4 +77,6 @@ void ash_state_look_away(const struct ash_state *state, struct ash_run run)
     size_t width = state->bf16.data != NULL ? sizeof(uint16_t) : sizeof(float);
 
     ash_window_look_away(state->window, 0, run.first * width, run.count * width);
+    for (size_t r = 0; state->readable != NULL && r < ash_group_size(state->part.readers); r++)
+        if (r != ash_group_rank(state->part.readers)) ash_window_look_away(state->readable, r, 0, SIZE_MAX);
 }

@@ -71,6 +71,8 @@ every moe fp32 3 mesh.ep=3
 # mixtures
 every dense fp32 4 mesh.tp=2 mesh.pp=2
 every dense fp32 4 mesh.cp=2 mesh.tp=2
+every tied bf16 4 mesh.dp=2 mesh.tp=2
+every dense fp32 4 mesh.fsdp=2 mesh.tp=2 mesh.zero=3
 every tied bf16 4 mesh.fsdp=2 mesh.pp=2
 every tied fp32 4 mesh.dp=2 mesh.fsdp=2 mesh.zero=2
 every moe bf16 4 mesh.ep=2 mesh.pp=2

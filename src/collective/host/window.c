@@ -21,6 +21,7 @@ struct ash_window {
     struct ash_local *local;
     size_t size_bytes; /* of the data */
     struct ash_segment own, peers[ASH_LOCAL_RANKS_MAX];
+    struct ash_segment_key *keys;    /* of each rank's memory */
     char *data[ASH_LOCAL_RANKS_MAX]; /* of each rank */
 };
 
@@ -30,30 +31,65 @@ static size_t counters_at(size_t size_bytes)
     return (size_bytes + SHARE_ALIGN - 1) / SHARE_ALIGN * SHARE_ALIGN;
 }
 
-int ash_window_open(struct ash_local *local, size_t size_bytes, struct ash_window **window_out, struct ash_err *err)
+/* Map what each rank has the key of, but for this one's own. */
+static int map_peers(struct ash_window *window, const struct ash_segment_key *key, struct ash_err *err)
+{
+    struct ash_local *local = window->local;
+    int rc = ash_local_all_gather(local, key, window->keys, sizeof(*key), err);
+
+    for (size_t r = 0; rc == 0 && r < local->size; r++) {
+        if (r != local->rank) rc = ash_segment_map(&window->peers[r], &window->keys[r], err);
+        if (rc == 0 && r != local->rank) window->data[r] = window->peers[r].data;
+    }
+    return rc == 0 ? ash_local_barrier(local, err) : rc; /* a rank that leaves at once must have been mapped before */
+}
+
+static struct ash_window *new_window(struct ash_local *local, size_t size_bytes)
 {
     struct ash_window *window = calloc(1, sizeof(*window));
-    struct ash_segment_key key = {0}, *keys = calloc(local->size, sizeof(*keys));
-    int rc = window != NULL && keys != NULL ? 0 : ash_err_set(err, -ENOMEM, "out of memory for a window");
 
-    if (rc == 0) {
-        window->local = local;
-        window->size_bytes = size_bytes;
-        rc = ash_segment_create(&window->own, counters_at(size_bytes) + ASH_WINDOW_COUNTERS * sizeof(struct counter),
-                                "ashlar-window", err);
-    }
+    if (window == NULL) return NULL;
+    window->local = local;
+    window->size_bytes = size_bytes;
+    window->keys = calloc(local->size, sizeof(*window->keys));
+    if (window->keys != NULL) return window;
+    free(window);
+    return NULL;
+}
+
+int ash_window_open(struct ash_local *local, size_t size_bytes, struct ash_window **window_out, struct ash_err *err)
+{
+    struct ash_window *window = new_window(local, size_bytes);
+    struct ash_segment_key key = {0};
+    int rc;
+
+    if (window == NULL) return ash_err_set(err, -ENOMEM, "out of memory for a window");
+    rc = ash_segment_create(&window->own, counters_at(size_bytes) + ASH_WINDOW_COUNTERS * sizeof(struct counter),
+                            "ashlar-window", err);
     if (rc == 0) rc = ash_segment_key(&window->own, &key);
-    if (rc == 0) rc = ash_local_all_gather(local, &key, keys, sizeof(key), err);
-    for (size_t r = 0; rc == 0 && r < local->size; r++) {
-        if (r != local->rank) rc = ash_segment_map(&window->peers[r], &keys[r], err);
-        if (rc == 0) window->data[r] = r == local->rank ? window->own.data : window->peers[r].data;
-    }
-    free(keys);
-    if (rc == 0) rc = ash_local_barrier(local, err); /* a rank that leaves at once must have been mapped before */
+    if (rc == 0) rc = map_peers(window, &key, err);
     if (rc < 0) {
         ash_window_close(window);
         return rc;
     }
+    window->data[local->rank] = window->own.data;
+    *window_out = window;
+    return 0;
+}
+
+int ash_window_show(struct ash_local *local, const struct ash_window *shown, size_t rank,
+                    struct ash_window **window_out, struct ash_err *err)
+{
+    struct ash_window *window = new_window(local, 0);
+    int rc;
+
+    if (window == NULL) return ash_err_set(err, -ENOMEM, "out of memory for a window");
+    rc = map_peers(window, &shown->keys[rank], err);
+    if (rc < 0) {
+        ash_window_close(window);
+        return rc;
+    }
+    window->data[local->rank] = shown->data[rank]; /* this rank has it already */
     *window_out = window;
     return 0;
 }
@@ -69,6 +105,7 @@ void ash_window_close(struct ash_window *window)
     for (size_t r = 0; window->local != NULL && r < window->local->size; r++)
         ash_segment_fini(&window->peers[r]);
     ash_segment_fini(&window->own);
+    free(window->keys);
     free(window);
 }
 

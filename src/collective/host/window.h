@@ -10,6 +10,11 @@ struct ash_window;
 
 /* All ranks call it with the same size. The memory is zeroed. */
 int ash_window_open(struct ash_local *local, size_t size_bytes, struct ash_window **window_out, struct ash_err *err);
+/* A window of what each rank shows the others: the memory of a rank of one of its own windows (with ranks of another
+ * group, on the same node), for as long as that window lives. All ranks call it. It has no counters and is for no sums.
+ */
+int ash_window_show(struct ash_local *local, const struct ash_window *shown, size_t rank,
+                    struct ash_window **window_out, struct ash_err *err);
 /* This rank's memory will all be used: see ash_segment_fill. */
 void ash_window_fill(struct ash_window *window);
 /* No call on it may be under way on any rank. NULL is a no-op. */
@@ -18,8 +23,8 @@ void ash_window_close(struct ash_window *window);
 void *ash_window_data(const struct ash_window *window);
 void *ash_window_data_of(const struct ash_window *window, size_t rank);
 
-/* This process does not look at some bytes of a rank's memory: they stay as they are, but their pages count as
- * this process's again only when it looks there again. */
+/* This process does not look at some bytes (those that there are) of a rank's memory: they stay as they are, but their
+ * pages count as this process's again only when it looks there again. */
 void ash_window_look_away(const struct ash_window *window, size_t rank, size_t first_byte, size_t size_bytes);
 
 /* For who uses windows in a way of his own: counters of each rank, all 0 at first, that only grow. What a rank has

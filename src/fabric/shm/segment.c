@@ -60,7 +60,8 @@ void ash_segment_fill(struct ash_segment *segment)
 void ash_segment_look_away(const struct ash_segment *segment, size_t first_byte, size_t size_bytes)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE), begin = (first_byte + page - 1) / page * page,
-           end = (first_byte + size_bytes) / page * page;
+           left = first_byte < segment->size_bytes ? segment->size_bytes - first_byte : 0,
+           end = (first_byte + (size_bytes < left ? size_bytes : left)) / page * page;
 
     if (begin < end)
         madvise((char *)segment->data + begin, end - begin, MADV_DONTNEED); /* of shared memory: the view */

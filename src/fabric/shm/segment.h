@@ -32,8 +32,8 @@ int ash_segment_map(struct ash_segment *segment, const struct ash_segment_key *k
 /* All of a new segment's memory will be used: have it there now, in huge pages where the system has them. Products that
  * add to it, and sums over it, are slow where every few elements lie in another small page. */
 void ash_segment_fill(struct ash_segment *segment);
-/* This process does not look at some bytes: the pages between them stay, but do not count as this process's
- * until it touches them again. */
+/* This process does not look at some bytes (those that there are): the pages between them stay, but do not count as
+ * this process's until it touches them again. */
 void ash_segment_look_away(const struct ash_segment *segment, size_t first_byte, size_t size_bytes);
 /* Unmap and close; a zeroed struct is a no-op. Peers keep what they mapped. */
 void ash_segment_fini(struct ash_segment *segment);

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "collective/host/window.h"
 
 /* ---- life -------------------------------------------------------------------------------------------------------- */
 
@@ -29,10 +30,29 @@ static size_t largest_unit(const struct ash_shards *shards)
     return most * shards->size;
 }
 
+/* Slots that the ranks of tp see: sums by rows read their weights there (model/axis.h). Who takes the oldest slot has
+ * left the unit before the one at hand, so nobody reads there any more. */
+static int open_seen_slots(struct ash_fsdp *fsdp, struct ash_group *readers, size_t count, struct ash_err *err)
+{
+    int64_t bytes = (int64_t)(largest_unit(fsdp->shards) * ash_fsdp_width(fsdp)); /* may differ */
+    int rc = ash_group_all_reduce(readers, &bytes, &bytes, 1, ASH_COLL_I64, ASH_COLL_MAX, err);
+
+    if (rc == 0) rc = ash_group_window_open(readers, (size_t)bytes * count, &fsdp->slot_window, err);
+    if (rc < 0) return rc;
+    ash_window_fill(fsdp->slot_window);
+    for (; fsdp->slot_count < count; fsdp->slot_count++)
+        fsdp->slots[fsdp->slot_count].data =
+            (struct ash_buffer){.data = (char *)ash_window_data(fsdp->slot_window) + fsdp->slot_count * (size_t)bytes,
+                                .size_bytes = (size_t)bytes};
+    return 0;
+}
+
 static int open_slots(struct ash_fsdp *fsdp, size_t count, struct ash_err *err)
 {
+    struct ash_group *readers = ash_mesh_readers(fsdp->mesh);
     size_t bytes = largest_unit(fsdp->shards) * ash_fsdp_width(fsdp);
 
+    if (fsdp->mesh->zero == 3 && count > 0 && readers != NULL) return open_seen_slots(fsdp, readers, count, err);
     for (; fsdp->slot_count < count; fsdp->slot_count++) {
         int rc = ash_buffer_init(&fsdp->slots[fsdp->slot_count].data, fsdp->state->exec->memory, bytes,
                                  "weights of a layer", err);
@@ -73,6 +93,7 @@ void ash_fsdp_fini(struct ash_fsdp *fsdp)
         ash_buffer_fini(&fsdp->slots[i].data);
     }
     ash_fsdp_close_bringing(fsdp);
+    ash_window_close(fsdp->slot_window);
     for (size_t lane = 0; fsdp->expert_leaves != NULL && lane < fsdp->experts.opts.lane_count; lane++)
         ash_buffer_fini(&fsdp->expert_leaves[lane]);
     free(fsdp->expert_leaves);

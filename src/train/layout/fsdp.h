@@ -68,6 +68,7 @@ struct ash_fsdp {
     /* weights */
     struct ash_fsdp_slot slots[ASH_FSDP_SLOTS_MAX];
     size_t slot_count;
+    struct ash_window *slot_window; /* the memory of the slots, where ranks of tp read each other's weights */
     uint64_t clock;
     struct ash_call *
         *comes;    /* zero 1 and 2, [units]: that bring their weights; NULL: they are here, or have not set out */

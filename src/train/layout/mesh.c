@@ -223,7 +223,7 @@ struct ash_group *ash_mesh_readers(const struct ash_mesh *mesh)
 {
     struct ash_group *tp = mesh->groups[ASH_MESH_TP];
 
-    return tp != NULL && mesh->zero == 0 && ash_mesh_replicas(mesh) == 1 && ash_group_nodes(tp) == 1 ? tp : NULL;
+    return tp != NULL && ash_group_nodes(tp) == 1 ? tp : NULL;
 }
 
 size_t ash_mesh_stage_rank(const struct ash_mesh *mesh, size_t stage)

@@ -69,7 +69,7 @@ bool ash_mesh_starts(const struct ash_mesh *mesh);
 /* Those that this rank's slice is dealt out to (fsdp), where all of them are on this node; NULL: nobody, or they are
  * not. */
 struct ash_group *ash_mesh_sharers(const struct ash_mesh *mesh);
-/* Those of tp, where all of them are on this node and nobody else keeps this rank's weights with it; NULL otherwise. */
+/* Those of tp, where all of them are on this node; NULL: nobody, or they are not. */
 struct ash_group *ash_mesh_readers(const struct ash_mesh *mesh);
 /* The world's rank on another stage, all else equal. */
 size_t ash_mesh_stage_rank(const struct ash_mesh *mesh, size_t stage);

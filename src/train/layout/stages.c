@@ -113,15 +113,16 @@ static int open_sums(struct ash_stages *stages, struct ash_stage *stage, struct 
     return ash_grains_init(&stage->experts, &opts, err);
 }
 
-/* Where the weights of the ranks of tp are, as this process sees them. */
+/* The memory that the weights of the ranks of tp are in, as this process sees it. */
 static int find_weights(struct ash_stage *stage, struct ash_err *err)
 {
+    const struct ash_window *window = stage->state.readable != NULL ? stage->state.readable : stage->fsdp.slot_window;
     size_t ranks = ash_group_size(stage->state.part.readers);
 
     stage->tp_weights = calloc(ranks, sizeof(*stage->tp_weights));
     if (stage->tp_weights == NULL) return ash_err_set(err, -ENOMEM, "out of memory for %zu ranks", ranks);
     for (size_t r = 0; r < ranks; r++)
-        stage->tp_weights[r] = ash_window_data_of(stage->state.window, r);
+        stage->tp_weights[r] = ash_window_data_of(window, r);
     return 0;
 }
 

@@ -26,7 +26,8 @@ struct ash_stage {
     struct ash_stage_slot *slots;
     size_t slot_count;
     struct ash_fsdp fsdp;
-    const void **tp_weights;  /* [tp]: where this process sees the weights of the ranks of tp; NULL: it does not */
+    const void **tp_weights;  /* [tp]: the memory that the weights of the ranks of tp are in, as this process sees it;
+                                 NULL: it does not */
     struct ash_grains grains; /* where gradients are whole */
     struct ash_span *wanted;  /* of their sum, runs of elements that this rank updates, where no other asks for them */
     size_t wanted_count;

@@ -401,6 +401,34 @@ static void test_counters(void **state)
             run_ranks(&(struct rank_job){.size = size, .timeout_ns = PATIENCE_NS, .run = take_turns}, NULL), 0);
 }
 
+/* Each shows the others its neighbour's memory. */
+static int show_neighbours(struct ash_local *local, struct meeting *meeting, const void *arg)
+{
+    struct ash_window *window = NULL, *shown = NULL;
+    size_t neighbour = (local->rank + 1) % local->size;
+    int rc = ash_window_open(local, sizeof(size_t), &window, NULL);
+
+    (void)meeting;
+    (void)arg;
+    if (rc < 0 || ash_window_show(local, window, neighbour, &shown, NULL) < 0) return 1;
+    *(size_t *)ash_window_data(window) = 100 + local->rank;
+    if (ash_local_barrier(local, NULL) < 0) return 2;
+    for (size_t r = 0; r < local->size; r++)
+        if (*(const size_t *)ash_window_data_of(shown, r) != 100 + (r + 1) % local->size) return 3;
+    ash_window_close(shown);
+    rc = ash_local_barrier(local, NULL);
+    ash_window_close(window);
+    return rc;
+}
+
+static void test_shown(void **state)
+{
+    (void)state;
+    for (size_t size = 1; size <= 3; size++)
+        assert_int_equal(
+            run_ranks(&(struct rank_job){.size = size, .timeout_ns = PATIENCE_NS, .run = show_neighbours}, NULL), 0);
+}
+
 /* Rank 1 says nothing: it leaves, or stays until the other has given up. */
 static int wait_in_vain(struct ash_local *local, struct meeting *meeting, const void *arg)
 {
@@ -524,10 +552,9 @@ static void test_break(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_all_reduce), cmocka_unit_test(test_moves),
-        cmocka_unit_test(test_parts),      cmocka_unit_test(test_disagree),
-        cmocka_unit_test(test_silent),     cmocka_unit_test(test_break),
-        cmocka_unit_test(test_counters),   cmocka_unit_test(test_counters_in_vain),
+        cmocka_unit_test(test_all_reduce), cmocka_unit_test(test_moves),  cmocka_unit_test(test_parts),
+        cmocka_unit_test(test_disagree),   cmocka_unit_test(test_silent), cmocka_unit_test(test_break),
+        cmocka_unit_test(test_counters),   cmocka_unit_test(test_shown),  cmocka_unit_test(test_counters_in_vain),
     };
 
     return cmocka_run_group_tests(tests, make_operands, free_operands);
