@@ -71,7 +71,6 @@ every moe fp32 3 mesh.ep=3
 # mixtures
 every dense fp32 4 mesh.tp=2 mesh.pp=2
 every dense fp32 4 mesh.cp=2 mesh.tp=2
-every tied bf16 4 mesh.dp=2 mesh.tp=2
 every dense fp32 4 mesh.fsdp=2 mesh.tp=2 mesh.zero=3
 every tied bf16 4 mesh.fsdp=2 mesh.pp=2
 every tied fp32 4 mesh.dp=2 mesh.fsdp=2 mesh.zero=2
@@ -81,7 +80,7 @@ every moe fp32 4 mesh.ep=2 mesh.fsdp=2 mesh.zero=1
 every moe fp32 4 mesh.ep=2 mesh.fsdp=2 mesh.zero=2 train.micro_batch=2
 every moe bf16 6 mesh.ep=3 mesh.fsdp=2 mesh.zero=3
 every moe fp32 8 mesh.ep=2 mesh.fsdp=2 mesh.dp=2 mesh.zero=3 train.micro_batch=2
-every tied fp32 8 mesh.dp=2 mesh.tp=2 mesh.pp=2
+every tied bf16 8 mesh.dp=2 mesh.tp=2 mesh.pp=2
 every dense fp32 8 mesh.fsdp=2 mesh.cp=2 mesh.tp=2
 every moe fp32 8 mesh.ep=2 mesh.pp=2 mesh.tp=2
 every tied bf16 8 mesh.fsdp=2 mesh.pp=2 mesh.interleave=2 mesh.cp=2
@@ -98,7 +97,7 @@ if "$ASHLAR" version | grep -q 'libfabric [0-9]'; then
     every moe fp32 4 mesh.ep=4
     every moe bf16 6 mesh.ep=6 group.algorithm=hierarchical
     every moe fp32 6 mesh.ep=3 mesh.tp=2 group.algorithm=flat # two ranks of ep on one node, one on the other
-    every tied bf16 4 mesh.pp=2 mesh.tp=2
+    every tied bf16 4 mesh.fsdp=2 mesh.zero=3 mesh.tp=2 # weights put together where the other rank of tp reads them
     nodes=
 fi
 

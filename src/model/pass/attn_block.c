@@ -44,7 +44,6 @@ bool ash_pass_fuses_norm(const struct ash_pass *pass)
 void ash_stream_add(struct ash_pass *pass, struct ash_linear_group *group, const float *before, float *behind)
 {
     size_t hidden = pass->model->config.hidden;
-    const float *sum = pass->scratch.residual;
 
     group->residual = before == behind && pass->tp.size == 1;
     group->outs[0].y = group->residual ? behind : pass->scratch.residual;
@@ -52,9 +51,9 @@ void ash_stream_add(struct ash_pass *pass, struct ash_linear_group *group, const
     if (pass->tp.size == 1)
         ash_linear_project(pass->model, pass->exec, group);
     else
-        ash_rows_forward(pass, group->outs[0].weight, group->outs[0].bias, group->x, group->x_stride, group->outs[0].y,
-                         &sum);
-    if (!group->residual) pass->exec->ops->row->add(pass->exec, before, sum, pass->own.count * hidden, behind);
+        ash_rows_forward(pass, group->outs[0].weight, group->outs[0].bias, group->x, group->x_stride, group->outs[0].y);
+    if (!group->residual)
+        pass->exec->ops->row->add(pass->exec, before, group->outs[0].y, pass->own.count * hidden, behind);
 }
 
 void ash_norm_block_backward(struct ash_pass *pass, int32_t weight, int32_t bias, const float *x,
@@ -208,8 +207,10 @@ void ash_attn_block_backward(struct ash_pass *pass, size_t layer)
                                                      .seq_rows = pass->seq_rows});
     attend_backward(pass, layer);
     const float *x = ash_stream_again(pass, acts->attn.norm.out, s->x_all);
-    const float *dnorm = c->attn == ASH_ATTN_LATENT ? ash_attn_latent_backward(pass, layer, x)
-                                                    : ash_attn_grouped_backward(pass, layer, x);
+    if (c->attn == ASH_ATTN_LATENT)
+        ash_attn_latent_backward(pass, layer, x);
+    else
+        ash_attn_grouped_backward(pass, layer, x);
     ash_norm_block_backward(pass, params->param[ASH_ROLE_NORM1], params->param[ASH_ROLE_NORM1_BIAS], acts->in,
-                            &acts->attn.norm, dnorm, true, s->dx);
+                            &acts->attn.norm, s->dnorm, true, s->dx);
 }

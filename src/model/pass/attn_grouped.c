@@ -47,13 +47,12 @@ void ash_attn_grouped_forward(struct ash_pass *pass, size_t layer, const float *
         pass->exec->ops->row->round_bf16(pass->exec, acts->q, pass->rows * pass->q_stride, acts->q);
 }
 
-const float *ash_attn_grouped_backward(struct ash_pass *pass, size_t layer, const float *x)
+void ash_attn_grouped_backward(struct ash_pass *pass, size_t layer, const float *x)
 {
     const struct ash_model_config *c = &pass->model->config;
     struct ash_scratch *s = &pass->scratch;
-    const float *dnorm = NULL;
     struct ash_columns columns = {
-        .rows = pass->rows, .in = c->hidden, .seq_rows = pass->seq_rows, .x = x, .dx = s->dnorm, .found = &dnorm};
+        .rows = pass->rows, .in = c->hidden, .seq_rows = pass->seq_rows, .x = x, .dx = s->dnorm};
     struct projection projections[3];
     size_t raw_stride = (c->heads + c->kv_heads) * c->head_dim;
 
@@ -67,5 +66,4 @@ const float *ash_attn_grouped_backward(struct ash_pass *pass, size_t layer, cons
                                 (raw ? s->dqk_raw : s->dq) + projections[i].column, raw ? raw_stride : pass->q_stride};
     }
     ash_columns_backward(pass, &columns);
-    return dnorm;
 }

@@ -147,16 +147,17 @@ void ash_attn_latent_forward(struct ash_pass *pass, size_t layer, const float *x
     row->round_bf16(pass->exec, a->v, pass->rows * pass->v_stride, a->v);
 }
 
-/* The key that heads share gets the sum of their gradients. */
-static void shared_key_step(struct ash_pass *pass, void *ctx, size_t round, struct ash_run rows, bool start,
-                            float *sums)
+/* The key that heads share gets the sum of their gradients: here over those of one rank. */
+static void shared_key_step(struct ash_pass *pass, void *ctx, const struct ash_terms *terms, struct ash_run rows,
+                            bool start, float *sums)
 {
     const struct ash_model_config *c = &pass->model->config;
+    size_t kv_heads = ash_slice_deal(pass->model->whole.kv_heads, 1, terms->rank, pass->tp.size).count;
     struct ash_copy_args args = {.rows = rows.count,
-                                 .blocks = c->heads,
+                                 .blocks = kv_heads * (c->heads / c->kv_heads),
                                  .cols = c->rope_dim,
-                                 .src = pass->scratch.dk + rows.first * pass->k_stride + c->nope_dim,
-                                 .src_row = pass->k_stride,
+                                 .src = terms->x,
+                                 .src_row = terms->x_stride,
                                  .src_block = c->head_dim,
                                  .dst = sums,
                                  .dst_dtype = ASH_F32,
@@ -164,7 +165,6 @@ static void shared_key_step(struct ash_pass *pass, void *ctx, size_t round, stru
                                  .add = true};
 
     (void)ctx;
-    (void)round;
     if (start) pass->exec->memory->zero(sums, rows.count * c->rope_dim * sizeof(float));
     pass->exec->ops->row->copy(pass->exec, &args);
 }
@@ -174,8 +174,12 @@ static void backward_shared_key(struct ash_pass *pass)
     const struct ash_model_config *c = &pass->model->config;
     struct ash_scratch *s = &pass->scratch;
     size_t low = c->kv_rank + c->rope_dim;
-    struct ash_chain chain = {
-        .rows = {0, pass->rows}, .cols = c->rope_dim, .rounds = 1, .step = shared_key_step, .out = s->dkey};
+    struct ash_chain chain = {.rows = {0, pass->rows},
+                              .cols = c->rope_dim,
+                              .rounds = 1,
+                              .terms[0] = {.rank = pass->tp.rank, .x = s->dk + c->nope_dim, .x_stride = pass->k_stride},
+                              .step = shared_key_step,
+                              .out = s->dkey};
     struct ash_copy_args copy = {.rows = pass->own.count,
                                  .blocks = 1,
                                  .cols = c->rope_dim,
@@ -188,7 +192,7 @@ static void backward_shared_key(struct ash_pass *pass)
     if (pass->tp.size > 1)
         ash_chain_run(pass, &chain);
     else
-        shared_key_step(pass, NULL, 0, chain.rows, true, s->dkey);
+        shared_key_step(pass, NULL, chain.terms, chain.rows, true, s->dkey);
     pass->exec->ops->row->copy(pass->exec, &copy);
 }
 
@@ -226,27 +230,27 @@ static void backward_low_q(struct ash_pass *pass, size_t layer, const float *x)
 }
 
 /* dnorm where q is not compressed: what comes through kv, then q's heads, rank by rank. */
-static void plain_q_step(struct ash_pass *pass, void *ctx, size_t round, struct ash_run rows, bool start, float *sums)
+static void plain_q_step(struct ash_pass *pass, void *ctx, const struct ash_terms *terms, struct ash_run rows,
+                         bool start, float *sums)
 {
     const struct ash_model_config *c = &pass->model->config;
     const int32_t *p = ctx;
     size_t low = c->kv_rank + c->rope_dim;
     struct ash_linear_term kv = {p[ASH_ROLE_KV_DOWN], true, {0, low}, pass->scratch.dkv_low + rows.first * low, low};
-    struct ash_linear_term q = {
-        p[ASH_ROLE_Q], true, {0, pass->q_stride}, pass->scratch.dq + rows.first * pass->q_stride, pass->q_stride};
 
-    (void)round;
     if (start) ash_linear_continue(pass->model, pass->exec, &kv, rows.count, true, sums);
-    ash_linear_continue(pass->model, pass->exec, &q, rows.count, false, sums);
+    ash_product_step(pass, terms, rows.count, false, sums);
 }
 
 static void backward_plain_q(struct ash_pass *pass, size_t layer, const float *x)
 {
     int32_t *p = pass->model->layers[layer].param;
     struct ash_scratch *s = &pass->scratch;
+    struct ash_linear_term q = {p[ASH_ROLE_Q], true, {0, pass->q_stride}, s->dq, pass->q_stride};
     struct ash_chain chain = {.rows = {0, pass->rows},
                               .cols = pass->model->config.hidden,
                               .rounds = 1,
+                              .terms[0] = ash_product_terms(pass, &q),
                               .step = plain_q_step,
                               .ctx = p,
                               .out = s->dnorm};
@@ -255,10 +259,10 @@ static void backward_plain_q(struct ash_pass *pass, size_t layer, const float *x
     if (pass->tp.size > 1)
         ash_chain_run(pass, &chain);
     else
-        plain_q_step(pass, p, 0, chain.rows, true, s->dnorm);
+        plain_q_step(pass, p, chain.terms, chain.rows, true, s->dnorm);
 }
 
-const float *ash_attn_latent_backward(struct ash_pass *pass, size_t layer, const float *x)
+void ash_attn_latent_backward(struct ash_pass *pass, size_t layer, const float *x)
 {
     const struct ash_model_config *c = &pass->model->config;
     const int32_t *p = pass->model->layers[layer].param;
@@ -268,9 +272,8 @@ const float *ash_attn_latent_backward(struct ash_pass *pass, size_t layer, const
     ash_pass_rope(pass, s->dq + c->nope_dim, c->heads, c->head_dim, pass->q_stride, true);
     if (c->q_rank == 0) {
         backward_plain_q(pass, layer, x);
-        return s->dnorm;
+        return;
     }
     linear_input_grad(pass, p[ASH_ROLE_KV_DOWN], s->dkv_low, c->kv_rank + c->rope_dim, false);
     backward_low_q(pass, layer, x);
-    return s->dnorm;
 }

@@ -6,10 +6,8 @@
  * No rank ever waits for room, so none waits for another in a circle: a tile is one message, in one place at a time,
  * and no more tiles are under way than an axis takes messages.
  *
- * Where the ranks can share memory nothing is sent: the sums lie in memory that all see, each rank goes on with them
- * there and says how far it is. So do the rows of the stream that blocks need all of: a norm writes a rank's own rows
- * beside those of the others. Where they also see each other's activations and weights, a product's sums go nowhere:
- * each rank tells where its terms are and adds up the rows that it keeps over everyone's, in the same order. */
+ * Where the ranks share memory no sum goes anywhere (by_rows.c), and the rows of the stream that blocks need all of lie
+ * beside each other: a norm writes a rank's own rows among those of the others. */
 #include "model/pass/pass_priv.h"
 
 #include "base/assert.h"
@@ -73,7 +71,9 @@ void ash_stream_place(struct ash_pass *pass)
         acts->ffn_norm.out = acts->ffn_norm.all + skip;
     }
     if (ash_pass_ends(pass)) pass->final_norm.out = pass->final_norm.all + skip;
-    if (pass->opts.backward) pass->scratch.dx = pass->scratch.dx_rows + skip;
+    if (!pass->opts.backward) return;
+    pass->scratch.dx = pass->scratch.dx_rows + skip;
+    pass->scratch.dnorm = pass->scratch.dnorm_rows + skip;
 }
 
 /* ---- tiles ------------------------------------------------------------------------------------------------------- */
@@ -160,9 +160,12 @@ static void pass_on(struct ash_pass *pass, const struct ash_chain *chain, size_t
     bool start = round == 0 && tp->rank == 0, done = round + 1 == chain->rounds && tp->rank + 1 == tp->size;
     bool stays = done && tile->owner == tp->rank;
     float *sums = stays ? place_of(pass, chain, tile) : pass->scratch.tile;
+    struct ash_terms terms = chain->terms[round];
 
     if (!start) ash_share_recv(pass, tp, before, sums, count);
-    chain->step(pass, chain->ctx, round, tile->rows, start, sums);
+    terms.x += (tile->rows.first - chain->rows.first) * terms.x_stride;
+    chain->step(pass, chain->ctx, &terms, tile->rows, start, sums);
+    if (done) ash_chain_end(pass, chain, tile->rows.count, sums);
     if (!stays) ash_share_send(pass, tp, done ? tile->owner : (tp->rank + 1) % tp->size, sums, count);
 }
 
@@ -176,66 +179,6 @@ static void take_own(struct ash_pass *pass, const struct ash_chain *chain, const
             ash_share_recv(pass, &pass->tp, last, place_of(pass, chain, &tiles[i]), tiles[i].rows.count * chain->cols);
 }
 
-/* ---- the same in memory that all see ----------------------------------------------------------------------------- */
-
-static float *common_sums(const struct ash_pass *pass)
-{
-    return pass->common.sums[pass->common.chains % 2];
-}
-
-/* The sums' place was that of the chain before the last: everyone must be through with those. */
-static void begin_common(struct ash_pass *pass)
-{
-    uint64_t number = ++pass->common.chains;
-
-    ash_share_say(pass, ASH_SHARE_CHAINS, number);
-    for (size_t r = 1; pass->tp.rank == 0 && r < pass->tp.size; r++)
-        ash_share_wait(pass, r, ASH_SHARE_CHAINS, number - 1);
-}
-
-/* Go on with a tile of `count` where it lies. Every rank makes the same steps in the same order, and numbers them. */
-static void go_on(struct ash_pass *pass, const struct ash_chain *chain, size_t round, const struct tile *tile,
-                  size_t count)
-{
-    const struct ash_axis *tp = &pass->tp;
-    uint64_t number = pass->common.steps + 1;
-    bool start = round == 0 && tp->rank == 0;
-
-    if (tp->rank > 0)
-        ash_share_wait(pass, tp->rank - 1, ASH_SHARE_STEPS, number);
-    else if (!start)
-        ash_share_wait(pass, tp->size - 1, ASH_SHARE_STEPS, number - count);
-    chain->step(pass, chain->ctx, round, tile->rows, start, common_sums(pass) + tile->rows.first * chain->cols);
-    ash_share_say(pass, ASH_SHARE_STEPS, pass->common.steps = number);
-}
-
-/* Wait for the last rank's last step of the tiles that matter here: of own rows, or of all. */
-static void await_tiles(struct ash_pass *pass, const struct ash_chain *chain, const struct tile *tiles, size_t count)
-{
-    size_t behind = count;
-
-    while (behind > 0 && chain->all == NULL && tiles[behind - 1].owner != pass->tp.rank)
-        behind--;
-    if (behind > 0 && pass->tp.rank + 1 < pass->tp.size)
-        ash_share_wait(pass, pass->tp.size - 1, ASH_SHARE_STEPS, pass->common.steps - (count - behind));
-}
-
-/* Finished sums to where they are wanted. */
-static void end_common(struct ash_pass *pass, const struct ash_chain *chain)
-{
-    struct ash_run rows = chain->all != NULL ? chain->rows : rows_among(pass, pass->tp.rank, chain->rows);
-    const float *sums = common_sums(pass) + rows.first * chain->cols;
-    float *to = chain->all != NULL ? chain->all + rows.first * chain->cols
-                                   : chain->out + (rows.first - pass->own.first) * chain->cols;
-
-    if (chain->found != NULL)
-        *chain->found = common_sums(pass) + pass->own.first * chain->cols;
-    else if (rows.count > 0)
-        pass->exec->memory->copy(to, sums, rows.count * chain->cols * sizeof(float));
-}
-
-/* ---- either way -------------------------------------------------------------------------------------------------- */
-
 static void run_tiles(struct ash_pass *pass, const struct ash_chain *chain)
 {
     struct walk walk = walk_start(pass, chain);
@@ -248,19 +191,12 @@ static void run_tiles(struct ash_pass *pass, const struct ash_chain *chain)
         for (count = 0; count < ASH_AXIS_PENDING && walk_next(pass, &walk, &tiles[count]);)
             count++;
         for (size_t round = 0; round < chain->rounds; round++) {
-            for (size_t i = 0; i < count; i++) {
-                if (pass->tp.near)
-                    go_on(pass, chain, round, &tiles[i], count);
-                else
-                    pass_on(pass, chain, round, &tiles[i]);
-            }
+            for (size_t i = 0; i < count; i++)
+                pass_on(pass, chain, round, &tiles[i]);
             if (busy && pass->tp.rank == 0) chain->meanwhile(pass, chain->ctx);
             busy = false;
         }
-        if (pass->tp.near)
-            await_tiles(pass, chain, tiles, count);
-        else
-            take_own(pass, chain, tiles, count);
+        take_own(pass, chain, tiles, count);
     } while (count == ASH_AXIS_PENDING);
 }
 
@@ -270,151 +206,99 @@ void ash_chain_run(struct ash_pass *pass, const struct ash_chain *chain)
 
     ash_assert(pass->tp.size > 1);
     if (pass->tp.near) {
-        begin_common(pass);
-        run_tiles(pass, chain);
-        end_common(pass, chain);
+        ash_chain_by_rows(pass, chain);
         return;
     }
     if (chain->all != NULL) sent.out = chain->all + pass->own.first * chain->cols;
     run_tiles(pass, &sent);
     if (chain->all != NULL) ash_rows_gather(pass, chain->rows, chain->all, chain->cols);
-    if (chain->found != NULL) *chain->found = sent.out;
 }
 
 /* ---- products ---------------------------------------------------------------------------------------------------- */
 
-struct products {
-    size_t count;
-    struct ash_linear_term terms[ASH_PROJECT_OUTS_MAX];
-    const struct ash_columns *columns; /* on the way back */
-    void (*weight_grads)(struct ash_pass *pass, const struct ash_columns *columns);
-    const float *bias;  /* added behind the last */
-    size_t cols, first; /* of a row of sums; the row of the batch that the terms' x starts at */
-};
-
-/* Behind the last term. */
-static void add_bias(struct ash_pass *pass, const struct products *products, size_t rows, float *sums)
+void ash_chain_end(struct ash_pass *pass, const struct ash_chain *chain, size_t rows, float *sums)
 {
-    if (products->bias == NULL) return;
     struct ash_copy_args add = {.rows = rows,
                                 .blocks = 1,
-                                .cols = products->cols,
-                                .src = products->bias,
+                                .cols = chain->cols,
+                                .src = chain->bias,
                                 .dst = sums,
                                 .dst_dtype = ASH_F32,
-                                .dst_row = products->cols,
+                                .dst_row = chain->cols,
                                 .add = true};
-    pass->exec->ops->row->copy(pass->exec, &add);
+
+    if (chain->bias != NULL) pass->exec->ops->row->copy(pass->exec, &add);
 }
 
-static void product_step(struct ash_pass *pass, void *ctx, size_t round, struct ash_run rows, bool start, float *sums)
+void ash_product_step(struct ash_pass *pass, const struct ash_terms *terms, size_t rows, bool start, float *sums)
 {
-    const struct products *products = ctx;
-    struct ash_linear_term term = products->terms[round];
+    struct ash_gemm_args args = terms->product;
 
-    term.x += (rows.first - products->first) * term.x_stride;
-    ash_linear_continue(pass->model, pass->exec, &term, rows.count, start, sums);
-    if (pass->tp.rank + 1 == pass->tp.size) add_bias(pass, products, rows.count, sums);
-}
-static void product_meanwhile(struct ash_pass *pass, void *ctx)
-{
-    const struct products *products = ctx;
-
-    products->weight_grads(pass, products->columns);
-}
-
-/* What others need to know of a term. */
-static struct ash_posted post(const struct ash_pass *pass, const struct ash_linear_term *term)
-{
-    struct ash_posted posted = {.part = ash_linear_part(pass->model, term)};
-
-    posted.x = (size_t)((const float *)posted.part.a.data - pass->common.memory.data);
-    posted.weight = (size_t)((const char *)posted.part.b.data - (const char *)pass->tp.weights[pass->tp.rank]);
-    return posted;
-}
-
-/* Own rows of the sums go on over a term of `rank`. */
-static void add_term(struct ash_pass *pass, const struct ash_posted *posted, size_t rank, bool start, float *sums)
-{
-    struct ash_gemm_args args = posted->part;
-
-    args.M = pass->own.count;
-    args.a.data = pass->common.memory.data + posted->x + pass->own.first * args.a.row_stride;
-    args.b.data = (const char *)pass->tp.weights[rank] + posted->weight;
+    args.M = rows;
+    args.a.data = terms->x;
     args.c = sums;
     args.accumulate = !start;
     pass->exec->ops->matrix->gemm(pass->exec, &args);
 }
 
-/* Sums of all rows of the batch, each rank those that it keeps. A rank that begins with a sum is through with the one
- * before it, so the place of the one before that is free. */
-static void sum_by_rows(struct ash_pass *pass, const struct products *products, float *out)
+struct ash_terms ash_product_terms(const struct ash_pass *pass, const struct ash_linear_term *term)
 {
-    const struct ash_axis *tp = &pass->tp;
-    uint64_t number = ++pass->common.chains;
-    struct ash_posted *posted = pass->common.posted[number % 2];
+    struct ash_gemm_args part = ash_linear_part(pass->model, term);
 
-    for (size_t r = 0; r < tp->size; r++)
-        if (r != tp->rank) ash_share_wait(pass, r, ASH_SHARE_CHAINS, number - 1);
-    for (size_t i = 0; i < products->count; i++)
-        posted[tp->rank * ASH_PROJECT_OUTS_MAX + i] = post(pass, &products->terms[i]);
-    ash_share_say(pass, ASH_SHARE_CHAINS, number);
-    if (products->weight_grads != NULL) products->weight_grads(pass, products->columns);
-    for (size_t r = 0; r < tp->size; r++)
-        if (r != tp->rank) ash_share_wait(pass, r, ASH_SHARE_CHAINS, number);
-    if (pass->failed < 0 || pass->own.count == 0) return;
-    for (size_t i = 0; i < products->count; i++)
-        for (size_t r = 0; r < tp->size; r++)
-            add_term(pass, &posted[r * ASH_PROJECT_OUTS_MAX + i], r, i == 0 && r == 0, out);
-    add_bias(pass, products, pass->own.count, out);
+    return (struct ash_terms){.rank = pass->tp.rank, .x = part.a.data, .x_stride = part.a.row_stride, .product = part};
 }
 
-static void run_products(struct ash_pass *pass, struct products *products, struct ash_run rows, float *out,
-                         const float **found)
+static void product_step(struct ash_pass *pass, void *ctx, const struct ash_terms *terms, struct ash_run rows,
+                         bool start, float *sums)
 {
-    struct ash_chain chain = {.rows = rows,
-                              .cols = products->cols,
-                              .rounds = products->count,
+    (void)ctx;
+    ash_product_step(pass, terms, rows.count, start, sums);
+}
+
+void ash_rows_forward(struct ash_pass *pass, int32_t weight, int32_t bias, const float *x, size_t x_stride, float *out)
+{
+    struct ash_linear_term term = {.weight = weight, .x = x, .x_stride = x_stride};
+    struct ash_chain chain = {.rows = {0, pass->rows},
+                              .cols = pass->model->config.hidden,
+                              .rounds = 1,
+                              .terms[0] = ash_product_terms(pass, &term),
                               .step = product_step,
-                              .meanwhile = products->weight_grads != NULL ? product_meanwhile : NULL,
-                              .ctx = products,
-                              .out = out,
-                              .found = found};
+                              .bias = ash_model_vector(pass->model, bias),
+                              .out = out};
 
-    if (!pass->by_rows || rows.count < pass->rows) {
-        ash_chain_run(pass, &chain);
-        return;
-    }
-    sum_by_rows(pass, products, out);
-    if (found != NULL) *found = out;
-}
-
-void ash_rows_forward(struct ash_pass *pass, int32_t weight, int32_t bias, const float *x, size_t x_stride, float *out,
-                      const float **found)
-{
-    struct products products = {.count = 1,
-                                .terms[0] = {.weight = weight, .x = x, .x_stride = x_stride},
-                                .bias = ash_model_vector(pass->model, bias),
-                                .cols = pass->model->config.hidden};
-
-    run_products(pass, &products, (struct ash_run){0, pass->rows}, out, found);
+    ash_chain_run(pass, &chain);
 }
 
 /* One term for each run of the weight's outputs: the runs of all ranks take turns (q, k and v in one matrix). */
-static void add_terms(const struct ash_pass *pass, const struct ash_column *column, struct products *products)
+static void add_terms(const struct ash_pass *pass, const struct ash_column *column, struct ash_chain *chain)
 {
     const struct ash_param *weight = &pass->model->params[column->weight];
     size_t done = 0;
 
     for (size_t i = 0; i < weight->run_count; i++) {
-        ash_assert(products->count < ASH_PROJECT_OUTS_MAX);
-        products->terms[products->count++] = (struct ash_linear_term){.weight = column->weight,
-                                                                      .back = true,
-                                                                      .outs = {done, weight->runs[i].count},
-                                                                      .x = column->dy,
-                                                                      .x_stride = column->dy_stride};
+        struct ash_linear_term term = {.weight = column->weight,
+                                       .back = true,
+                                       .outs = {done, weight->runs[i].count},
+                                       .x = column->dy,
+                                       .x_stride = column->dy_stride};
+
+        ash_assert(chain->rounds < ASH_PROJECT_OUTS_MAX);
+        chain->terms[chain->rounds++] = ash_product_terms(pass, &term);
         done += weight->runs[i].count;
     }
+}
+
+/* The gradients of the weights whose columns a chain is about. */
+struct beside {
+    const struct ash_columns *columns;
+    void (*weight_grads)(struct ash_pass *pass, const struct ash_columns *columns);
+};
+
+static void grads_meanwhile(struct ash_pass *pass, void *ctx)
+{
+    const struct beside *beside = ctx;
+
+    beside->weight_grads(pass, beside->columns);
 }
 
 /* Who has to wait for a turn at the weights along cp does dx first. */
@@ -422,12 +306,17 @@ void ash_columns_backward_rows(struct ash_pass *pass, const struct ash_columns *
                                void (*weight_grads)(struct ash_pass *pass, const struct ash_columns *columns))
 {
     bool waits = pass->cp.rank > 0;
-    struct products products = {
-        .columns = columns, .weight_grads = waits ? NULL : weight_grads, .cols = columns->in, .first = columns->first};
+    struct beside beside = {columns, weight_grads};
+    struct ash_chain chain = {.rows = {columns->first, columns->rows},
+                              .cols = columns->in,
+                              .step = product_step,
+                              .meanwhile = waits ? NULL : grads_meanwhile,
+                              .ctx = &beside,
+                              .out = columns->dx};
 
     for (size_t i = 0; i < columns->count; i++)
-        add_terms(pass, &columns->columns[i], &products);
-    run_products(pass, &products, (struct ash_run){columns->first, columns->rows}, columns->dx, columns->found);
+        add_terms(pass, &columns->columns[i], &chain);
+    ash_chain_run(pass, &chain);
     if (waits) weight_grads(pass, columns);
 }
 
@@ -461,5 +350,4 @@ void ash_columns_backward(struct ash_pass *pass, const struct ash_columns *colum
         return;
     }
     columns_grads(pass, columns, columns->dx);
-    if (columns->found != NULL) *columns->found = columns->dx;
 }

@@ -46,7 +46,7 @@ void ash_ffn_forward(struct ash_pass *pass, const struct ash_ffn_params *params,
 {
     ffn_inner(pass, params, rows, x, ASH_NO_PARAM, acts, width);
     if (is_shared(pass, params)) {
-        ash_rows_forward(pass, params->down, params->down_bias, acts->hidden, width, y, NULL);
+        ash_rows_forward(pass, params->down, params->down_bias, acts->hidden, width, y);
         return;
     }
     ash_linear_forward(
@@ -55,14 +55,13 @@ void ash_ffn_forward(struct ash_pass *pass, const struct ash_ffn_params *params,
             .rows = rows, .x = acts->hidden, .x_stride = width, .y = y, .y_stride = pass->model->config.hidden});
 }
 
-/* found: as of a chain. */
-static void ffn_backward(struct ash_pass *pass, const struct ash_ffn_params *params, size_t rows, const float *x,
-                         const struct ash_ffn_acts *acts, const struct ash_ffn_acts *dacts, size_t width,
-                         const float *dy, float *dx, const float **found)
+void ash_ffn_backward(struct ash_pass *pass, const struct ash_ffn_params *params, size_t rows, const float *x,
+                      const struct ash_ffn_acts *acts, const struct ash_ffn_acts *dacts, size_t width, const float *dy,
+                      float *dx)
 {
     const struct ash_act_ops *act = pass->exec->ops->act;
     size_t hidden = pass->model->config.hidden, seq_rows = params->expert ? 0 : pass->seq_rows;
-    struct ash_columns columns = {.rows = rows, .in = hidden, .seq_rows = seq_rows, .x = x, .dx = dx, .found = found};
+    struct ash_columns columns = {.rows = rows, .in = hidden, .seq_rows = seq_rows, .x = x, .dx = dx};
 
     ash_pass_linear_backward(pass, params->down, params->down_bias,
                              &(struct ash_linear_io){.rows = rows,
@@ -81,13 +80,6 @@ static void ffn_backward(struct ash_pass *pass, const struct ash_ffn_params *par
     }
     columns.columns[columns.count++] = (struct ash_column){params->up, params->up_bias, dacts->up, width};
     ash_columns_backward(pass, &columns);
-}
-
-void ash_ffn_backward(struct ash_pass *pass, const struct ash_ffn_params *params, size_t rows, const float *x,
-                      const struct ash_ffn_acts *acts, const struct ash_ffn_acts *dacts, size_t width, const float *dy,
-                      float *dx)
-{
-    ffn_backward(pass, params, rows, x, acts, dacts, width, dy, dx, NULL);
 }
 
 /* ---- the block --------------------------------------------------------------------------------------------------- */
@@ -114,12 +106,10 @@ static void norm_forward(struct ash_pass *pass, size_t layer, const float *mid)
 static void experts_forward(struct ash_pass *pass, size_t layer, const float *mid, float *out)
 {
     struct ash_scratch *s = &pass->scratch;
-    size_t hidden = pass->model->config.hidden;
-    float *sum = pass->tp.size > 1 ? s->dy_all : s->residual;
 
     norm_forward(pass, layer, mid);
-    ash_moe_forward(pass, layer, ash_stream_gather(pass, pass->layers[layer].ffn_norm.out, s->x_all), sum);
-    pass->exec->ops->row->add(pass->exec, mid, sum + pass->own.first * hidden, pass->own.count * hidden, out);
+    ash_moe_forward(pass, layer, ash_stream_gather(pass, pass->layers[layer].ffn_norm.out, s->x_all), s->residual);
+    pass->exec->ops->row->add(pass->exec, mid, s->residual, pass->own.count * pass->model->config.hidden, out);
 }
 
 void ash_ffn_block_forward(struct ash_pass *pass, size_t layer, const float *mid, float *out)
@@ -157,22 +147,17 @@ void ash_ffn_block_backward(struct ash_pass *pass, size_t layer)
     const struct ash_layer *layer_params = &pass->model->layers[layer];
     struct ash_layer_acts *acts = &pass->layers[layer];
     struct ash_scratch *s = &pass->scratch;
-
-    const float *dy = ash_stream_gather(pass, s->dx, s->dy_all), *dnorm = s->dnorm, *x;
+    const float *dy = ash_stream_gather(pass, s->dx, s->dy_all), *x;
 
     if (pass->opts.recompute == ASH_RECOMPUTE_SELECTIVE) norm_forward(pass, layer, acts->mid);
     x = ash_stream_again(pass, acts->ffn_norm.out, s->x_all);
     if (c->sparse[layer]) {
-        float *dx = pass->tp.size > 1 ? s->dx_all : s->dnorm;
-        ash_moe_backward(pass, layer, x, dy, dx);
-        /* no sum went through the ranks since, so only now is dy known to have been read by all */
-        if (pass->tp.near) ash_share_meet(pass, ASH_SHARE_POSTS, ++pass->common.posts);
-        dnorm = dx + pass->own.first * c->hidden;
+        ash_moe_backward(pass, layer, x, dy, s->dnorm);
     } else {
         struct ash_ffn_params params = dense_params(layer_params);
         if (pass->opts.recompute == ASH_RECOMPUTE_SELECTIVE) ash_ffn_activate(pass, &acts->ffn, pass->rows * c->ffn);
-        ffn_backward(pass, &params, pass->rows, x, &acts->ffn, &s->dffn, c->ffn, dy, s->dnorm, &dnorm);
+        ash_ffn_backward(pass, &params, pass->rows, x, &acts->ffn, &s->dffn, c->ffn, dy, s->dnorm);
     }
     ash_norm_block_backward(pass, layer_params->param[ASH_ROLE_NORM2], layer_params->param[ASH_ROLE_NORM2_BIAS],
-                            acts->mid, &acts->ffn_norm, dnorm, true, s->dx);
+                            acts->mid, &acts->ffn_norm, s->dnorm, true, s->dx);
 }

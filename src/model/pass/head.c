@@ -43,6 +43,7 @@ static struct ash_loss_part part_of(const struct ash_loss_part *piece, size_t fi
     part.targets += skip;
     part.top += 2 * skip;
     part.lanes += ASH_LANES * skip;
+    part.loss += skip;
     return part;
 }
 
@@ -51,35 +52,63 @@ struct piece {
     struct ash_loss_part part;
 };
 
-static void top_step(struct ash_pass *pass, void *ctx, size_t round, struct ash_run rows, bool start, float *sums)
+static void top_step(struct ash_pass *pass, void *ctx, const struct ash_terms *terms, struct ash_run rows, bool start,
+                     float *sums)
 {
     const struct piece *piece = ctx;
     struct ash_loss_part part = part_of(&piece->part, piece->first, rows, start);
 
-    (void)round;
+    (void)terms;
     part.top = sums;
     pass->exec->ops->loss->part_top(pass->exec, &part);
 }
 
-static void sum_step(struct ash_pass *pass, void *ctx, size_t round, struct ash_run rows, bool start, float *sums)
+static void sum_step(struct ash_pass *pass, void *ctx, const struct ash_terms *terms, struct ash_run rows, bool start,
+                     float *sums)
 {
     const struct piece *piece = ctx;
     struct ash_loss_part part = part_of(&piece->part, piece->first, rows, start);
 
-    (void)round;
+    (void)terms;
     part.lanes = sums;
     pass->exec->ops->loss->part_sum(pass->exec, &part);
 }
 
 /* What step makes of rows, rank by rank, on every rank: all [rows of the batch, cols]. */
 static void go_round(struct ash_pass *pass, struct piece *piece,
-                     void (*step)(struct ash_pass *, void *, size_t, struct ash_run, bool, float *), float *all,
-                     size_t cols)
+                     void (*step)(struct ash_pass *, void *, const struct ash_terms *, struct ash_run, bool, float *),
+                     float *all, size_t cols)
 {
     struct ash_chain chain = {
         .rows = {piece->first, piece->part.rows}, .cols = cols, .rounds = 1, .step = step, .ctx = piece, .all = all};
 
     ash_chain_run(pass, &chain);
+}
+
+/* All of the loss of the piece's rows that this rank takes, over everyone's logits, where ranks share memory. */
+static void loss_by_rows(struct ash_pass *pass, const struct piece *piece)
+{
+    const struct ash_loss_ops *ops = pass->exec->ops->loss;
+    void (*const steps[])(struct ash_exec *, const struct ash_loss_part *) = {ops->part_top, ops->part_sum,
+                                                                              ops->part_end};
+    struct ash_run all = {piece->first, piece->part.rows}, rows = ash_rows_share(pass, all);
+    struct ash_terms own = {.rank = pass->tp.rank, .x = piece->part.logits, .x_stride = piece->part.cols};
+
+    ash_terms_post(pass, &own, 1);
+    ash_terms_await(pass);
+    for (size_t i = 0; rows.count > 0 && pass->failed == 0 && i < 3 * pass->tp.size; i++) {
+        size_t rank = i % pass->tp.size;
+        struct ash_loss_part part = piece->part;
+
+        part.logits = pass->common.memory.data + (ash_terms_of(pass, rank, 0).x - pass->common.memory.data);
+        part.first = rank == 0 ? 0 : pass->vocab_ends[rank - 1];
+        part.cols = pass->vocab_ends[rank] - part.first;
+        part.loss = pass->common.losses + all.first;
+        part = part_of(&part, all.first, rows, rank == 0);
+        steps[i / pass->tp.size](pass->exec, &part);
+    }
+    ash_share_meet(pass, ASH_SHARE_POSTS, ++pass->common.posts);
+    pass->exec->memory->copy(piece->part.loss, pass->common.losses + all.first, all.count * sizeof(float));
 }
 
 static void shared_loss(struct ash_pass *pass, size_t first, size_t count, float scale)
@@ -97,6 +126,10 @@ static void shared_loss(struct ash_pass *pass, size_t first, size_t count, float
                            .lanes = s->lanes + ASH_LANES * first,
                            .loss = pass->losses + first}};
 
+    if (pass->tp.near) {
+        loss_by_rows(pass, &piece);
+        return;
+    }
     go_round(pass, &piece, top_step, s->top, 2);
     go_round(pass, &piece, sum_step, s->lanes, ASH_LANES);
     pass->exec->ops->loss->part_end(pass->exec, &piece.part);
@@ -174,7 +207,10 @@ static void loss_rows(struct ash_pass *pass, const float *x, size_t first, size_
     else
         pass->exec->ops->loss->cross_entropy(pass->exec, s->logits, count, vocab, pass->targets + first, used_scale,
                                              pass->losses + first);
-    if (pass->grads != NULL) backward_rows(pass, x, first, count);
+    if (pass->grads == NULL) return;
+    backward_rows(pass, x, first, count);
+    /* others have made sums of these logits, and sums for rows that this rank keeps */
+    if (pass->tp.near) ash_share_meet(pass, ASH_SHARE_POSTS, ++pass->common.posts);
 }
 
 /* Rows of the piece that starts at row first: as many as fit, of whole groups where sequences are that; else whole

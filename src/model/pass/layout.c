@@ -57,13 +57,13 @@ static float *take(struct layout *layout, enum ash_keep keep, size_t count)
     return place(placer, count * sizeof(float));
 }
 
-/* Rows of the stream of all ranks along tp, where those share memory. */
-static float *take_common(struct layout *layout, enum ash_keep keep)
+/* Rows of all ranks along tp, as wide as the stream, where those share memory. */
+static float *take_common(struct layout *layout, enum ash_keep keep, size_t rows)
 {
     const struct ash_pass *pass = layout->pass;
     struct placer *placer = ash_pass_keeps(pass, keep) ? &layout->common : &layout->common_shared;
 
-    return place(placer, layout->rows * pass->model->config.hidden * sizeof(float));
+    return place(placer, rows * pass->model->config.hidden * sizeof(float));
 }
 
 /* A column further right in the same rows. */
@@ -77,7 +77,7 @@ static void lay_norm(struct layout *l, struct ash_norm_acts *norm)
     const struct ash_model_config *c = &l->pass->model->config;
 
     if (l->pass->tp.near)
-        norm->all = take_common(l, ASH_KEEP_CHEAP);
+        norm->all = take_common(l, ASH_KEEP_CHEAP, l->rows);
     else
         norm->out = take(l, ASH_KEEP_CHEAP, l->own * c->hidden);
     norm->rstd = take(l, ASH_KEEP_COSTLY, l->own);
@@ -161,7 +161,8 @@ static void lay_moe(struct layout *l, struct ash_moe_acts *moe)
     moe->order = (int32_t *)take(l, ASH_KEEP_COSTLY, pairs);
     moe->flat = (int32_t *)take(l, ASH_KEEP_COSTLY, pairs);
     moe->where = (int32_t *)take(l, ASH_KEEP_COSTLY, pairs);
-    moe->y = take(l, ASH_KEEP_COSTLY, pairs * c->hidden);
+    moe->y = ash_moe_pairs_common(l->pass) ? take_common(l, ASH_KEEP_COSTLY, pairs)
+                                           : take(l, ASH_KEEP_COSTLY, pairs * c->hidden);
     if (l->pass->ep.size > 1) {
         moe->x = place(&l->shared, pairs * c->hidden * sizeof(float)); /* on their way out; see moe_exchange.c */
     } else {
@@ -219,11 +220,13 @@ static void lay_backward_scratch(struct layout *l)
     size_t pairs = l->rows * c->expert.choices, wide = max_size(c->ffn, c->expert.shared_ffn);
     struct placer *p = &l->kept;
 
-    if (pass->tp.near)
+    if (pass->tp.near) {
         s->dx_rows = place(&l->common, l->rows * c->hidden * sizeof(float));
-    else
+        s->dnorm_rows = place(&l->common, l->rows * c->hidden * sizeof(float));
+    } else {
         s->dx = place(p, l->own * c->hidden * sizeof(float));
-    s->dnorm = place(p, l->own * c->hidden * sizeof(float));
+        s->dnorm = place(p, l->own * c->hidden * sizeof(float));
+    }
     s->dattn = place(p, l->rows * c->heads * pass->v_dim * sizeof(float));
     if (c->attn == ASH_ATTN_GROUPED) {
         s->dq = place(p, l->rows * pass->q_stride * sizeof(float));
@@ -255,7 +258,7 @@ static void lay_backward_scratch(struct layout *l)
         s->dexpert.up = place(p, pairs * c->expert.ffn * sizeof(float));
         s->dexpert.hidden = place(p, pairs * c->expert.ffn * sizeof(float));
     }
-    s->dpair = place(p, pairs * c->hidden * sizeof(float));
+    s->dpair = place(ash_moe_pairs_common(pass) ? &l->common : p, pairs * c->hidden * sizeof(float));
     s->pair_weight = place(p, pairs * sizeof(float));
     s->dweight = place(p, pairs * sizeof(float));
     s->dlogits = place(p, l->rows * c->expert.experts * sizeof(float));
@@ -268,24 +271,21 @@ static void lay_exchange(struct layout *l)
     const struct ash_model_config *c = &pass->model->config, *whole = &pass->model->whole;
     struct ash_scratch *s = &pass->scratch;
     struct placer *p = &l->kept;
-    bool experts = c->expert.experts > 0;
     const size_t cols[] = {c->hidden, c->q_rank, c->kv_rank, c->rope_dim, ASH_LANES}; /* of sums that go round */
-    size_t tile = 0, widest = 0;
+    size_t tile = 0;
     size_t all_heads = (whole->heads + whole->kv_heads) * c->head_dim;
 
-    for (size_t i = 0; i < sizeof(cols) / sizeof(cols[0]); i++) {
+    for (size_t i = 0; i < sizeof(cols) / sizeof(cols[0]); i++)
         if (cols[i] > 0) tile = max_size(tile, ash_chain_tile_most(l->own, cols[i]));
-        widest = max_size(widest, cols[i]);
-    }
-    for (size_t i = 0; pass->by_rows && i < 2; i++)
+    for (size_t i = 0; pass->tp.near && i < 2; i++)
         pass->common.posted[i] =
             place(&l->common, pass->tp.size * ASH_PROJECT_OUTS_MAX * sizeof(*pass->common.posted[i]));
-    for (size_t i = 0; pass->tp.near && i < 2; i++)
-        pass->common.sums[i] = place(&l->common, l->rows * widest * sizeof(float));
-    if (!pass->tp.near) s->tile = place(p, tile * sizeof(float));
+    if (pass->tp.near)
+        pass->common.losses = place(&l->common, l->rows * sizeof(float));
+    else
+        s->tile = place(p, tile * sizeof(float));
     s->x_all = place(p, l->rows * c->hidden * sizeof(float));
-    if ((pass->opts.backward && !pass->tp.near) || experts) s->dy_all = place(p, l->rows * c->hidden * sizeof(float));
-    if (pass->opts.backward && experts) s->dx_all = place(p, l->rows * c->hidden * sizeof(float));
+    if (pass->opts.backward && !pass->tp.near) s->dy_all = place(p, l->rows * c->hidden * sizeof(float));
     s->top = place(p, l->rows * 2 * sizeof(float));
     s->lanes = place(p, l->rows * ASH_LANES * sizeof(float));
     pass->lookup.ids = place(p, l->rows * sizeof(int32_t));
@@ -425,14 +425,14 @@ static int open_memory(struct ash_pass *pass, const struct layout *measured, str
            common = measured->common.used_bytes + measured->common_shared_peak;
     int rc = 0;
 
-    if (pass->by_rows)
+    if (pass->tp.near)
         rc = agree_on_most(pass, own, &most, err);
     else
         rc = ash_buffer_init(&pass->memory, pass->exec->memory, own, "activations", err);
     if (rc < 0 || !pass->tp.near) return rc;
     rc = pass->tp.ops->common_open(pass->tp.ctx, (common + pass->tp.size * most) / sizeof(float), &pass->common.memory,
                                    err);
-    if (rc == 0 && pass->by_rows)
+    if (rc == 0 && pass->tp.near)
         pass->memory = (struct ash_buffer){.data = (char *)pass->common.memory.data + common + pass->tp.rank * most,
                                            .size_bytes = own};
     return rc;

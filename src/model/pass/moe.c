@@ -92,6 +92,7 @@ void ash_moe_forward(struct ash_pass *pass, size_t layer, const float *x, float 
 {
     const struct ash_model_config *c = &pass->model->config;
     struct ash_moe_acts *moe = &pass->layers[layer].moe;
+    size_t own = pass->own.first * c->expert.choices;
     bool shared = c->expert.shared_ffn != 0;
 
     if (pass->rows > 0)
@@ -104,12 +105,10 @@ void ash_moe_forward(struct ash_pass *pass, size_t layer, const float *x, float 
     if (pass->rows == 0) return;
     if (shared) {
         struct ash_ffn_params params = shared_params(&pass->model->layers[layer]);
-        ash_ffn_forward(pass, &params, pass->rows, x, &moe->shared, c->expert.shared_ffn,
-                        y + pass->own.first * c->hidden);
-        ash_rows_gather(pass, (struct ash_run){0, pass->rows}, y, c->hidden);
+        ash_ffn_forward(pass, &params, pass->rows, x, &moe->shared, c->expert.shared_ffn, y);
     }
-    pass->exec->ops->row->combine(pass->exec, moe->y, c->hidden, moe->where, moe->weight, c->expert.choices, pass->rows,
-                                  shared, y);
+    pass->exec->ops->row->combine(pass->exec, moe->y, c->hidden, moe->where + own, moe->weight + own, c->expert.choices,
+                                  pass->own.count, shared, y);
 }
 
 /* The ranks of cp take turns at a batch's gradients, whether tokens here chose the expert or not. */
@@ -175,6 +174,27 @@ static void route_backward(struct ash_pass *pass, size_t layer, const float *dy)
     pass->exec->ops->route->backward(pass->exec, &args);
 }
 
+/* The router's gradients: of its weight over all rows, whose logits all ranks have; and what goes back to own rows. */
+static void router_backward(struct ash_pass *pass, size_t layer, const float *x, float *dx)
+{
+    const struct ash_model_config *c = &pass->model->config;
+    int32_t router = pass->model->layers[layer].param[ASH_ROLE_ROUTER];
+    struct ash_linear_io io = {.rows = pass->rows,
+                               .x = x,
+                               .x_stride = c->hidden,
+                               .dy = pass->scratch.dlogits,
+                               .dy_stride = c->expert.experts,
+                               .dx_stride = c->hidden,
+                               .dx_add = true,
+                               .seq_rows = pass->seq_rows};
+
+    ash_pass_linear_backward(pass, router, ASH_NO_PARAM, &io);
+    io.rows = pass->own.count;
+    io.dy += pass->own.first * c->expert.experts;
+    io.dx = dx;
+    ash_linear_input_grad(pass->model, pass->exec, router, &io);
+}
+
 void ash_moe_backward(struct ash_pass *pass, size_t layer, const float *x, const float *dy, float *dx)
 {
     const struct ash_model_config *c = &pass->model->config;
@@ -190,20 +210,9 @@ void ash_moe_backward(struct ash_pass *pass, size_t layer, const float *x, const
     if (pass->rows == 0) return;
     if (shared) {
         struct ash_ffn_params params = shared_params(&pass->model->layers[layer]);
-        ash_ffn_backward(pass, &params, pass->rows, x, &moe->shared, &s->dffn, c->expert.shared_ffn, dy,
-                         dx + pass->own.first * c->hidden);
-        ash_rows_gather(pass, (struct ash_run){0, pass->rows}, dx, c->hidden);
+        ash_ffn_backward(pass, &params, pass->rows, x, &moe->shared, &s->dffn, c->expert.shared_ffn, dy, dx);
     }
-    pass->exec->ops->row->combine(pass->exec, s->dpair, c->hidden, moe->where, NULL, c->expert.choices, pass->rows,
-                                  shared, dx);
-    ash_pass_linear_backward(pass, pass->model->layers[layer].param[ASH_ROLE_ROUTER], ASH_NO_PARAM,
-                             &(struct ash_linear_io){.rows = pass->rows,
-                                                     .x = x,
-                                                     .x_stride = c->hidden,
-                                                     .dy = s->dlogits,
-                                                     .dy_stride = c->expert.experts,
-                                                     .dx = dx,
-                                                     .dx_stride = c->hidden,
-                                                     .dx_add = true,
-                                                     .seq_rows = pass->seq_rows});
+    pass->exec->ops->row->combine(pass->exec, s->dpair, c->hidden, moe->where + pass->own.first * c->expert.choices,
+                                  NULL, c->expert.choices, pass->own.count, shared, dx);
+    router_backward(pass, layer, x, dx);
 }

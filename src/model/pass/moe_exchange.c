@@ -390,7 +390,7 @@ void ash_moe_dispatch_back(struct ash_pass *pass, size_t layer, const float *dy)
         return;
     }
     if (ash_moe_crosses(pass)) ash_moe_nodes_choose(pass, layer);
-    send_rows(pass, layer, dy, true, pass->scratch.dpair, pass->exchange.y);
+    send_rows(pass, layer, dy, true, pass->layers[layer].moe.x, pass->exchange.y);
 }
 
 /* ---- and back ---------------------------------------------------------------------------------------------------- */
@@ -410,11 +410,21 @@ static void send_back(struct ash_pass *pass, size_t layer, float *pairs)
                                  pass->exchange.send[r] * sizeof(float));
 }
 
+bool ash_moe_pairs_common(const struct ash_pass *pass)
+{
+    return pass->tp.near && tp_parts(pass) > 1;
+}
+
 /* All ranks of tp get what each has: of every rank of ep, one run of neighbours. */
 static void gather_pairs(struct ash_pass *pass, size_t layer, float *pairs)
 {
     size_t hidden = pass->model->config.hidden;
 
+    if (pass->tp
+            .near) { /* where pairs are everywhere, too: others must be through with what this rank goes on to write */
+        ash_share_meet(pass, ASH_SHARE_POSTS, ++pass->common.posts);
+        return;
+    }
     for (size_t r = 0; tp_parts(pass) > 1 && r < pass->ep.size; r++) {
         for (size_t t = 0; t < pass->tp.size; t++)
             pass->exchange.parts[t] = ash_moe_pairs_of(pass, layer, r, t).count * hidden;

@@ -20,9 +20,6 @@ static void set_axes(struct ash_pass *pass)
     pass->tp = axis_or_alone(&pass->opts.tp);
     pass->cp = axis_or_alone(&pass->opts.cp);
     pass->ep = axis_or_alone(&pass->opts.ep);
-    /* what a rank has told of stays as it is until all meet again, which is known of plain layers */
-    pass->by_rows = pass->tp.size > 1 && pass->tp.near && pass->tp.weights != NULL && pass->cp.size == 1 &&
-                    pass->model->config.attn == ASH_ATTN_GROUPED && pass->model->config.expert.experts == 0;
 }
 
 /* Small lists that exchanges along tp need. */

@@ -84,12 +84,12 @@ struct ash_head_rows {
 
 /* Gradients and temporaries of one layer at a time. Own rows are those of the stream that this rank keeps. */
 struct ash_scratch {
-    float *residual;                /* [own rows, C]: a block's output before it joins the stream */
-    float *dx;                      /* [own rows, C]: gradient of the stream, layer by layer; */
-    float *dx_rows;                 /* [rows, C]: where it lies if ranks along tp share memory */
-    float *dnorm;                   /* [own rows, C] */
-    float *x_all, *dy_all, *dx_all; /* [rows, C]: rows of the stream of all ranks along tp; dx_all with experts only */
-    float *tile;                    /* sums that go from rank to rank */
+    float *residual;             /* [own rows, C]: a block's output before it joins the stream */
+    float *dx;                   /* [own rows, C]: gradient of the stream, layer by layer; */
+    float *dnorm;                /* [own rows, C] */
+    float *dx_rows, *dnorm_rows; /* [rows, C]: where these lie if ranks along tp share memory */
+    float *x_all, *dy_all;       /* [rows, C]: rows of the stream of all ranks along tp */
+    float *tile;                 /* sums that go from rank to rank */
     struct ash_head_rows heads;
     float *dattn;        /* [rows, H * v_dim] */
     float *dq, *dk, *dv; /* like q, k, v; grouped: columns of one row */
@@ -156,19 +156,27 @@ struct ash_exchange {
     struct ash_moe_nodes nodes;
 };
 
-/* A rank's term of a sum, as it tells the others. Addresses mean something to one process only, so x and weight are
- * given as distances: floats from the start of the common memory, bytes from the start of the rank's weights. */
+/* Terms of a sum that a rank of tp has, in one round. */
+struct ash_terms {
+    size_t rank;
+    const float *x; /* of the sum's first row */
+    size_t x_stride;
+    struct ash_gemm_args product; /* where they are one: all but M, where a lies, c and accumulate */
+};
+
+/* The same as the rank tells the others. Addresses mean something to one process only, so x and the product's weight
+ * are given as distances: floats from the start of the common memory, bytes from that of the rank's weights. */
 struct ash_posted {
-    struct ash_gemm_args part;
+    struct ash_terms terms;
     size_t x, weight;
 };
 
-/* What ranks along tp have in memory that all see, where they can (see chain.c). */
+/* What ranks along tp have in memory that all see, where they can (see by_rows.c). */
 struct ash_pass_common {
     struct ash_common memory;
-    struct ash_posted *posted[2];           /* [tp size, ASH_PROJECT_OUTS_MAX]: of a sum and the one before it */
-    float *sums[2];                         /* [rows, columns of a sum at most]: of a chain and the one before it */
-    uint64_t batches, posts, chains, steps; /* so far: what the counters below say */
+    struct ash_posted *posted[2];  /* [tp size, ASH_PROJECT_OUTS_MAX]: of a sum and the one before it */
+    float *losses;                 /* [rows] */
+    uint64_t batches, posts, sums; /* so far: what the counters below say */
 };
 
 struct ash_pass {
@@ -176,8 +184,7 @@ struct ash_pass {
     struct ash_exec *exec;
     struct ash_pass_opts opts;
     struct ash_axis tp, cp, ep; /* as in opts, never of size 0 */
-    bool by_rows; /* ranks along tp see each other's activations and weights: sums need not go through them */
-    int failed;   /* 0, or the error of the first exchange that failed */
+    int failed;                 /* 0, or the error of the first exchange that failed */
     struct ash_err failure;
     struct ash_buffer memory;
     struct ash_pass_common common;
@@ -231,9 +238,9 @@ void ash_share_exchange(struct ash_pass *pass, const struct ash_axis *axis, cons
 void ash_share_broadcast(struct ash_pass *pass, const struct ash_axis *axis, size_t root, float *data, size_t count);
 void ash_share_send(struct ash_pass *pass, const struct ash_axis *axis, size_t to, const float *data, size_t count);
 void ash_share_recv(struct ash_pass *pass, const struct ash_axis *axis, size_t from, float *data, size_t count);
-/* How far a rank is with what lies in common: batches begun; rows of the stream (own ones) that are there for all;
- * chains begun, and steps of chains done. */
-enum ash_share_counter { ASH_SHARE_BATCHES, ASH_SHARE_POSTS, ASH_SHARE_CHAINS, ASH_SHARE_STEPS };
+/* How far a rank is with what lies in common: batches begun; meetings after which all may read what each has written;
+ * sums whose terms are there. */
+enum ash_share_counter { ASH_SHARE_BATCHES, ASH_SHARE_POSTS, ASH_SHARE_SUMS };
 void ash_share_say(struct ash_pass *pass, enum ash_share_counter counter, uint64_t value);
 void ash_share_wait(struct ash_pass *pass, size_t rank, enum ash_share_counter counter, uint64_t value);
 /* Say it, and wait until all have. */
@@ -289,29 +296,36 @@ const float *ash_stream_again(struct ash_pass *pass, const float *own, float *al
 /* Point norms and scratch.dx at this rank's rows of the batch at hand, where they lie among those of all. */
 void ash_stream_place(struct ash_pass *pass);
 
-/* A sum per row and column whose terms are dealt out: it goes from rank to rank, in each of rounds, and ends at the
- * rank that keeps the row. */
+/* A sum per row and column whose terms are dealt out. It goes over the terms of a round from rank to rank, then on to
+ * the next round. */
 struct ash_chain {
     struct ash_run rows;
     size_t cols, rounds;
-    /* Go on with the sums of rows over this rank's terms of the round; start: there are none yet. */
-    void (*step)(struct ash_pass *pass, void *ctx, size_t round, struct ash_run rows, bool start, float *sums);
+    struct ash_terms terms[ASH_PROJECT_OUTS_MAX]; /* [rounds], this rank's */
+    /* Go on with the sums of rows over terms, whose x is that of the first of them; start: there are none yet. */
+    void (*step)(struct ash_pass *pass, void *ctx, const struct ash_terms *terms, struct ash_run rows, bool start,
+                 float *sums);
+    const float *bias; /* [cols], added behind the last; or NULL */
     /* Work beside the sums: done once by each rank, when it would wait for others; or NULL. */
     void (*meanwhile)(struct ash_pass *pass, void *ctx);
     void *ctx;
-    float *out; /* [own rows, cols]; of rows that are not among the chain's, nothing is written */
-    float *all; /* or: [rows of the batch, cols], of all ranks' rows among the chain's */
-    /* not NULL: the sums of own rows may stay where they are, which goes there, until the next chain but one */
-    const float **found;
+    float *out; /* [own rows, cols]; of rows that are not among the chain's, nothing is written. Where ranks share
+                   memory and the chain has not all rows, those of all ranks lie there, and a meeting has to follow. */
+    float *all; /* or, between nodes: [rows of the batch, cols], of all ranks' rows among the chain's */
 };
 /* Not for a pass alone. */
 void ash_chain_run(struct ash_pass *pass, const struct ash_chain *chain);
 /* Floats of a tile at most, where a rank keeps up to own rows and sums have up to cols columns. */
 size_t ash_chain_tile_most(size_t own, size_t cols);
+/* The end of a sum: its bias, for so many rows. */
+void ash_chain_end(struct ash_pass *pass, const struct ash_chain *chain, size_t rows, float *sums);
 
-/* out [own rows, C] = x W^T + bias, W's inputs dealt out; found (may be NULL) as of a chain. Not for a pass alone. */
-void ash_rows_forward(struct ash_pass *pass, int32_t weight, int32_t bias, const float *x, size_t x_stride, float *out,
-                      const float **found);
+/* A step over terms that are a product; the terms of one. */
+void ash_product_step(struct ash_pass *pass, const struct ash_terms *terms, size_t rows, bool start, float *sums);
+struct ash_terms ash_product_terms(const struct ash_pass *pass, const struct ash_linear_term *term);
+
+/* out [own rows, C] = x W^T + bias, W's inputs dealt out. Not for a pass alone. */
+void ash_rows_forward(struct ash_pass *pass, int32_t weight, int32_t bias, const float *x, size_t x_stride, float *out);
 
 /* Linear layers that share their input x, whose outputs are dealt out (or all here). */
 struct ash_column {
@@ -323,8 +337,7 @@ struct ash_columns {
     size_t first;              /* the row of the batch that x and dy start with */
     size_t rows, in, seq_rows; /* as in ash_linear_io */
     const float *x;            /* [rows, in] */
-    float *dx;                 /* [own rows, in]; [rows, in] where the outputs are all here */
-    const float **found;       /* as of a chain, or NULL; where the outputs are all here: dx */
+    float *dx;                 /* [own rows, in], as out of a chain; [rows, in] where the outputs are all here */
     size_t count;
     struct ash_column columns[ASH_PROJECT_OUTS_MAX];
 };
@@ -333,6 +346,19 @@ void ash_columns_backward(struct ash_pass *pass, const struct ash_columns *colum
 /* The same, where weight_grads does the part of weights and biases. Not for a pass alone. */
 void ash_columns_backward_rows(struct ash_pass *pass, const struct ash_columns *columns,
                                void (*weight_grads)(struct ash_pass *pass, const struct ash_columns *columns));
+
+/* ---- by_rows.c: sums of ranks along tp that share memory ------------------------------------------------------------
+ */
+
+/* ash_chain_run for them. */
+void ash_chain_by_rows(struct ash_pass *pass, const struct ash_chain *chain);
+/* Of rows, those that this rank sums up; of all rows, its own. */
+struct ash_run ash_rows_share(const struct ash_pass *pass, struct ash_run rows);
+/* Tell the others of this rank's terms of count rounds; wait for theirs; and read what rank told of a round. They must
+ * stay as they are until all have met once more. */
+void ash_terms_post(struct ash_pass *pass, const struct ash_terms *terms, size_t count);
+void ash_terms_await(struct ash_pass *pass);
+struct ash_terms ash_terms_of(const struct ash_pass *pass, size_t rank, size_t round);
 
 /* ---- embed.c ----------------------------------------------------------------------------------------------------- */
 
@@ -370,10 +396,10 @@ void ash_attn_block_backward(struct ash_pass *pass, size_t layer);
 /* The two kinds of attention: from the normed stream to q, k, v and back. */
 void ash_attn_grouped_forward(struct ash_pass *pass, size_t layer, const float *x,
                               int32_t norm); /* norm: as in a group */
-/* Backward returns where the gradient of the normed stream's own rows is. */
-const float *ash_attn_grouped_backward(struct ash_pass *pass, size_t layer, const float *x);
+/* Backward: scratch.dnorm becomes the gradient of the normed stream. */
+void ash_attn_grouped_backward(struct ash_pass *pass, size_t layer, const float *x);
 void ash_attn_latent_forward(struct ash_pass *pass, size_t layer, const float *x);
-const float *ash_attn_latent_backward(struct ash_pass *pass, size_t layer, const float *x);
+void ash_attn_latent_backward(struct ash_pass *pass, size_t layer, const float *x);
 /* Norms over each head of q and k: from qk_raw to q and k, from their gradients to dqk_raw. */
 void ash_head_norm_forward(struct ash_pass *pass, size_t layer);
 void ash_head_norm_backward(struct ash_pass *pass, size_t layer);
@@ -422,7 +448,8 @@ void ash_ffn_backward(struct ash_pass *pass, const struct ash_ffn_params *params
 /* hidden from gate and up, as forward does. */
 void ash_ffn_activate(struct ash_pass *pass, const struct ash_ffn_acts *acts, size_t count);
 
-/* With an empty batch these serve the other ranks of ep; nothing is read of x and dy, nothing written to y and dx. */
+/* x and dy have all rows, y and dx own ones. With an empty batch these serve the other ranks of ep; nothing is read of
+ * x and dy, nothing written to y and dx. */
 void ash_moe_forward(struct ash_pass *pass, size_t layer, const float *x, float *y);
 void ash_moe_backward(struct ash_pass *pass, size_t layer, const float *x, const float *dy, float *dx);
 
@@ -444,6 +471,8 @@ int ash_moe_open(struct ash_pass *pass, struct ash_err *err);
 void ash_moe_close(struct ash_pass *pass);
 /* Do all batches that experts here serve have sums for their gradients? Returns 0 or -EINVAL. */
 int ash_moe_check_sums(const struct ash_pass *pass, struct ash_err *err);
+/* Do the rows of pairs lie in memory that ranks along tp see together, each writing those of its experts? */
+bool ash_moe_pairs_common(const struct ash_pass *pass);
 /* Bytes of the inboxes and what goes with them when each rank gets as many pairs as it has itself. */
 size_t ash_moe_inbox_bytes(const struct ash_pass *pass);
 

@@ -30,8 +30,9 @@ static size_t largest_unit(const struct ash_shards *shards)
     return most * shards->size;
 }
 
-/* Slots that the ranks of tp see: sums by rows read their weights there (model/axis.h). Who takes the oldest slot has
- * left the unit before the one at hand, so nobody reads there any more. */
+/* Slots that the ranks of tp see: sums by rows read their weights there (model/axis.h). Ranks meet in every unit, so no
+ * other is further behind than the unit before this rank's, and nobody reads any more in the slot that it takes next.
+ */
 static int open_seen_slots(struct ash_fsdp *fsdp, struct ash_group *readers, size_t count, struct ash_err *err)
 {
     int64_t bytes = (int64_t)(largest_unit(fsdp->shards) * ash_fsdp_width(fsdp)); /* may differ */
@@ -61,6 +62,15 @@ static int open_slots(struct ash_fsdp *fsdp, size_t count, struct ash_err *err)
     return 0;
 }
 
+static size_t slots_of(const struct ash_fsdp *fsdp)
+{
+    size_t units = ash_model_expert_size(fsdp->state->model) > 0 ? 2 : 1; /* of a layer */
+
+    if (ash_fsdp_is_shared(fsdp)) return 0;
+    if (fsdp->mesh->zero < 3) return 1;
+    return units * (ash_mesh_readers(fsdp->mesh) != NULL ? ASH_FSDP_SLOTS_SEEN : ASH_FSDP_SLOTS);
+}
+
 int ash_fsdp_init(struct ash_fsdp *fsdp, struct ash_state *state, struct ash_mesh *mesh, size_t grain_count,
                   size_t grain_micros, struct ash_err *err)
 {
@@ -73,12 +83,7 @@ int ash_fsdp_init(struct ash_fsdp *fsdp, struct ash_state *state, struct ash_mes
                               .grain_count = grain_count,
                               .streams = mesh->zero > 1 && grain_micros == 1};
     if (mesh->zero == 0) return 0;
-    rc = open_slots(fsdp,
-                    ash_fsdp_is_shared(fsdp)                  ? 0
-                    : mesh->zero < 3                          ? 1
-                    : ash_model_expert_size(state->model) > 0 ? ASH_FSDP_SLOTS_MAX
-                                                              : ASH_FSDP_SLOTS,
-                    err);
+    rc = open_slots(fsdp, slots_of(fsdp), err);
     if (rc == 0 && ash_fsdp_is_brought(fsdp)) rc = ash_fsdp_open_bringing(fsdp, err);
     if (rc == 0) rc = ash_fsdp_open_sums(fsdp, err);
     if (rc < 0) ash_fsdp_fini(fsdp);
@@ -197,10 +202,12 @@ static int next_unit(const struct ash_fsdp *fsdp, int unit, bool backward)
 }
 
 /* Units that are fetched while one is at work: two, where those and it fill the slots. Beside a tied output matrix
- * there is the embedding, too. */
+ * there is the embedding, too; and where others read in the slots, those of both and of the unit before are taken. */
 static int ahead_of(const struct ash_fsdp *fsdp, int unit)
 {
-    return unit == ASH_UNIT_HEAD && ash_model_config(fsdp->state->model)->tied ? 1 : ASH_FSDP_SLOTS - 1;
+    bool both = unit == ASH_UNIT_HEAD || (unit == ASH_UNIT_EMBED && fsdp->slot_window != NULL);
+
+    return both && ash_model_config(fsdp->state->model)->tied ? 1 : ASH_FSDP_SLOTS - 1;
 }
 
 /* What passes ask for behind a unit is on its way while they work with it. Nothing is, behind the step's last. */

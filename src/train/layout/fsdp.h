@@ -20,10 +20,12 @@
 
 /* Places for layers' gradients on their way: the layer at work, one before, one that is late. */
 #define ASH_FSDP_TURNS 3
-#define ASH_FSDP_SLOTS                                                                                                 \
-    3 /* units that are whole at once: the one at work, the next, and a tied embedding or one more                     \
-       */
-#define ASH_FSDP_SLOTS_MAX (2 * ASH_FSDP_SLOTS) /* experts of a layer are units of their own */
+/* Units that are whole at once: the one at work, the next, and a tied embedding or one more. Where ranks of tp read
+ * each other's weights there, also the one before: another rank may still be at work with it. Experts of a layer are
+ * units of their own. */
+#define ASH_FSDP_SLOTS 3
+#define ASH_FSDP_SLOTS_SEEN (ASH_FSDP_SLOTS + 1)
+#define ASH_FSDP_SLOTS_MAX (2 * ASH_FSDP_SLOTS_SEEN)
 
 /* Weights of a unit, put together. */
 struct ash_fsdp_slot {

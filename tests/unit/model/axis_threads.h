@@ -35,8 +35,7 @@ struct party_common {
 
 struct party {
     size_t size;
-    bool near;  /* its members share memory */
-    bool reads; /* and read each other's weights: */
+    bool near; /* its members share memory, and read each other's weights: */
     const void *weights[PARTY_MAX];
     size_t fuse; /* not 0: with so many more messages a rank is lost */
     bool lost;   /* whoever waits is told so */
@@ -244,7 +243,7 @@ static inline struct ash_axis party_axis(struct party_member *member)
                              .ops = &party_ops,
                              .ctx = member,
                              .near = member->party->near,
-                             .weights = member->party->reads ? member->party->weights : NULL};
+                             .weights = member->party->weights};
 }
 
 #endif

@@ -92,7 +92,7 @@ struct settings {
     bool bf16;
     enum ash_recompute recompute;
     size_t tp, cp, ep;
-    size_t fuse; /* not 0: of the messages along cp */
+    size_t fuse; /* not 0: of the messages along cp; without it, of what ranks along tp say and pass on */
 };
 
 struct member {
@@ -152,6 +152,7 @@ static int run_member(struct member *m)
     m->grads = calloc(ash_model_grad_size(m->model), sizeof(float));
     for (size_t i = 0; i < s->ep; i++)
         if (i != m->ep.rank) m->sums[i] = calloc(ash_model_expert_size(m->model), sizeof(float));
+    m->tp.party->weights[m->tp.rank] = ash_model_weights(m->model);
     opts.tp = party_axis(&m->tp);
     opts.cp = party_axis(&m->cp);
     opts.ep = party_axis(&m->ep);
@@ -185,7 +186,7 @@ static void crew_run(struct crew *crew, const struct settings *s)
         party_open(&crew->tp[i], s->tp);
         crew->tp[i].near = true;
         party_open(&crew->cp[i], s->cp);
-        crew->cp[i].fuse = s->fuse;
+        *(s->cp > 1 ? &crew->cp[i].fuse : &crew->tp[i].fuse) = s->fuse;
         party_open(&crew->ep[i], s->ep);
     }
     for (size_t i = 0; i < crew->size; i++) {
@@ -394,7 +395,7 @@ static bool ends_well(struct settings s)
         if (crew.members[i].rc < 0) assert_int_equal(crew.members[i].rc, -ECONNRESET);
         failed += crew.members[i].rc < 0;
     }
-    assert_true((failed > 0) == crew.cp[0].lost);
+    assert_true((failed > 0) == (s.cp > 1 ? crew.cp[0].lost : crew.tp[0].lost));
     crew_close(&crew);
     return failed == 0;
 }
@@ -404,8 +405,12 @@ static void test_lost_rank(void **state)
     static const char *const lost_models[] = {"deepseek_v3-groups", "gpt2-default", "qwen3-tied-sharded"};
 
     (void)state;
-    for (size_t i = 0; i < 3; i++) {
-        struct settings s = {.model = lost_models[i], .recompute = (enum ash_recompute)i, .tp = 1, .cp = 2, .ep = 1};
+    for (size_t i = 0; i < 6; i++) {
+        struct settings s = {.model = lost_models[i / 2],
+                             .recompute = (enum ash_recompute)(i / 2),
+                             .tp = 1 + i % 2,
+                             .cp = 2 - i % 2,
+                             .ep = 1};
         for (s.fuse = 1; !ends_well(s); s.fuse += 1 + s.fuse / 4)
             assert_true(s.fuse < 100000);
     }
