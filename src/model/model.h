@@ -184,6 +184,8 @@ struct ash_pass_opts {
     struct ash_axis tp, cp, ep;  /* who shares the pass; all zero: nobody. Their contexts are borrowed until close.
                                     The ranks of ep have batches of their own and share the experts alone: expert rank
                                     (see slice.h) ep.rank * tp.size + tp.rank of ep.size * tp.size. */
+    struct ash_axis together;    /* where all ranks along tp and cp can share memory: those, neighbours along tp first.
+                                    Asked for where both axes are longer than 1; all zero: they cannot. */
     struct ash_pass_hooks hooks; /* NULLs: nobody is told */
 };
 

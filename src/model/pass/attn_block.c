@@ -133,17 +133,11 @@ static void attend(struct ash_pass *pass, size_t layer)
 /* From the gradient of attention's output to those of q, k and v. */
 static void attend_backward(struct ash_pass *pass, size_t layer)
 {
-    struct ash_attn_view view = ash_attn_view(pass, layer);
     struct ash_attn_args args = attention_args(pass, layer);
 
+    ash_attn_clear_sums(pass, layer);
     ash_attn_spread_back(pass);
     point_at_batch(pass, layer);
-    /* dk and dv are sums; where they are columns of dq's rows, all of it starts at zero */
-    ash_exec_zero(pass->exec, view.dq, view.rows * view.q_stride * sizeof(float));
-    if (!view.one_row) {
-        ash_exec_zero(pass->exec, view.dk, view.rows * view.k_stride * sizeof(float));
-        ash_exec_zero(pass->exec, view.dv, view.rows * view.v_stride * sizeof(float));
-    }
     pass->exec->ops->attn->backward(pass->exec, &args);
     ash_attn_return_back(pass);
 }

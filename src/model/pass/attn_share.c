@@ -1,7 +1,12 @@
 /* Attention where the tokens of a sequence are dealt out along cp: before attention each rank has its own rows of all
  * heads, for attention it gets all rows of its share of the heads, and its output goes back the same way. So attention
  * itself runs unchanged over whole documents, and no sum over keys is cut. Ranks hold rows in the order of their
- * numbers: what comes from all of them, one behind the other, is the rows of the batch in order. */
+ * numbers: what comes from all of them, one behind the other, is the rows of the batch in order.
+ *
+ * Where the ranks share memory nothing moves: the rows of all lie beside each other in memory that all see, each rank
+ * writes its own, and attention reads and writes the columns of its heads there. They meet before it and behind it. Who
+ * has come to a meeting is through with what others have written for him since the one before, so each array can be
+ * written again behind the next. */
 #include "model/pass/pass_priv.h"
 
 /* Columns of a row that belong to some key-value heads and their query heads: q, then k, then v. */
@@ -56,6 +61,33 @@ static struct ash_attn_view view_alone(struct ash_pass *pass, size_t layer)
                                   .dv = s->dv};
 }
 
+/* All rows where they lie, and the columns of this rank's heads. */
+static struct ash_attn_view view_together(struct ash_pass *pass, size_t layer)
+{
+    const struct ash_model_config *c = &pass->model->config;
+    const struct ash_attn_acts *acts = &pass->layers[layer].attn;
+    const struct ash_scratch *s = &pass->scratch;
+    struct ash_run kv = ash_attn_heads_of(pass, pass->cp.rank);
+    size_t group = c->heads / c->kv_heads, q = kv.first * group * c->head_dim, k = kv.first * c->head_dim,
+           v = kv.first * pass->v_dim, out = out_width(pass, kv.first);
+    struct ash_attn_view view = view_alone(pass, layer);
+
+    view.rows = pass->batch->rows;
+    view.heads = kv.count * group;
+    view.kv_heads = kv.count;
+    view.q = acts->spread.q + q;
+    view.k = acts->spread.k + k;
+    view.v = acts->spread.v + v;
+    view.out = acts->spread.out + out;
+    view.lse = acts->spread.lse;
+    if (s->dspread.q == NULL) return view;
+    view.dq = s->dspread.q + q;
+    view.dk = s->dspread.k + k;
+    view.dv = s->dspread.v + v;
+    view.dout = s->dspread.out + out;
+    return view;
+}
+
 struct ash_attn_view ash_attn_view(struct ash_pass *pass, size_t layer)
 {
     const struct ash_model_config *c = &pass->model->config;
@@ -63,6 +95,7 @@ struct ash_attn_view ash_attn_view(struct ash_pass *pass, size_t layer)
     const struct ash_scratch *s = &pass->scratch;
 
     if (pass->cp.size == 1) return view_alone(pass, layer);
+    if (pass->cp.near) return view_together(pass, layer);
     size_t kv_heads = ash_attn_heads_of(pass, pass->cp.rank).count, heads = kv_heads * (c->heads / c->kv_heads);
     size_t k = heads * c->head_dim, v = k + kv_heads * c->head_dim, stride = qkv_width(pass, kv_heads);
     struct ash_attn_view view = {.rows = pass->batch->rows,
@@ -73,17 +106,50 @@ struct ash_attn_view ash_attn_view(struct ash_pass *pass, size_t layer)
                                  .k_stride = stride,
                                  .v_stride = stride,
                                  .out_stride = heads * pass->v_dim,
-                                 .q = acts->spread.qkv,
-                                 .k = acts->spread.qkv + k,
-                                 .v = acts->spread.qkv + v,
+                                 .q = acts->spread.q,
+                                 .k = acts->spread.q + k,
+                                 .v = acts->spread.q + v,
                                  .out = acts->spread.out,
                                  .lse = acts->spread.lse};
-    if (s->dspread == NULL) return view;
-    view.dout = s->dspread_out;
-    view.dq = s->dspread;
-    view.dk = s->dspread + k;
-    view.dv = s->dspread + v;
+    if (s->dspread.q == NULL) return view;
+    view.dout = s->dspread.out;
+    view.dq = s->dspread.q;
+    view.dk = s->dspread.q + k;
+    view.dv = s->dspread.q + v;
     return view;
+}
+
+/* dk and dv are sums; where they are columns of dq's rows, all of it starts at zero. In memory that all see, each rank
+ * clears its rows. */
+void ash_attn_clear_sums(struct ash_pass *pass, size_t layer)
+{
+    struct ash_attn_view view = pass->cp.near ? view_alone(pass, layer) : ash_attn_view(pass, layer);
+
+    ash_exec_zero(pass->exec, view.dq, view.rows * view.q_stride * sizeof(float));
+    if (view.one_row) return;
+    ash_exec_zero(pass->exec, view.dk, view.rows * view.k_stride * sizeof(float));
+    ash_exec_zero(pass->exec, view.dv, view.rows * view.v_stride * sizeof(float));
+}
+
+void ash_attn_place(struct ash_pass *pass)
+{
+    size_t first = pass->cp.near ? ash_pass_rows_of(pass, pass->cp.rank).first : 0,
+           width = out_width(pass, pass->model->config.kv_heads);
+    struct ash_scratch *s = &pass->scratch;
+
+    for (size_t i = 0; pass->cp.near && i < pass->model->config.layers; i++) {
+        struct ash_attn_acts *acts = &pass->layers[i].attn;
+
+        acts->q = acts->spread.q + first * pass->q_stride;
+        acts->k = acts->spread.k + first * pass->k_stride;
+        acts->v = acts->spread.v + first * pass->v_stride;
+        acts->out = acts->spread.out + first * width;
+    }
+    if (!pass->cp.near || !pass->opts.backward) return;
+    s->dq = s->dspread.q + first * pass->q_stride;
+    s->dk = s->dspread.k + first * pass->k_stride;
+    s->dv = s->dspread.v + first * pass->v_stride;
+    s->dattn = s->dspread.out + first * width;
 }
 
 /* ---- between rows and heads -------------------------------------------------------------------------------------- */
@@ -163,21 +229,28 @@ static void pack_out(struct ash_pass *pass, float *out, bool unpack)
     }
 }
 
+/* Is that all: nobody to exchange with, or a meeting? */
+static bool meets(struct ash_pass *pass)
+{
+    if (pass->cp.near) ash_share_meet_heads(pass);
+    return pass->cp.near || pass->cp.size == 1;
+}
+
 void ash_attn_spread(struct ash_pass *pass, size_t layer)
 {
     const struct ash_attn_acts *acts = &pass->layers[layer].attn;
 
-    if (pass->cp.size == 1) return;
+    if (meets(pass)) return;
     set_counts(pass, qkv_width);
     pack_qkv(pass, (struct row_side){acts->q, acts->k, acts->v}, false);
-    ash_share_exchange(pass, &pass->cp, pass->scratch.packed, pass->cp_there, acts->spread.qkv, pass->cp_back);
+    ash_share_exchange(pass, &pass->cp, pass->scratch.packed, pass->cp_there, acts->spread.q, pass->cp_back);
 }
 
 void ash_attn_return(struct ash_pass *pass, size_t layer)
 {
     const struct ash_attn_acts *acts = &pass->layers[layer].attn;
 
-    if (pass->cp.size == 1) return;
+    if (meets(pass)) return;
     set_counts(pass, out_width);
     ash_share_exchange(pass, &pass->cp, acts->spread.out, pass->cp_back, pass->scratch.packed, pass->cp_there);
     pack_out(pass, acts->out, true);
@@ -187,18 +260,18 @@ void ash_attn_spread_back(struct ash_pass *pass)
 {
     struct ash_scratch *s = &pass->scratch;
 
-    if (pass->cp.size == 1) return;
+    if (meets(pass)) return;
     set_counts(pass, out_width);
     pack_out(pass, s->dattn, false);
-    ash_share_exchange(pass, &pass->cp, s->packed, pass->cp_there, s->dspread_out, pass->cp_back);
+    ash_share_exchange(pass, &pass->cp, s->packed, pass->cp_there, s->dspread.out, pass->cp_back);
 }
 
 void ash_attn_return_back(struct ash_pass *pass)
 {
     struct ash_scratch *s = &pass->scratch;
 
-    if (pass->cp.size == 1) return;
+    if (meets(pass)) return;
     set_counts(pass, qkv_width);
-    ash_share_exchange(pass, &pass->cp, s->dspread, pass->cp_back, s->packed, pass->cp_there);
+    ash_share_exchange(pass, &pass->cp, s->dspread.q, pass->cp_back, s->packed, pass->cp_there);
     pack_qkv(pass, (struct row_side){s->dq, s->dk, s->dv}, true);
 }

@@ -22,7 +22,7 @@ static struct ash_posted *posted_by(const struct ash_pass *pass, size_t rank)
 static void await_all(struct ash_pass *pass, uint64_t number)
 {
     for (size_t r = 0; r < pass->tp.size; r++)
-        if (r != pass->tp.rank) ash_share_wait(pass, r, ASH_SHARE_SUMS, number);
+        ash_share_wait(pass, r, ASH_SHARE_SUMS, number);
 }
 
 void ash_terms_post(struct ash_pass *pass, const struct ash_terms *terms, size_t count)

@@ -25,7 +25,8 @@ struct layout {
     struct ash_pass *pass;
     struct placer kept, shared;
     struct placer common, common_shared; /* the same in memory that ranks along tp see together */
-    size_t shared_peak, common_shared_peak;
+    struct placer heads, heads_shared;   /* and that ranks along cp do */
+    size_t shared_peak, common_shared_peak, heads_shared_peak;
     size_t rows, own; /* of a batch on this rank; of the stream that it keeps */
 };
 
@@ -84,10 +85,20 @@ static void lay_norm(struct layout *l, struct ash_norm_acts *norm)
     norm->mean = c->norm == ASH_NORM_LAYER ? take(l, ASH_KEEP_COSTLY, l->own) : NULL;
 }
 
-/* Along cp attention reads a copy by heads, and these are on their way only. */
-static float *take_qkv(struct layout *l, size_t count)
+/* All rows of the batch, where ranks along cp share memory; each gets its own of them with a batch (ash_attn_place). */
+static float *take_spread(struct layout *l, size_t width)
 {
-    return l->pass->cp.size > 1 ? place(&l->shared, count * sizeof(float)) : take(l, ASH_KEEP_COSTLY, count);
+    struct placer *placer = ash_pass_keeps(l->pass, ASH_KEEP_COSTLY) ? &l->heads : &l->heads_shared;
+
+    return place(placer, l->pass->opts.max_rows * width * sizeof(float));
+}
+
+/* Along cp attention reads other rows, by heads, and these are on their way only. */
+static float *take_qkv(struct layout *l, size_t width)
+{
+    return l->pass->cp.near       ? take_spread(l, width)
+           : l->pass->cp.size > 1 ? place(&l->shared, l->rows * width * sizeof(float))
+                                  : take(l, ASH_KEEP_COSTLY, l->rows * width);
 }
 
 static void lay_grouped(struct layout *l, struct ash_attn_acts *a)
@@ -95,7 +106,7 @@ static void lay_grouped(struct layout *l, struct ash_attn_acts *a)
     const struct ash_model_config *c = &l->pass->model->config;
     size_t q = c->heads * c->head_dim, kv = c->kv_heads * c->head_dim;
 
-    a->q = take_qkv(l, l->rows * (q + 2 * kv));
+    a->q = take_qkv(l, q + 2 * kv);
     a->k = columns_on(a->q, q);
     a->v = columns_on(a->k, kv);
     if (!c->qk_norm) return;
@@ -108,9 +119,9 @@ static void lay_latent(struct layout *l, struct ash_attn_acts *a)
 {
     const struct ash_model_config *c = &l->pass->model->config;
 
-    a->q = take_qkv(l, l->rows * l->pass->q_stride);
-    a->k = take_qkv(l, l->rows * l->pass->k_stride);
-    a->v = take_qkv(l, l->rows * l->pass->v_stride);
+    a->q = take_qkv(l, l->pass->q_stride);
+    a->k = take_qkv(l, l->pass->k_stride);
+    a->v = take_qkv(l, l->pass->v_stride);
     if (c->q_rank != 0) {
         a->q_low = take(l, ASH_KEEP_COSTLY, l->rows * c->q_rank);
         a->q_low_norm = take(l, ASH_KEEP_COSTLY, l->rows * c->q_rank);
@@ -138,8 +149,15 @@ static void lay_spread(struct layout *l, struct ash_attn_acts *a)
     size_t kv_heads = ash_attn_heads_of(pass, pass->cp.rank).count, heads = kv_heads * (c->heads / c->kv_heads);
     size_t rows = pass->opts.max_rows;
 
-    a->spread.qkv = take(l, ASH_KEEP_COSTLY, rows * qkv_width(pass, kv_heads));
-    a->spread.out = take(l, ASH_KEEP_COSTLY, rows * heads * pass->v_dim);
+    if (pass->cp.near) {
+        a->spread.q = a->q;
+        a->spread.k = a->k;
+        a->spread.v = a->v;
+        a->spread.out = take_spread(l, c->heads * pass->v_dim);
+    } else {
+        a->spread.q = take(l, ASH_KEEP_COSTLY, rows * qkv_width(pass, kv_heads));
+        a->spread.out = take(l, ASH_KEEP_COSTLY, rows * heads * pass->v_dim);
+    }
     a->spread.lse = pass->opts.backward ? take(l, ASH_KEEP_COSTLY, rows * heads) : NULL;
 }
 
@@ -177,7 +195,8 @@ static void lay_layer(struct layout *l, size_t index)
     struct ash_pass *pass = l->pass;
     const struct ash_model_config *c = &pass->model->config;
     struct ash_layer_acts *acts = &pass->layers[index];
-    size_t shared_start = l->shared.used_bytes, common_start = l->common_shared.used_bytes;
+    size_t shared_start = l->shared.used_bytes, common_start = l->common_shared.used_bytes,
+           heads_start = l->heads_shared.used_bytes;
 
     acts->in = take(l, ASH_KEEP_INPUT, l->own * c->hidden);
     acts->mid = pass->opts.backward ? take(l, ASH_KEEP_COSTLY, l->own * c->hidden) : acts->in;
@@ -186,7 +205,7 @@ static void lay_layer(struct layout *l, size_t index)
         lay_latent(l, &acts->attn);
     else
         lay_grouped(l, &acts->attn);
-    acts->attn.out = take(l, ASH_KEEP_COSTLY, l->rows * c->heads * pass->v_dim);
+    if (!pass->cp.near) acts->attn.out = take(l, ASH_KEEP_COSTLY, l->rows * c->heads * pass->v_dim);
     if (pass->cp.size > 1)
         lay_spread(l, &acts->attn);
     else
@@ -198,8 +217,10 @@ static void lay_layer(struct layout *l, size_t index)
         lay_ffn(l, &acts->ffn, l->rows, c->ffn);
     if (l->shared.used_bytes > l->shared_peak) l->shared_peak = l->shared.used_bytes;
     if (l->common_shared.used_bytes > l->common_shared_peak) l->common_shared_peak = l->common_shared.used_bytes;
+    if (l->heads_shared.used_bytes > l->heads_shared_peak) l->heads_shared_peak = l->heads_shared.used_bytes;
     l->shared.used_bytes = shared_start;
     l->common_shared.used_bytes = common_start;
+    l->heads_shared.used_bytes = heads_start;
 }
 
 static size_t max_size(size_t a, size_t b)
@@ -210,6 +231,43 @@ static size_t max_size(size_t a, size_t b)
 static size_t round_up(size_t count, size_t multiple)
 {
     return (count + multiple - 1) / multiple * multiple;
+}
+
+/* Gradients of q, k, v and attention's output, of this rank's rows; or, where ranks along cp share memory, of all. */
+static void lay_attn_gradients(struct layout *l)
+{
+    struct ash_pass *pass = l->pass;
+    const struct ash_model_config *c = &pass->model->config;
+    struct ash_scratch *s = &pass->scratch;
+    struct placer *p = &l->kept, *attn = pass->cp.near ? &l->heads : p;
+    size_t rows = pass->cp.near ? pass->opts.max_rows : l->rows;
+    size_t kv_heads = ash_attn_heads_of(pass, pass->cp.rank).count, heads = kv_heads * (c->heads / c->kv_heads);
+
+    s->dattn = place(attn, rows * c->heads * pass->v_dim * sizeof(float));
+    s->dq = place(attn, rows * pass->q_stride * sizeof(float));
+    if (c->attn == ASH_ATTN_GROUPED) {
+        s->dk = columns_on(s->dq, c->heads * c->head_dim);
+        s->dv = columns_on(s->dk, c->kv_heads * c->head_dim);
+        if (c->qk_norm) s->dqk_raw = place(p, l->rows * (c->heads + c->kv_heads) * c->head_dim * sizeof(float));
+    } else {
+        s->dk = place(attn, rows * pass->k_stride * sizeof(float));
+        s->dv = place(attn, rows * pass->v_stride * sizeof(float));
+        s->dq_low = place(p, l->rows * c->q_rank * sizeof(float));
+        s->dq_low_norm = place(p, l->own * c->q_rank * sizeof(float));
+        s->dkv_low = place(p, l->rows * (c->kv_rank + c->rope_dim) * sizeof(float));
+        s->dkv_low_norm = place(p, l->own * c->kv_rank * sizeof(float));
+        s->dkey = place(p, l->own * c->rope_dim * sizeof(float));
+        s->dkv_up = place(p, l->rows * c->heads * (c->nope_dim + c->v_dim) * sizeof(float));
+    }
+    if (pass->cp.near) {
+        s->dspread.q = s->dq;
+        s->dspread.k = s->dk;
+        s->dspread.v = s->dv;
+        s->dspread.out = s->dattn;
+    } else if (pass->cp.size > 1) {
+        s->dspread.q = place(p, pass->opts.max_rows * qkv_width(pass, kv_heads) * sizeof(float));
+        s->dspread.out = place(p, pass->opts.max_rows * heads * pass->v_dim * sizeof(float));
+    }
 }
 
 static void lay_backward_scratch(struct layout *l)
@@ -227,28 +285,7 @@ static void lay_backward_scratch(struct layout *l)
         s->dx = place(p, l->own * c->hidden * sizeof(float));
         s->dnorm = place(p, l->own * c->hidden * sizeof(float));
     }
-    s->dattn = place(p, l->rows * c->heads * pass->v_dim * sizeof(float));
-    if (c->attn == ASH_ATTN_GROUPED) {
-        s->dq = place(p, l->rows * pass->q_stride * sizeof(float));
-        s->dk = columns_on(s->dq, c->heads * c->head_dim);
-        s->dv = columns_on(s->dk, c->kv_heads * c->head_dim);
-        if (c->qk_norm) s->dqk_raw = place(p, l->rows * (c->heads + c->kv_heads) * c->head_dim * sizeof(float));
-    } else {
-        s->dq = place(p, l->rows * pass->q_stride * sizeof(float));
-        s->dk = place(p, l->rows * pass->k_stride * sizeof(float));
-        s->dv = place(p, l->rows * pass->v_stride * sizeof(float));
-        s->dq_low = place(p, l->rows * c->q_rank * sizeof(float));
-        s->dq_low_norm = place(p, l->own * c->q_rank * sizeof(float));
-        s->dkv_low = place(p, l->rows * (c->kv_rank + c->rope_dim) * sizeof(float));
-        s->dkv_low_norm = place(p, l->own * c->kv_rank * sizeof(float));
-        s->dkey = place(p, l->own * c->rope_dim * sizeof(float));
-        s->dkv_up = place(p, l->rows * c->heads * (c->nope_dim + c->v_dim) * sizeof(float));
-    }
-    if (pass->cp.size > 1) {
-        size_t kv_heads = ash_attn_heads_of(pass, pass->cp.rank).count, heads = kv_heads * (c->heads / c->kv_heads);
-        s->dspread = place(p, pass->opts.max_rows * qkv_width(pass, kv_heads) * sizeof(float));
-        s->dspread_out = place(p, pass->opts.max_rows * heads * pass->v_dim * sizeof(float));
-    }
+    lay_attn_gradients(l);
     s->dffn.gate = c->mlp == ASH_MLP_GATED ? place(p, l->rows * wide * sizeof(float)) : NULL;
     s->dffn.up = place(p, l->rows * wide * sizeof(float));
     s->dffn.hidden = place(p, l->rows * wide * sizeof(float));
@@ -309,7 +346,8 @@ static void lay_all(struct layout *l)
     pass->targets = place(p, l->rows * sizeof(int32_t));
     pass->positions = place(p, l->rows * sizeof(int32_t));
     pass->all_losses = pass->losses = place(p, pass->opts.max_rows * sizeof(float));
-    if (pass->cp.size > 1) pass->scratch.packed = place(p, l->rows * qkv_width(pass, c->kv_heads) * sizeof(float));
+    if (pass->cp.size > 1 && !pass->cp.near)
+        pass->scratch.packed = place(p, l->rows * qkv_width(pass, c->kv_heads) * sizeof(float));
     pass->scratch.residual = place(p, l->own * c->hidden * sizeof(float));
     if (ash_pass_ends(pass))
         pass->scratch.logits = place(p, pass->head_rows * pass->model->vocab.count * sizeof(float));
@@ -382,35 +420,47 @@ static struct layout measure(struct ash_pass *pass)
     return layout;
 }
 
-/* Of the memory that ranks along tp see together, a rank has its share. */
+/* What of it is in memory that ranks see together, along tp and along cp. */
+static size_t common_bytes(const struct layout *layout)
+{
+    return layout->common.used_bytes + layout->common_shared_peak;
+}
+
+static size_t heads_bytes(const struct layout *layout)
+{
+    return layout->heads.used_bytes + layout->heads_shared_peak;
+}
+
+/* Of the memory that ranks see together, a rank has its share. */
 size_t ash_pass_layout_bytes(struct ash_pass *pass)
 {
     struct layout layout = measure(pass);
-    size_t common = layout.common.used_bytes + layout.common_shared_peak;
 
-    return layout.kept.used_bytes + layout.shared_peak + common / pass->tp.size + ash_moe_inbox_bytes(pass);
+    return layout.kept.used_bytes + layout.shared_peak + common_bytes(&layout) / pass->tp.size +
+           heads_bytes(&layout) / pass->cp.size + ash_moe_inbox_bytes(pass);
 }
 
-/* The most bytes that a rank along tp has for itself. */
-static int agree_on_most(struct ash_pass *pass, size_t bytes, size_t *most_out, struct ash_err *err)
+/* bytes becomes the most that any of those who share memory has. */
+static int agree_on_most(struct ash_pass *pass, size_t *bytes, struct ash_err *err)
 {
+    const struct ash_axis *all = &pass->together;
     const size_t unit = (size_t)1 << 20; /* floats hold whole numbers up to there */
-    size_t lines = bytes / ALIGN_BYTES, most = 0, *counts = calloc(pass->tp.size, sizeof(*counts));
-    float *halves = calloc(2 * pass->tp.size, sizeof(*halves));
+    size_t lines = *bytes / ALIGN_BYTES, most = 0, *counts = calloc(all->size, sizeof(*counts));
+    float *halves = calloc(2 * all->size, sizeof(*halves));
     int rc = -ENOMEM;
 
     if (counts == NULL || halves == NULL) {
-        ash_err_set(err, rc, "out of memory for %zu ranks", pass->tp.size);
+        ash_err_set(err, rc, "out of memory for %zu ranks", all->size);
         goto end;
     }
-    for (size_t r = 0; r < pass->tp.size; r++)
+    for (size_t r = 0; r < all->size; r++)
         counts[r] = 2;
-    halves[2 * pass->tp.rank] = (float)(lines / unit);
-    halves[2 * pass->tp.rank + 1] = (float)(lines % unit);
-    if ((rc = pass->tp.ops->gather(pass->tp.ctx, halves, counts, err)) < 0) goto end;
-    for (size_t r = 0; r < pass->tp.size; r++)
+    halves[2 * all->rank] = (float)(lines / unit);
+    halves[2 * all->rank + 1] = (float)(lines % unit);
+    if ((rc = all->ops->gather(all->ctx, halves, counts, err)) < 0) goto end;
+    for (size_t r = 0; r < all->size; r++)
         most = max_size(most, (size_t)halves[2 * r] * unit + (size_t)halves[2 * r + 1]);
-    *most_out = most * ALIGN_BYTES;
+    *bytes = most * ALIGN_BYTES;
 
 end:
     free(counts);
@@ -418,40 +468,62 @@ end:
     return rc;
 }
 
+/* Where a rank's parts of the memory that all see begin: what it has with ranks along tp, with those along cp, and what
+ * others only read. */
+struct parts {
+    char *common, *heads, *own;
+};
+
 /* Memory of this rank, which the others see where sums are made by rows, and of all. */
-static int open_memory(struct ash_pass *pass, const struct layout *measured, struct ash_err *err)
+static int open_memory(struct ash_pass *pass, const struct layout *measured, struct parts *parts_out,
+                       struct ash_err *err)
 {
-    size_t own = measured->kept.used_bytes + measured->shared_peak, most = 0,
-           common = measured->common.used_bytes + measured->common_shared_peak;
+    const struct ash_axis *all = &pass->together;
+    size_t own = measured->kept.used_bytes + measured->shared_peak, most = own, common = common_bytes(measured),
+           heads = heads_bytes(measured), teams = all->size / pass->tp.size;
     int rc = 0;
 
-    if (pass->tp.near)
-        rc = agree_on_most(pass, own, &most, err);
-    else
+    *parts_out = (struct parts){0};
+    if (!pass->tp.near) {
+        most = 0;
         rc = ash_buffer_init(&pass->memory, pass->exec->memory, own, "activations", err);
-    if (rc < 0 || !pass->tp.near) return rc;
-    rc = pass->tp.ops->common_open(pass->tp.ctx, (common + pass->tp.size * most) / sizeof(float), &pass->common.memory,
-                                   err);
-    if (rc == 0 && pass->tp.near)
-        pass->memory = (struct ash_buffer){.data = (char *)pass->common.memory.data + common + pass->tp.rank * most,
-                                           .size_bytes = own};
-    return rc;
+        parts_out->own = pass->memory.data;
+    }
+    if (rc < 0 || !(pass->tp.near || pass->cp.near)) return rc;
+    if ((rc = agree_on_most(pass, &most, err)) < 0 || (rc = agree_on_most(pass, &heads, err)) < 0) return rc;
+    rc = all->ops->common_open(all->ctx, (teams * common + pass->tp.size * heads + all->size * most) / sizeof(float),
+                               &pass->common.memory, err);
+    if (rc < 0) return rc;
+    char *memory = (char *)pass->common.memory.data;
+    parts_out->common = memory + all->rank / pass->tp.size * common;
+    parts_out->heads = memory + teams * common + pass->tp.rank * heads;
+    if (!pass->tp.near) return 0;
+    parts_out->own = memory + teams * common + pass->tp.size * heads + all->rank * most;
+    pass->memory = (struct ash_buffer){.data = parts_out->own, .size_bytes = own};
+    return 0;
+}
+
+static char *behind(char *base, size_t bytes)
+{
+    return base == NULL ? NULL : base + bytes;
 }
 
 int ash_pass_layout(struct ash_pass *pass, struct ash_err *err)
 {
     struct layout measured = measure(pass);
-    int rc = open_memory(pass, &measured, err);
+    struct parts parts;
+    int rc = open_memory(pass, &measured, &parts, err);
 
     if (rc < 0) return rc;
-    char *common = (char *)pass->common.memory.data;
     struct layout real = {.pass = pass,
                           .rows = ash_pass_most_rows(pass),
                           .own = own_rows(pass),
-                          .kept.base = pass->memory.data,
-                          .shared.base = (char *)pass->memory.data + measured.kept.used_bytes,
-                          .common.base = common,
-                          .common_shared.base = common == NULL ? NULL : common + measured.common.used_bytes};
+                          .kept.base = parts.own,
+                          .shared.base = parts.own + measured.kept.used_bytes,
+                          .common.base = parts.common,
+                          .common_shared.base = behind(parts.common, measured.common.used_bytes),
+                          .heads.base = parts.heads,
+                          .heads_shared.base = behind(parts.heads, measured.heads.used_bytes)};
     lay_all(&real);
     return 0;
 }

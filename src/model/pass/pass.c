@@ -20,6 +20,10 @@ static void set_axes(struct ash_pass *pass)
     pass->tp = axis_or_alone(&pass->opts.tp);
     pass->cp = axis_or_alone(&pass->opts.cp);
     pass->ep = axis_or_alone(&pass->opts.ep);
+    pass->together = axis_or_alone(&pass->opts.together);
+    if (pass->tp.size == 1 || pass->cp.size == 1) pass->together = pass->tp.size > 1 ? pass->tp : pass->cp;
+    pass->cp.near = pass->cp.size > 1 && pass->together.near && pass->together.size == pass->tp.size * pass->cp.size;
+    if (pass->tp.size > 1 && pass->cp.size > 1 && !pass->cp.near) pass->together = pass->tp;
 }
 
 /* Small lists that exchanges along tp need. */
@@ -103,7 +107,7 @@ void ash_pass_close(struct ash_pass *pass)
     ash_moe_close(pass);
     ash_buffer_fini(&pass->memory);
     ash_buffer_fini(&pass->rope);
-    if (pass->common.memory.data != NULL) pass->tp.ops->common_close(pass->tp.ctx, &pass->common.memory);
+    if (pass->common.memory.data != NULL) pass->together.ops->common_close(pass->together.ctx, &pass->common.memory);
     free(pass->lookup.host);
     free(pass->late);
     free(pass->tp_counts);
@@ -227,6 +231,7 @@ static int begin(struct ash_pass *pass, const struct ash_batch *batch, struct as
     if (rc < 0) return ash_err_set(err, rc, "cannot copy the batch");
     pass->own = ash_stream_rows(pass, pass->tp.rank);
     ash_stream_place(pass);
+    ash_attn_place(pass);
     if (pass->tp.near) ash_share_meet(pass, ASH_SHARE_BATCHES, ++pass->common.batches); /* through with the last */
     return ash_embed_begin(pass, batch->ids + own.first, err);
 }

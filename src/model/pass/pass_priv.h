@@ -24,9 +24,10 @@ struct ash_attn_acts {
     float *q, *k, *v; /* what attention reads: rows of q_stride, k_stride, v_stride */
     float *out;       /* [rows, H * v_dim] */
     float *lse;       /* [rows, H]; not along cp */
-    /* along cp: all rows of the batch, of this rank's share of heads */
+    /* along cp: all rows of the batch. Where ranks share memory, those of all heads, and the above are this rank's rows
+     * of them; else of this rank's share of heads, q, k and v columns of one row. lse is of the share. */
     struct {
-        float *qkv, *out, *lse;
+        float *q, *k, *v, *out, *lse;
     } spread;
     /* grouped: q, k, v are columns of one row; with per-head norms, q and k before them */
     float *qk_raw;          /* [rows, (H + kv heads) * D] */
@@ -94,8 +95,10 @@ struct ash_scratch {
     float *dattn;        /* [rows, H * v_dim] */
     float *dq, *dk, *dv; /* like q, k, v; grouped: columns of one row */
     float *dqk_raw;
-    float *dspread, *dspread_out; /* gradients of attn.spread's qkv and out */
-    float *packed;                /* [rows, (H + kv heads) * D + kv heads * v_dim]: on their way along cp */
+    struct {
+        float *q, *k, *v, *out;
+    } dspread;     /* gradients of attn.spread's */
+    float *packed; /* [rows, (H + kv heads) * D + kv heads * v_dim]: on their way along cp */
     float *dq_low, *dq_low_norm, *dkv_low, *dkv_low_norm, *dkv_up; /* norms: own rows */
     float *dkey;              /* [own rows, rope_dim]: of the key that heads share */
     struct ash_ffn_acts dffn; /* wide enough for dense and shared */
@@ -171,12 +174,12 @@ struct ash_posted {
     size_t x, weight;
 };
 
-/* What ranks along tp have in memory that all see, where they can (see by_rows.c). */
+/* What ranks along tp (see by_rows.c) and cp (see attn_share.c) have in memory that all see, where they can. */
 struct ash_pass_common {
     struct ash_common memory;
-    struct ash_posted *posted[2];  /* [tp size, ASH_PROJECT_OUTS_MAX]: of a sum and the one before it */
-    float *losses;                 /* [rows] */
-    uint64_t batches, posts, sums; /* so far: what the counters below say */
+    struct ash_posted *posted[2];         /* [tp size, ASH_PROJECT_OUTS_MAX]: of a sum and the one before it */
+    float *losses;                        /* [rows] */
+    uint64_t batches, posts, sums, heads; /* so far: what the counters below say */
 };
 
 struct ash_pass {
@@ -184,6 +187,7 @@ struct ash_pass {
     struct ash_exec *exec;
     struct ash_pass_opts opts;
     struct ash_axis tp, cp, ep; /* as in opts, never of size 0 */
+    struct ash_axis together;   /* those that share memory: along tp, cp or both; size 1: nobody */
     int failed;                 /* 0, or the error of the first exchange that failed */
     struct ash_err failure;
     struct ash_buffer memory;
@@ -239,12 +243,15 @@ void ash_share_broadcast(struct ash_pass *pass, const struct ash_axis *axis, siz
 void ash_share_send(struct ash_pass *pass, const struct ash_axis *axis, size_t to, const float *data, size_t count);
 void ash_share_recv(struct ash_pass *pass, const struct ash_axis *axis, size_t from, float *data, size_t count);
 /* How far a rank is with what lies in common: batches begun; meetings after which all may read what each has written;
- * sums whose terms are there. */
-enum ash_share_counter { ASH_SHARE_BATCHES, ASH_SHARE_POSTS, ASH_SHARE_SUMS };
+ * sums whose terms are there. And along cp: meetings around attention. */
+enum ash_share_counter { ASH_SHARE_BATCHES, ASH_SHARE_POSTS, ASH_SHARE_SUMS, ASH_SHARE_HEADS };
 void ash_share_say(struct ash_pass *pass, enum ash_share_counter counter, uint64_t value);
+/* For another rank along tp (or this one, which does not wait). */
 void ash_share_wait(struct ash_pass *pass, size_t rank, enum ash_share_counter counter, uint64_t value);
-/* Say it, and wait until all have. */
+/* Say it, and wait until all have, along tp. */
 void ash_share_meet(struct ash_pass *pass, enum ash_share_counter counter, uint64_t value);
+/* All ranks along cp meet. */
+void ash_share_meet_heads(struct ash_pass *pass);
 /* 0, or the first failure. */
 int ash_share_result(struct ash_pass *pass, struct ash_err *err);
 
@@ -415,6 +422,9 @@ struct ash_run ash_attn_heads_of(const struct ash_pass *pass, size_t cp_rank);
 void ash_pass_copy_columns(struct ash_pass *pass, size_t rows, size_t cols, const float *src, size_t src_row,
                            float *dst, size_t dst_row);
 
+/* Where ranks along cp share memory: point q, k, v, out and their gradients at this rank's rows of the batch at hand.
+ */
+void ash_attn_place(struct ash_pass *pass);
 /* What attention runs on: the rows and heads of the pass; along cp all rows of the batch, of this rank's heads. */
 struct ash_attn_view {
     size_t rows, heads, kv_heads;
@@ -424,6 +434,8 @@ struct ash_attn_view {
     float *dout, *dq, *dk, *dv;
 };
 struct ash_attn_view ash_attn_view(struct ash_pass *pass, size_t layer);
+/* Make the sums of the view's gradients, dq, dk and dv, zero: before ash_attn_spread_back. */
+void ash_attn_clear_sums(struct ash_pass *pass, size_t layer);
 /* Fill the view's q, k, v from the rows'; the rows' out from the view's. */
 void ash_attn_spread(struct ash_pass *pass, size_t layer);
 void ash_attn_return(struct ash_pass *pass, size_t layer);

@@ -50,22 +50,37 @@ void ash_share_recv(struct ash_pass *pass, const struct ash_axis *axis, size_t f
 
 void ash_share_say(struct ash_pass *pass, enum ash_share_counter counter, uint64_t value)
 {
-    if (pass->failed == 0) pass->tp.ops->say(pass->tp.ctx, &pass->common.memory, counter, value);
+    const struct ash_axis *all = &pass->together;
+
+    if (pass->failed == 0) all->ops->say(all->ctx, &pass->common.memory, counter, value);
+}
+
+/* rank: of all that share the memory. */
+static void wait_for(struct ash_pass *pass, size_t rank, enum ash_share_counter counter, uint64_t value)
+{
+    const struct ash_axis *all = &pass->together;
+
+    if (pass->failed == 0 && rank != all->rank)
+        pass->failed = all->ops->wait(all->ctx, &pass->common.memory, rank, counter, value, &pass->failure);
 }
 
 void ash_share_wait(struct ash_pass *pass, size_t rank, enum ash_share_counter counter, uint64_t value)
 {
-    const struct ash_axis *tp = &pass->tp;
-
-    if (pass->failed == 0)
-        pass->failed = tp->ops->wait(tp->ctx, &pass->common.memory, rank, counter, value, &pass->failure);
+    wait_for(pass, pass->together.rank - pass->tp.rank + rank, counter, value);
 }
 
 void ash_share_meet(struct ash_pass *pass, enum ash_share_counter counter, uint64_t value)
 {
     ash_share_say(pass, counter, value);
     for (size_t r = 0; r < pass->tp.size; r++)
-        if (r != pass->tp.rank) ash_share_wait(pass, r, counter, value);
+        ash_share_wait(pass, r, counter, value);
+}
+
+void ash_share_meet_heads(struct ash_pass *pass)
+{
+    ash_share_say(pass, ASH_SHARE_HEADS, ++pass->common.heads);
+    for (size_t r = 0; r < pass->cp.size; r++)
+        wait_for(pass, r * pass->tp.size + pass->tp.rank, ASH_SHARE_HEADS, pass->common.heads);
 }
 
 int ash_share_result(struct ash_pass *pass, struct ash_err *err)

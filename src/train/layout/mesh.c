@@ -121,6 +121,20 @@ static int find_ep_nodes(struct ash_mesh *mesh, struct ash_err *err)
     return rc < 0 ? rc : ash_mesh_link_open(&mesh->ep_link, mesh->ep_here, &mesh->meter, err);
 }
 
+/* Ranks that share a pass, where all of them are on one node. */
+static int find_together(struct ash_mesh *mesh, struct ash_err *err)
+{
+    int rc;
+
+    if (mesh->size[ASH_MESH_TP] == 1 || mesh->size[ASH_MESH_CP] == 1) return 0;
+    if ((rc = split(mesh, 1u << ASH_MESH_TP | 1u << ASH_MESH_CP, &mesh->together, err)) < 0) return rc;
+    if (ash_group_nodes(mesh->together) == 1)
+        return ash_mesh_link_open(&mesh->together_link, mesh->together, &mesh->meter, err);
+    ash_group_close(mesh->together);
+    mesh->together = NULL;
+    return 0;
+}
+
 static int open_groups(struct ash_mesh *mesh, struct ash_err *err)
 {
     unsigned experts = 1u << ASH_MESH_DP | 1u << ASH_MESH_FSDP, data = experts | 1u << ASH_MESH_EP,
@@ -137,6 +151,7 @@ static int open_groups(struct ash_mesh *mesh, struct ash_err *err)
         if (mesh->groups[a] != NULL &&
             (rc = ash_mesh_link_open(&mesh->links[a], mesh->groups[a], &mesh->meter, err)) < 0)
             return rc;
+    if ((rc = find_together(mesh, err)) < 0) return rc;
     return find_ep_nodes(mesh, err);
 }
 
@@ -164,6 +179,8 @@ void ash_mesh_close(struct ash_mesh *mesh)
     for (size_t a = 0; a <= ASH_MESH_EP; a++)
         ash_mesh_link_close(&mesh->links[a]);
     ash_mesh_link_close(&mesh->ep_link);
+    ash_mesh_link_close(&mesh->together_link);
+    ash_group_close(mesh->together);
     ash_group_close(mesh->ep_here);
     free(mesh->ep_nodes);
     for (size_t a = 0; a < ASH_MESH_AXES; a++)

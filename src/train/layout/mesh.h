@@ -37,6 +37,8 @@ struct ash_mesh {
     struct ash_group *blocks;  /* zero 2 and 3: who holds the same shard (experts apart) for other grains (dp, ep) */
     struct ash_group *twins; /* replicas (below) on this node, where nothing of the state is dealt out; NULL: nobody */
     struct ash_mesh_link links[ASH_MESH_EP + 1];
+    struct ash_group *together; /* those along tp and cp, where both have several ranks and all are on one node */
+    struct ash_mesh_link together_link;
     /* where the ranks of ep are on several nodes: of each, and those of this one (model/axis.h) */
     uint32_t *ep_nodes;
     struct ash_group *ep_here;
@@ -80,6 +82,8 @@ struct ash_slice ash_mesh_slice(const struct ash_mesh *mesh, const struct ash_mo
 /* Can the model be laid out like this? */
 int ash_mesh_check(const struct ash_mesh *mesh, const struct ash_model_config *config, const struct ash_job *job,
                    struct ash_err *err);
+/* Those along tp and cp together, where they can share memory (see struct ash_pass_opts); else of size 1. */
+struct ash_axis ash_mesh_together(struct ash_mesh *mesh);
 /* An axis (tp, cp or ep) for a pass, whose messages have up to message_floats. */
 struct ash_axis ash_mesh_axis(struct ash_mesh *mesh, enum ash_mesh_axis axis, size_t message_floats);
 

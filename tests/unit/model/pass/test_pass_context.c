@@ -92,12 +92,13 @@ struct settings {
     bool bf16;
     enum ash_recompute recompute;
     size_t tp, cp, ep;
+    bool near;   /* along cp, too */
     size_t fuse; /* not 0: of the messages along cp; without it, of what ranks along tp say and pass on */
 };
 
 struct member {
     const struct settings *settings;
-    struct party_member tp, cp, ep;
+    struct party_member tp, cp, ep, together;
     struct ash_exec exec;
     struct ash_model *model;
     float *grads, *sums[SOURCES];
@@ -156,6 +157,7 @@ static int run_member(struct member *m)
     opts.tp = party_axis(&m->tp);
     opts.cp = party_axis(&m->cp);
     opts.ep = party_axis(&m->ep);
+    if (s->near) opts.together = party_axis(&m->together);
     if ((rc = ash_pass_open(m->model, &m->exec, &opts, &pass, &m->err)) < 0) return rc;
     if (s->ep > 1) rc = ash_pass_set_expert_grads(pass, m->sums, &m->err);
     if (rc == 0) rc = run_calls(m, pass);
@@ -173,7 +175,7 @@ static void *member_thread(void *ctx)
 }
 
 struct crew {
-    struct party tp[PARTY_MAX], cp[PARTY_MAX], ep[PARTY_MAX];
+    struct party tp[PARTY_MAX], cp[PARTY_MAX], ep[PARTY_MAX], together[PARTY_MAX];
     struct member members[PARTY_MAX]; /* neighbours differ in tp, then cp, then ep */
     size_t size;
 };
@@ -187,14 +189,18 @@ static void crew_run(struct crew *crew, const struct settings *s)
         crew->tp[i].near = true;
         party_open(&crew->cp[i], s->cp);
         *(s->cp > 1 ? &crew->cp[i].fuse : &crew->tp[i].fuse) = s->fuse;
+        crew->cp[i].near = s->near;
         party_open(&crew->ep[i], s->ep);
+        party_open(&crew->together[i], s->tp * s->cp);
+        crew->together[i].near = true;
     }
     for (size_t i = 0; i < crew->size; i++) {
         size_t t = i % s->tp, c = i / s->tp % s->cp, e = i / s->tp / s->cp;
         crew->members[i] = (struct member){.settings = s,
                                            .tp = {&crew->tp[i - t], t, 0},
                                            .cp = {&crew->cp[i - c * s->tp], c, 0},
-                                           .ep = {&crew->ep[i - e * s->tp * s->cp], e, 0}};
+                                           .ep = {&crew->ep[i - e * s->tp * s->cp], e, 0},
+                                           .together = {&crew->together[i - t - c * s->tp], t + c * s->tp, 0}};
         assert_int_equal(pthread_create(&crew->members[i].thread, NULL, member_thread, &crew->members[i]), 0);
     }
     for (size_t i = 0; i < crew->size; i++)
@@ -213,6 +219,7 @@ static void crew_close(struct crew *crew)
         party_close(&crew->tp[i]);
         party_close(&crew->cp[i]);
         party_close(&crew->ep[i]);
+        party_close(&crew->together[i]);
     }
 }
 
@@ -314,6 +321,7 @@ static void test_gradients(void **state)
         for (s.cp = 2; s.cp <= 4 && s.cp <= kv_heads(&w); s.cp++)
             for (int mode = 0; mode < 3; mode++) {
                 s.recompute = (enum ash_recompute)mode;
+                s.near = (i / 2 + s.cp + (size_t)mode) % 2 == 0;
                 check_crew(&w, &s);
             }
         whole_close(&w);
@@ -331,6 +339,7 @@ static void test_with_experts(void **state)
         bool sparse = ash_model_config(w.model)->expert.experts > 0;
         for (s.cp = 2; sparse && s.cp <= 4 && s.cp <= kv_heads(&w); s.cp++) {
             s.recompute = (enum ash_recompute)((i + s.cp) % 3);
+            s.near = (i / 2 + s.cp) % 2 == 0;
             check_crew(&w, &s);
         }
         whole_close(&w);
@@ -363,6 +372,7 @@ static size_t check_mixtures(struct settings s, size_t turn)
         s.cp = sizes[j][1];
         s.ep = sizes[j][2];
         s.recompute = (enum ash_recompute)((turn + j) % 3);
+        s.near = (turn / 2 + j) % 2 == 0;
         if (!can_cut(&w, &s)) continue;
         check_crew(&w, &s);
         checked++;
@@ -405,12 +415,13 @@ static void test_lost_rank(void **state)
     static const char *const lost_models[] = {"deepseek_v3-groups", "gpt2-default", "qwen3-tied-sharded"};
 
     (void)state;
-    for (size_t i = 0; i < 6; i++) {
-        struct settings s = {.model = lost_models[i / 2],
-                             .recompute = (enum ash_recompute)(i / 2),
-                             .tp = 1 + i % 2,
-                             .cp = 2 - i % 2,
-                             .ep = 1};
+    for (size_t i = 0; i < 9; i++) {
+        struct settings s = {.model = lost_models[i / 3],
+                             .recompute = (enum ash_recompute)(i / 3),
+                             .tp = i % 3 == 2 ? 2 : 1,
+                             .cp = i % 3 == 2 ? 1 : 2,
+                             .ep = 1,
+                             .near = i % 3 == 1};
         for (s.fuse = 1; !ends_well(s); s.fuse += 1 + s.fuse / 4)
             assert_true(s.fuse < 100000);
     }
