@@ -28,6 +28,40 @@ static struct ash_gemm_args step_args(size_t side, size_t group, const uint16_t 
                                   .round_bf16 = true};
 }
 
+#define STEP_GROUP_MAX 32
+
+/* One step on a backend: a reference's, or the instruction's. */
+static uint32_t run_step(struct ash_exec *exec, size_t group, const struct step_answer *answer)
+{
+    uint16_t a[STEP_GROUP_MAX] = {0}, b[STEP_GROUP_MAX] = {0};
+    uint32_t sum = answer->sum;
+    struct ash_gemm_args args = step_args(1, group, a, b, &sum);
+
+    memcpy(a, answer->a, sizeof(answer->a));
+    memcpy(b, answer->b, sizeof(answer->b));
+    exec->ops->matrix->gemm(exec, &args);
+    return sum;
+}
+
+/* Do all backends that are held to reference give these answers? one_nan: the reference has one NaN for all. */
+static void check_answers(const struct ash_ops *reference, size_t group, const struct step_answer *answers,
+                          size_t count, bool one_nan)
+{
+    assert_true(group <= STEP_GROUP_MAX);
+    for (const char *const *name = ash_exec_backends(); *name != NULL; name++) {
+        struct ash_exec exec;
+
+        exec_init(&exec, *name, 1);
+        for (size_t i = 0; i < count && exec.ops->reference == reference; i++) {
+            uint32_t got = run_step(&exec, group, &answers[i]), want = answers[i].result;
+
+            if (one_nan && exec.ops == reference ? got != want : !same_words(&got, &want, 1))
+                fail_msg("%s: answer %zu is %08x, the instruction's is %08x", *name, i, got, want);
+        }
+        ash_exec_fini(&exec);
+    }
+}
+
 /* Any bits, bits near 1, or one of the values at which rules change. */
 static uint32_t step_word(struct tape *tape, size_t kind)
 {

@@ -56,35 +56,10 @@ static const struct step_answer answers[] = {
     {0xc2f6e979, {0x3e11, 0x4293, 0xbf3c, 0xc0d8}, {0xc1ea, 0x3d02, 0x4166, 0x3f95}, 0xc30faddd}, /* ordinary numbers */
 };
 
-static uint32_t bits_of(float x)
-{
-    uint32_t bits;
-
-    memcpy(&bits, &x, sizeof(bits));
-    return bits;
-}
-
-static float float_of(uint32_t bits)
-{
-    float x;
-
-    memcpy(&x, &bits, sizeof(x));
-    return x;
-}
-
 static void test_answers(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < ASH_COUNT(answers); i++) {
-        const struct step_answer *answer = &answers[i];
-        float a[BFMMLA_GROUP], b[BFMMLA_GROUP];
-
-        for (size_t k = 0; k < BFMMLA_GROUP; k++) {
-            a[k] = ash_bf16_to_f32(answer->a[k]);
-            b[k] = ash_bf16_to_f32(answer->b[k]);
-        }
-        assert_int_equal(bits_of(bfmmla_step(float_of(answer->sum), a, b)), answer->result);
-    }
+    check_answers(&ash_ops_ref_bfmmla, BFMMLA_GROUP, answers, ASH_COUNT(answers), true);
 }
 
 static void scenario_steps(struct ash_exec *exec, struct tape *tape)

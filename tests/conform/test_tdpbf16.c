@@ -68,37 +68,10 @@ static const struct step_answer answers[] = {
     {0xc2f6e979, {0x3e11, 0x4293, 0xbf3c, 0xc0d8}, {0xc1ea, 0x3d02, 0x4166, 0x3f95}, 0xc30faddc}, /* ordinary numbers */
 };
 
-/* One step on a table: the reference, or the instruction. */
-static uint32_t run_step(const char *backend, const struct step_answer *answer)
-{
-    uint16_t a[TDPBF16_GROUP] = {0}, b[TDPBF16_GROUP] = {0};
-    uint32_t sum = answer->sum;
-    struct ash_gemm_args args = step_args(1, TDPBF16_GROUP, a, b, &sum);
-    struct ash_exec exec;
-
-    memcpy(a, answer->a, sizeof(answer->a));
-    memcpy(b, answer->b, sizeof(answer->b));
-    exec_init(&exec, backend, 1);
-    exec.ops->matrix->gemm(&exec, &args);
-    ash_exec_fini(&exec);
-    return sum;
-}
-
 static void test_answers(void **state)
 {
     (void)state;
-    for (const char *const *name = ash_exec_backends(); *name != NULL; name++) {
-        struct ash_exec exec;
-
-        exec_init(&exec, *name, 1);
-        for (size_t i = 0; i < ASH_COUNT(answers) && exec.ops->reference == &ash_ops_ref_tdpbf16; i++) {
-            uint32_t got = run_step(*name, &answers[i]), want = answers[i].result;
-
-            if (got != want && !(is_nan_word(got) && is_nan_word(want)))
-                fail_msg("%s: answer %zu is %08x, the instruction's is %08x", *name, i, got, want);
-        }
-        ash_exec_fini(&exec);
-    }
+    check_answers(&ash_ops_ref_tdpbf16, TDPBF16_GROUP, answers, ASH_COUNT(answers), false);
 }
 
 /* Few k that are not 0 keep infinities rare. */
