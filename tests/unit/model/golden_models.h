@@ -2,7 +2,30 @@
 #ifndef ASH_TESTS_GOLDEN_MODELS_H
 #define ASH_TESTS_GOLDEN_MODELS_H
 
+#include <stdio.h>
+
+#include "model/model.h"
 #include "unit/sanitized.h"
+
+#define GOLDEN_PATH_BYTES 512
+
+/* The path of tests/golden/NAME, in buf, which it returns. */
+static inline const char *golden_path(const char *name, char buf[GOLDEN_PATH_BYTES])
+{
+    snprintf(buf, GOLDEN_PATH_BYTES, "%s/golden/%s", TEST_DATA, name);
+    return buf;
+}
+
+/* That model, as it lies there. */
+static inline struct ash_model *golden_open(const char *name)
+{
+    struct ash_model *model = NULL;
+    struct ash_err err = {0};
+    char path[GOLDEN_PATH_BYTES];
+
+    if (ash_model_open(golden_path(name, path), &model, &err) < 0) fail_msg("%s", err.text);
+    return model;
+}
 
 static const char *const golden_models[] = {
     "llama-gqa",      "llama-bias-tied", "llama3-rope",        "llama-linear-rope-bf16", "llama-yarn-rope",

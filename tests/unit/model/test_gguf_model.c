@@ -18,6 +18,7 @@
 #include "base/file.h"
 #include "base/rng.h"
 #include "model/model.h"
+#include "unit/model/golden_models.h"
 #include "unit/storage/gguf_maker.h"
 #include "unit/storage/scratch.h"
 
@@ -161,17 +162,6 @@ static void add_metadata(struct gguf_maker *maker, const struct ash_model_config
     }
 }
 
-static struct ash_model *open_folder(const char *name)
-{
-    struct ash_model *model = NULL;
-    struct ash_err err = {0};
-    char dir[512];
-
-    snprintf(dir, sizeof(dir), "%s/golden/%s", TEST_DATA, name);
-    if (ash_model_open(dir, &model, &err) < 0) fail_msg("%s", err.text);
-    return model;
-}
-
 /* model as a GGUF file of matrices of dtype (those whose rows are whole blocks)
  * at path. */
 static void write_gguf(const struct ash_model *model, enum ash_dtype dtype, const struct twist *twist, const char *path)
@@ -280,7 +270,7 @@ static void test_same_bits(void **state)
 
     (void)state;
     for (size_t i = 0; i < 2; i++) {
-        struct ash_model *folder = open_folder(models[i]), *model = open_made(folder, ASH_F32);
+        struct ash_model *folder = golden_open(models[i]), *model = open_made(folder, ASH_F32);
         float *want = infer(folder, NULL, 1, ROWS), *got = infer(model, NULL, 1, ROWS);
 
         assert_memory_equal(want, got, ROWS * ash_model_config(folder)->vocab * sizeof(float));
@@ -302,7 +292,7 @@ static void test_quantised(void **state)
 
     (void)state;
     for (size_t k = 0; k < 2; k++) {
-        struct ash_model *folder = open_folder("llama-gqa"), *model = open_made(folder, kinds[k].dtype);
+        struct ash_model *folder = golden_open("llama-gqa"), *model = open_made(folder, kinds[k].dtype);
         size_t count = ROWS * ash_model_config(folder)->vocab;
         float *exact = infer(folder, "ref", 1, ROWS), *want = infer(model, "ref", 1, ROWS);
         double error = distance(exact, want, count);
@@ -337,7 +327,7 @@ static void test_saved(void **state)
 
     (void)state;
     for (size_t k = 0; k < sizeof(kinds) / sizeof(kinds[0]); k++) {
-        struct ash_model *folder = open_folder("llama-gqa"), *model = NULL;
+        struct ash_model *folder = golden_open("llama-gqa"), *model = NULL;
         size_t count = ROWS * ash_model_config(folder)->vocab;
         const char *path = scratch_path("saved.gguf");
         struct ash_err err = {0};
@@ -457,7 +447,7 @@ static void test_saved_kinds(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof(models) / sizeof(models[0]); i++) {
-        struct ash_model *folder = open_folder(models[i]), *model = NULL;
+        struct ash_model *folder = golden_open(models[i]), *model = NULL;
         const char *path = scratch_path("saved.gguf");
         struct ash_err err = {0};
 
@@ -479,7 +469,7 @@ static void test_saved_kinds(void **state)
 static void test_factors(void **state)
 {
     static const struct twist kinds[] = {{.rope_factor = 2}, {.extra_tensor = "rope_freqs.weight", .extra_value = 2}};
-    struct ash_model *folder = open_folder("llama-gqa");
+    struct ash_model *folder = golden_open("llama-gqa");
     size_t count = ROWS * ash_model_config(folder)->vocab;
     float *logits[2], *unscaled = infer(folder, NULL, 1, ROWS);
 
@@ -507,7 +497,7 @@ static void test_not_saved(void **state)
 
     (void)state;
     for (size_t i = 0; i < 3; i++) {
-        struct ash_model *folder = open_folder(models[i]);
+        struct ash_model *folder = golden_open(models[i]);
         const char *path = scratch_path("never.gguf");
         struct ash_err err = {0};
 
@@ -520,7 +510,7 @@ static void test_not_saved(void **state)
 /* What a model from a GGUF file is not for. */
 static void test_refused(void **state)
 {
-    struct ash_model *folder = open_folder("llama-gqa"), *model = open_made(folder, ASH_Q8_0);
+    struct ash_model *folder = golden_open("llama-gqa"), *model = open_made(folder, ASH_Q8_0);
     struct ash_pass_opts opts = {.max_rows = 4, .backward = true};
     struct ash_pass *pass = NULL;
     struct ash_exec exec;
@@ -556,7 +546,7 @@ static void test_bad_files(void **state)
         {{.rope_dims = 4}, "rope.dimension_count"},
         {{.scale_group = 128}, "'ashlar.scale_group'"},
     };
-    struct ash_model *folder = open_folder("llama-gqa");
+    struct ash_model *folder = golden_open("llama-gqa");
 
     (void)state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {

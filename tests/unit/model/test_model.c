@@ -31,17 +31,6 @@ static int remove_scratch(void **state)
     return ash_dir_remove(scratch, NULL);
 }
 
-static struct ash_model *open_golden(const char *name)
-{
-    struct ash_model *model = NULL;
-    struct ash_err err = {0};
-    char dir[512];
-
-    snprintf(dir, sizeof(dir), "%s/golden/%s", TEST_DATA, name);
-    if (ash_model_open(dir, &model, &err) < 0) fail_msg("%s", err.text);
-    return model;
-}
-
 static float element(const struct ash_param *param, size_t i)
 {
     if (param->dtype == ASH_F32) return ((const float *)param->data)[i];
@@ -57,7 +46,7 @@ static float rounded(float value, enum ash_dtype dtype)
 
 static void check_round_trip(const char *name, enum ash_dtype dtype, size_t shard_bytes)
 {
-    struct ash_model *model = open_golden(name), *copy = NULL;
+    struct ash_model *model = golden_open(name), *copy = NULL;
     struct ash_err err = {0};
     char dir[512];
 
@@ -88,7 +77,7 @@ static void test_round_trip(void **state)
 
 static void test_create_is_pure(void **state)
 {
-    struct ash_model *golden = open_golden("qwen3_moe-mixed"), *a = NULL, *b = NULL, *c = NULL;
+    struct ash_model *golden = golden_open("qwen3_moe-mixed"), *a = NULL, *b = NULL, *c = NULL;
     struct ash_model_config config = *ash_model_config(golden);
     struct ash_err err = {0};
 
@@ -112,7 +101,7 @@ static void test_create_is_pure(void **state)
 /* A copy of a golden folder with one tensor left out or changed. */
 static void write_damaged(const char *dir, size_t victim, bool leave_out, size_t dim0, enum ash_dtype dtype)
 {
-    struct ash_model *model = open_golden("llama-gqa");
+    struct ash_model *model = golden_open("llama-gqa");
     size_t count = ash_model_param_count(model), kept = 0;
     struct ash_tensor_spec *specs = calloc(count, sizeof(*specs));
     struct ash_err err = {0};
@@ -162,7 +151,8 @@ static void test_broken_folders(void **state)
     write_damaged(dir, 3, false, 16, ASH_I32);
     expect_refusal(dir, "is I32");
     snprintf(dir, sizeof(dir), "%s/nowhere", scratch);
-    expect_refusal(dir, "config.json");
+    expect_refusal(dir, "there is no model folder or .gguf file");
+    expect_refusal(scratch, "it takes a folder with a config.json");
     snprintf(dir, sizeof(dir), "%s/no-weights", scratch);
     write_damaged(dir, 3, false, 16, ASH_F32);
     snprintf(path, sizeof(path), "%s/model.safetensors", dir);

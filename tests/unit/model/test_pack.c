@@ -25,11 +25,9 @@ struct fixture {
 static void fixture_open(struct fixture *f, const char *name, const char *backend, bool bf16)
 {
     struct ash_err err = {0};
-    char path[512];
 
-    snprintf(path, sizeof(path), "%s/golden/%s", TEST_DATA, name);
     if (ash_exec_init(&f->exec, backend, 2, &err) < 0) fail_msg("%s", err.text);
-    if (ash_model_open(path, &f->model, &err) < 0) fail_msg("%s", err.text);
+    f->model = golden_open(name);
     ash_model_round_bf16(f->model, bf16);
     f->vocab = ash_model_config(f->model)->vocab;
     for (size_t i = 0; i < ROWS; i++) {

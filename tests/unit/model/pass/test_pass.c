@@ -31,11 +31,9 @@ struct fixture {
 static void fixture_open(struct fixture *f, const char *name, const char *backend, int threads, bool bf16)
 {
     struct ash_err err = {0};
-    char dir[512];
 
-    snprintf(dir, sizeof(dir), "%s/golden/%s", TEST_DATA, name);
     if (ash_exec_init(&f->exec, backend, threads, &err) < 0) fail_msg("%s", err.text);
-    if (ash_model_open(dir, &f->model, &err) < 0) fail_msg("%s", err.text);
+    f->model = golden_open(name);
     if (ash_model_own(f->model, &err) < 0) fail_msg("%s", err.text);
     ash_model_round_bf16(f->model, bf16);
     f->vocab = ash_model_config(f->model)->vocab;

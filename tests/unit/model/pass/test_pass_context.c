@@ -60,11 +60,10 @@ static void input_fill(struct input *input, bool bf16, size_t source, size_t cal
 static int read_config(const char *model, struct ash_model_config *config, struct ash_err *err)
 {
     json_t *json;
-    char dir[512];
+    char dir[GOLDEN_PATH_BYTES];
     int rc;
 
-    snprintf(dir, sizeof(dir), "%s/golden/%s", TEST_DATA, model);
-    if (model[0] != '{') return ash_model_config_load(dir, config, err);
+    if (model[0] != '{') return ash_model_config_load(golden_path(model, dir), config, err);
     json = json_loads(model, 0, NULL);
     rc = ash_model_config_parse(json, config, err);
     json_decref(json);
@@ -75,12 +74,11 @@ static int read_config(const char *model, struct ash_model_config *config, struc
 static int open_model(const char *model, struct ash_model_config *config, const struct ash_slice *slice,
                       struct ash_model **model_out, struct ash_err *err)
 {
-    char dir[512];
+    char dir[GOLDEN_PATH_BYTES];
     int rc;
 
-    snprintf(dir, sizeof(dir), "%s/golden/%s", TEST_DATA, model);
     rc = model[0] == '{' ? ash_model_create_slice(config, slice, 5, model_out, err)
-                         : ash_model_open_slice(dir, slice, model_out, err);
+                         : ash_model_open_slice(golden_path(model, dir), slice, model_out, err);
     if (model[0] != '{' || rc < 0) ash_model_config_fini(config);
     return rc;
 }

@@ -15,6 +15,7 @@
 #include "base/rng.h"
 #include "model/model.h"
 #include "unit/model/axis_threads.h"
+#include "unit/model/golden_models.h"
 
 #define ROWS 40
 #define CALLS 3
@@ -106,12 +107,11 @@ static int open_slice(struct member *m)
     const struct settings *s = m->settings;
     struct ash_model_config config;
     struct ash_slice slice;
-    char dir[512];
+    char dir[GOLDEN_PATH_BYTES];
     int rc;
 
-    snprintf(dir, sizeof(dir), "%s/golden/%s", TEST_DATA, s->model);
     if ((rc = ash_exec_init(&m->exec, NULL, 1, &m->err)) < 0) return rc;
-    if ((rc = ash_model_config_load(dir, &config, &m->err)) < 0) return rc;
+    if ((rc = ash_model_config_load(golden_path(s->model, dir), &config, &m->err)) < 0) return rc;
     slice = ash_slice_whole(&config);
     slice.expert_rank = m->party.rank;
     slice.expert_size = s->size;
@@ -242,12 +242,10 @@ static void whole_open(struct whole *w, const char *name, bool bf16)
     struct ash_pass_opts opts = {.max_rows = ROWS, .backward = true};
     struct ash_pass *pass = NULL;
     struct ash_err err = {0};
-    char dir[512];
 
     memset(w, 0, sizeof(*w));
-    snprintf(dir, sizeof(dir), "%s/golden/%s", TEST_DATA, name);
     if (ash_exec_init(&w->exec, NULL, 1, &err) < 0) fail_msg("%s", err.text);
-    if (ash_model_open_slice(dir, NULL, &w->model, &err) < 0) fail_msg("%s", err.text);
+    w->model = golden_open(name);
     ash_model_round_bf16(w->model, bf16);
     if (ash_pass_open(w->model, &w->exec, &opts, &pass, &err) < 0) fail_msg("%s", err.text);
     for (size_t source = 0; source < 4; source++) {

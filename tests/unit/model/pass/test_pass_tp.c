@@ -265,10 +265,9 @@ static void test_golden(void **state)
     for (size_t i = 0; i < GOLDEN_MODEL_COUNT; i += GOLDEN_MODEL_STEP) {
         struct ash_model_config config;
         struct ash_err err = {0};
-        char dir[512];
-        struct subject subject = {.dir = dir};
+        char dir[GOLDEN_PATH_BYTES];
+        struct subject subject = {.dir = golden_path(golden_models[i], dir)};
 
-        snprintf(dir, sizeof(dir), "%s/golden/%s", TEST_DATA, golden_models[i]);
         if (ash_model_config_load(dir, &config, &err) < 0) fail_msg("%s", err.text);
         print_message("%s\n", golden_models[i]);
         check_subject(&subject, &config, ROWS);
