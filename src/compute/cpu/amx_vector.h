@@ -7,9 +7,10 @@
 
 #include "compute/cpu/few.h"
 
-#define VECTOR_ROWS 4            /* of x, at most: more are bound by arithmetic */
-#define VECTOR_X (2 * TILE_SIDE) /* floats of 32 k of a row of x: the even ones, then the odd ones */
-#define VECTOR_FLUSH 0x8040      /* of MXCSR: denormals are zeros, read and written, as they are to tiles */
+#define VECTOR_ROWS 4                         /* of x, at most: more are bound by arithmetic */
+#define VECTOR_X (2 * TILE_SIDE)              /* floats of 32 k of a row of x: the even ones, then the odd ones */
+#define VECTOR_UNROLL _Pragma("GCC unroll 4") /* pairs: more instructions than that are slower */
+#define VECTOR_FLUSH 0x8040 /* of MXCSR: denormals are zeros, read and written, as they are to tiles */
 
 /* How the thread's floats behave. The compiler moves no load or store across it, so no arithmetic on what they bring
  * either. */
@@ -36,7 +37,7 @@ INLINE void vector_panels(const uint16_t *const *w, size_t panels, const float *
         UNROLL
         for (size_t i = 0; i < M * panels; i++)
             even[i] = odd[i] = _mm512_setzero_ps();
-        UNROLL
+        VECTOR_UNROLL
         for (size_t pair = 0; pair < TILE_SIDE; pair++) {
             UNROLL
             for (size_t i = 0; i < panels; i++) {
