@@ -35,7 +35,7 @@ else
 fi
 
 printf '\nWhat next:\n'
-printf '  %-75s %s\n' "open $run/report.html" "the curves of this run" \
+printf '  %-80s %s\n' "open $run/report.html" "the curves of this run" \
     "$ashlar generate --model $run/model" "talk to it" \
     "$ashlar train examples/quickstart.yaml --out runs/longer train.steps=3000" "train it longer" \
     "$ashlar --help" "everything else"
