@@ -72,16 +72,24 @@ int ash_map_open(const char *path, struct ash_map *map_out, struct ash_err *err)
     if (fd < 0) return fd;
     if (size_bytes > 0) base = mmap(NULL, size_bytes, PROT_READ, MAP_SHARED, fd, 0);
     if (base == MAP_FAILED) rc = fail(err, -errno, "map", path);
-    close(fd);
-    if (rc == 0) *map_out = (struct ash_map){.base = base, .size_bytes = size_bytes};
+    if (rc < 0 || base == NULL) close(fd);
+    if (rc == 0) *map_out = (struct ash_map){.base = base, .size_bytes = size_bytes, .fd = base != NULL ? fd : -1};
     return rc;
 }
 
 void ash_map_close(struct ash_map *map)
 {
     if (map == NULL) return;
-    if (map->base != NULL) munmap((void *)(uintptr_t)map->base, map->size_bytes);
+    if (map->base != NULL) {
+        munmap((void *)(uintptr_t)map->base, map->size_bytes);
+        close(map->fd);
+    }
     *map = (struct ash_map){0};
+}
+
+bool ash_map_holds(const struct ash_map *map, const void *data)
+{
+    return (uintptr_t)data - (uintptr_t)map->base < map->size_bytes;
 }
 
 void ash_map_drop(const void *data, size_t size_bytes)
@@ -90,6 +98,28 @@ void ash_map_drop(const void *data, size_t size_bytes)
               end = ((uintptr_t)data + size_bytes) / page * page;
 
     if (first < end) madvise((void *)first, end - first, MADV_DONTNEED); /* advice: nothing depends on it */
+}
+
+/* The page of an address. */
+static uintptr_t page_of(const void *data)
+{
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+
+    return (uintptr_t)data / page * page;
+}
+
+void ash_map_want(const void *data, size_t size_bytes)
+{
+    uintptr_t first = page_of(data);
+
+    if (size_bytes > 0) madvise((void *)first, (uintptr_t)data + size_bytes - first, MADV_WILLNEED); /* advice */
+}
+
+bool ash_map_cached(const void *data)
+{
+    unsigned char there = 0;
+
+    return mincore((void *)page_of(data), 1, &there) != 0 || (there & 1) != 0;
 }
 
 /* Fill data from fd; a file that shrank meanwhile gives fewer bytes. Returns 0 or a negative errno. */

@@ -11,22 +11,29 @@
 struct ash_map {
     const uint8_t *base;
     size_t size_bytes;
+    int fd; /* of the file, open for reading as long as it is mapped; not where base is NULL */
 };
 
 /* Map a regular file. An empty file gives base NULL and size 0. Returns 0 or a negative errno with path and cause in
  * err. */
 int ash_map_open(const char *path, struct ash_map *map_out, struct ash_err *err);
 void ash_map_close(struct ash_map *map);
+/* Does data point into it? */
+bool ash_map_holds(const struct ash_map *map, const void *data);
 /* Let go of the memory behind the whole pages of a part of a mapping: they come back from the file when they are read
  * again. */
 void ash_map_drop(const void *data, size_t size_bytes);
+/* Ask for the pages of a part of a mapping, these alone: a fault would read megabytes around each. Does not wait. */
+void ash_map_want(const void *data, size_t size_bytes);
+/* Is the page of a mapping that holds this byte in memory? True where the system does not tell. */
+bool ash_map_cached(const void *data);
 
 /* Read a whole file of at most max_bytes; *data_out is malloc'd and NUL-terminated behind size_out bytes. */
 int ash_file_read(const char *path, size_t max_bytes, char **data_out, size_t *size_out, struct ash_err *err);
 /* Write path through a temporary file beside it, flushed to disk and renamed. On error path is as it was. */
 int ash_file_replace(const char *path, const void *data, size_t size_bytes, struct ash_err *err);
-/* Remove what killed processes left in dir when they were replacing files: names that end in .tmp-<digits>-<digits>. Only
- * for a folder that nobody else is writing to. Folders of such names stay. */
+/* Remove what killed processes left in dir when they were replacing files: names that end in .tmp-<digits>-<digits>.
+ * Only for a folder that nobody else is writing to. Folders of such names stay. */
 int ash_file_sweep(const char *dir, struct ash_err *err);
 /* mkdir -p; an existing folder is success. */
 int ash_dir_make(const char *path, struct ash_err *err);

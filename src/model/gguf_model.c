@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "base/file.h"
 
 #define KEY_BYTES 96
 #define LLAMA3_POSITIONS 8192 /* what Llama 3 was trained on before its frequencies were scaled */
@@ -332,6 +333,24 @@ static int widen_tensor(struct ash_param *param, const char *name, struct ash_er
     return 0;
 }
 
+static int widen_tensors(struct ash_model *model, struct ash_err *err)
+{
+    int rc = 0;
+
+    for (size_t i = 0; i < model->param_count; i++) { /* all first rows at once, or each waits for the disk */
+        const struct ash_param *param = &model->params[i];
+
+        ash_map_want(param->data, ash_dtype_size(param->dtype, param->dims[param->dim_count - 1]));
+    }
+    for (size_t i = 0; i < model->param_count && rc == 0; i++) {
+        char name[96];
+
+        rc = ash_gguf_model_name(model, i, name, sizeof(name), err);
+        if (rc == 0) rc = widen_tensor(&model->params[i], name, err);
+    }
+    return rc;
+}
+
 static int bind_tensor(struct ash_param *param, const struct ash_gguf *file, const char *name, struct ash_err *err)
 {
     const struct ash_tensor_view *view = ash_gguf_find(file, name);
@@ -392,8 +411,8 @@ int ash_gguf_model_map(struct ash_model *model, struct ash_gguf *file, struct as
         int rc = ash_gguf_model_name(model, i, name, sizeof(name), err);
 
         if (rc == 0) rc = bind_tensor(&model->params[i], file, name, err);
-        if (rc == 0 && wide > 0) rc = widen_tensor(&model->params[i], name, err);
         if (rc < 0) return rc;
     }
+    if (wide > 0 && (wide = widen_tensors(model, err)) < 0) return wide;
     return ash_gguf_size(file) == model->param_count ? 0 : refuse_extra(model, file, err);
 }

@@ -9,6 +9,7 @@
 
 #include "base/assert.h"
 #include "base/bf16.h"
+#include "base/file.h"
 #include "base/hash.h"
 #include "base/rng.h"
 #include "model/folder_priv.h"
@@ -24,6 +25,16 @@ static void refresh_vector(struct ash_model *model, size_t index)
     ash_weights_to_f32(param->data, param->dtype, 0, param->count, copy);
     for (size_t j = 0; model->round_bf16 && j < param->count; j++)
         copy[j] = ash_bf16_round(copy[j]);
+}
+
+/* Small tensors lie between large ones: asked for together, they come together. */
+static void want_vectors(const struct ash_model *model)
+{
+    for (size_t i = 0; i < model->param_count; i++) {
+        const struct ash_param *param = &model->params[i];
+
+        if (!param->matrix) ash_map_want(param->data, ash_dtype_size(param->dtype, param->count));
+    }
 }
 
 void ash_model_refresh(struct ash_model *model)
@@ -169,6 +180,7 @@ static int open_gguf(const char *path, struct ash_model **model_out, struct ash_
         ash_model_close(model);
         return ash_err_prefix(err, rc, "%s", path);
     }
+    want_vectors(model);
     ash_model_refresh(model);
     *model_out = model;
     return 0;
@@ -185,6 +197,7 @@ static int open_folder(const char *path, const struct ash_slice *slice, struct a
     if ((rc = model_alloc(&config, slice, &model, err)) < 0) return rc;
     if ((rc = ash_folder_map(model, path, err)) < 0) goto fail;
     if (slice != NULL && (rc = ash_model_own(model, err)) < 0) goto fail; /* the files hold whole tensors */
+    if (slice == NULL) want_vectors(model);
     ash_model_refresh(model);
     *model_out = model;
     return 0;
@@ -318,12 +331,11 @@ int ash_model_own(struct ash_model *model, struct ash_err *err)
 
 /* Parameters are listed in the order of use, but for an embedding: a few of its rows are looked up first, and all of it
  * is read last where it is the output matrix too. */
-void ash_model_prefetch(struct ash_model *model)
+static void start_fetch(struct ash_model *model)
 {
     size_t embed = (size_t)model->top.param[ASH_ROLE_EMBED], count = 0;
     struct ash_fetch_range *ranges;
 
-    if (model->values.data != NULL || model->fetch != NULL) return;
     ranges = calloc(model->param_count, sizeof(*ranges));
     if (ranges == NULL) return;
     for (size_t i = 0; i < model->param_count; i++) {
@@ -341,13 +353,22 @@ void ash_model_prefetch(struct ash_model *model)
     free(ranges);
 }
 
+void ash_model_prefetch(struct ash_model *model, const struct ash_exec *exec)
+{
+    if (model->values.data != NULL || model->fetch != NULL || model->packed_for != NULL) return;
+    if (exec->ops->matrix->pack != NULL && ash_load_wanted(model, exec) &&
+        ash_load_open(model, exec, &model->load, NULL) == 0)
+        return;
+    start_fetch(model);
+}
+
 void ash_model_close(struct ash_model *model)
 {
     if (model == NULL) return;
     ash_fetch_stop(model->fetch);
+    ash_model_unpack(model);
     ash_buffer_fini(&model->values);
     ash_buffer_fini(&model->vectors);
-    ash_buffer_fini(&model->packed);
     ash_safetensors_close(model->files);
     ash_gguf_close(model->gguf);
     json_decref(model->generation);

@@ -69,9 +69,10 @@ void ash_model_close(struct ash_model *model);
  * lies in. Returns 0 or -ENAMETOOLONG. */
 int ash_model_home(const char *path, char *buf, size_t buf_bytes);
 
-/* Begin to bring mapped weights into memory, in the background, in the order in which a pass reads them. Worth it where
- * a pass follows at once; on an owned model a no-op. */
-void ash_model_prefetch(struct ash_model *model);
+/* Begin to bring mapped weights into memory, in the background, in the order in which a pass on exec reads them: what
+ * is not in memory is packed as it comes from the disk (see ash_model_pack), in the precision of now. Worth it where a
+ * pass follows at once; on an owned model a no-op. */
+void ash_model_prefetch(struct ash_model *model, const struct ash_exec *exec);
 
 /* Turn mapped weights into one owned float32 buffer (for training). A no-op on an owned model. */
 int ash_model_own(struct ash_model *model, struct ash_err *err);
@@ -94,7 +95,8 @@ void ash_model_round_bf16(struct ash_model *model, bool on);
 /* Lay the mapped matrices out as exec's products read them fastest, where those ask for it, in memory that the model
  * owns; the mapped copy's memory is let go piece by piece behind it. Changes no bit of any result. Only passes on an
  * exec with the same backend, in the precision of now, read the new layout; others read the file again. A no-op on an
- * owned model and the second time. Not while a pass runs. Returns 0 or -ENOMEM. */
+ * owned model and the second time. Not while a pass runs. Returns 0, -ENOMEM, or what reading the files gave where
+ * ash_model_prefetch was at it. */
 int ash_model_pack(struct ash_model *model, struct ash_exec *exec, struct ash_err *err);
 /* Small tensors (norms, biases) are kept as float32 copies; call after values changed under an owned model. */
 void ash_model_refresh(struct ash_model *model);

@@ -4,6 +4,7 @@
 
 #include "base/fetch.h"
 #include "model/family.h"
+#include "model/load.h"
 #include "model/model.h"
 #include "model/shards.h"
 #include "storage/gguf.h"
@@ -40,10 +41,15 @@ struct ash_model {
     const struct ash_matrix_ops *packed_for; /* whose pack() wrote it; NULL: nobody's */
     bool packed_bf16;                        /* round_bf16 when that was */
     struct ash_fetch *fetch;                 /* brings mapped weights in, or NULL */
+    struct ash_load *load;                   /* packs them from the disk, or NULL */
     struct ash_gguf *gguf; /* the file, where the model came from one: it can compute, but not train or be saved */
 };
 
-/* pack.c: forget the packed weights. */
+/* pack.c: bytes that a parameter takes packed; 0 where it stays as it is. */
+size_t ash_model_packed_bytes(const struct ash_model *model, const struct ash_exec *exec, int32_t index);
+/* Memory for all that can be packed, and each parameter's place in it, still to be written. Returns 0 or -ENOMEM. */
+int ash_model_place_packed(struct ash_model *model, const struct ash_exec *exec, struct ash_err *err);
+/* Forget the packed weights. */
 void ash_model_unpack(struct ash_model *model);
 
 /* model.c: is a parameter's gradient a product over tokens alone, which can write its first terms? */
@@ -89,7 +95,9 @@ struct ash_linear_io {
                         which other calls have more */
 };
 
-/* A weight as the products of exec read it. */
+/* A weight as it lies in the file (or in the owned buffer). */
+struct ash_weight ash_linear_file_weight(const struct ash_model *model, int32_t weight, size_t *in_out);
+/* As the products of exec read it. */
 struct ash_weight ash_linear_weight(const struct ash_model *model, const struct ash_exec *exec, int32_t weight,
                                     size_t *in_out);
 

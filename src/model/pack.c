@@ -4,6 +4,7 @@
 #include "model/model_priv.h"
 
 #include "base/file.h"
+#include "model/load.h"
 
 #define PIECE_BYTES ((size_t)8 << 20) /* of a weight, about: what may be there twice */
 
@@ -12,10 +13,9 @@ static size_t align_bytes(size_t size_bytes)
     return (size_bytes + ASH_MEMORY_ALIGN - 1) / ASH_MEMORY_ALIGN * ASH_MEMORY_ALIGN;
 }
 
-/* Bytes that a parameter takes packed; 0 where it stays as it is. Tables that are only looked up stay, so do matrices
- * stored the other way round, and floats that are not rounded to bf16: their chains are bound by arithmetic, not by
- * memory. */
-static size_t packed_bytes(const struct ash_model *model, const struct ash_exec *exec, int32_t index)
+/* Tables that are only looked up stay as they are, so do matrices stored the other way round, and floats that are not
+ * rounded to bf16: their chains are bound by arithmetic, not by memory. */
+size_t ash_model_packed_bytes(const struct ash_model *model, const struct ash_exec *exec, int32_t index)
 {
     const struct ash_param *param = &model->params[index];
     const struct ash_matrix_ops *matrix = exec->ops->matrix;
@@ -30,7 +30,7 @@ static size_t packed_bytes(const struct ash_model *model, const struct ash_exec 
 static void pack_param(const struct ash_model *model, struct ash_exec *exec, int32_t index, void *packed)
 {
     size_t in, row_bytes = ash_dtype_size(model->params[index].dtype, model->params[index].dims[1]);
-    struct ash_weight w = ash_linear_weight(model, exec, index, &in);
+    struct ash_weight w = ash_linear_file_weight(model, index, &in);
     size_t rows = (PIECE_BYTES / row_bytes + 1 + ASH_PACK_ROWS - 1) / ASH_PACK_ROWS * ASH_PACK_ROWS;
 
     for (size_t first = 0; first < w.N; first += rows) {
@@ -41,26 +41,21 @@ static void pack_param(const struct ash_model *model, struct ash_exec *exec, int
     }
 }
 
-int ash_model_pack(struct ash_model *model, struct ash_exec *exec, struct ash_err *err)
+int ash_model_place_packed(struct ash_model *model, const struct ash_exec *exec, struct ash_err *err)
 {
     size_t total = 0;
     char *at;
     int rc;
 
-    if (model->packed_for != NULL || model->values.data != NULL || exec->ops->matrix->pack == NULL) return 0;
     for (size_t i = 0; i < model->param_count; i++)
-        total += packed_bytes(model, exec, (int32_t)i);
+        total += ash_model_packed_bytes(model, exec, (int32_t)i);
     if (total == 0) return 0;
-    ash_fetch_finish(model->fetch); /* it would bring back what is dropped below */
-    model->fetch = NULL;
     if ((rc = ash_buffer_init(&model->packed, exec->memory, total, "packed weights", err)) < 0) return rc;
     at = model->packed.data;
     for (size_t i = 0; i < model->param_count; i++) {
-        size_t bytes = packed_bytes(model, exec, (int32_t)i);
+        size_t bytes = ash_model_packed_bytes(model, exec, (int32_t)i);
 
-        if (bytes == 0) continue;
-        pack_param(model, exec, (int32_t)i, at);
-        model->params[i].packed = at;
+        if (bytes > 0) model->params[i].packed = at;
         at += bytes;
     }
     model->packed_for = exec->ops->matrix;
@@ -68,8 +63,25 @@ int ash_model_pack(struct ash_model *model, struct ash_exec *exec, struct ash_er
     return 0;
 }
 
+int ash_model_pack(struct ash_model *model, struct ash_exec *exec, struct ash_err *err)
+{
+    int rc;
+
+    if (model->load != NULL) return ash_load_finish(model->load, err);
+    if (model->packed_for != NULL || model->values.data != NULL || exec->ops->matrix->pack == NULL) return 0;
+    ash_fetch_finish(model->fetch); /* it would bring back what is dropped below */
+    model->fetch = NULL;
+    if ((rc = ash_model_place_packed(model, exec, err)) < 0) return rc;
+    for (size_t i = 0; i < model->param_count; i++)
+        if (model->params[i].packed != NULL)
+            pack_param(model, exec, (int32_t)i, (void *)(uintptr_t)model->params[i].packed);
+    return 0;
+}
+
 void ash_model_unpack(struct ash_model *model)
 {
+    ash_load_close(model->load); /* it writes there */
+    model->load = NULL;
     for (size_t i = 0; i < model->param_count; i++)
         model->params[i].packed = NULL;
     ash_buffer_fini(&model->packed);

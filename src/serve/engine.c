@@ -49,8 +49,8 @@ int ash_engine_open(const char *dir, const struct ash_engine_opts *opts, struct 
     if (rc < 0) goto fail;
     rc = ash_model_open(dir, &engine->model, err);
     if (rc < 0) goto fail;
-    ash_model_prefetch(engine->model);
     if (taken.bf16) ash_model_round_bf16(engine->model, true);
+    ash_model_prefetch(engine->model, &engine->exec);
     rc = ash_model_home(dir, home, sizeof(home));
     if (rc < 0) {
         ash_err_set(err, rc, "'%.200s': the path is too long", dir);

@@ -269,6 +269,11 @@ void ash_gguf_close(struct ash_gguf *file)
     free(file);
 }
 
+const struct ash_map *ash_gguf_map(const struct ash_gguf *file, const void *data)
+{
+    return ash_map_holds(&file->map, data) ? &file->map : NULL;
+}
+
 bool ash_gguf_named(const char *path)
 {
     size_t length = strlen(path), suffix = strlen(SUFFIX);

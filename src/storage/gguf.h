@@ -8,6 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include "ashlar/err.h"
+#include "base/file.h"
 #include "storage/safetensors.h"
 
 /* The format's own numbers. */
@@ -53,6 +54,8 @@ int ash_gguf_parse(const void *data, size_t size_bytes, const char *name, struct
                    struct ash_err *err);
 /* NULL is a no-op. */
 void ash_gguf_close(struct ash_gguf *file);
+/* The mapping that a tensor's data lie in (the file's), or NULL where they are a copy. */
+const struct ash_map *ash_gguf_map(const struct ash_gguf *file, const void *data);
 
 /* Does the path name such a file (by its end, .gguf)? */
 bool ash_gguf_named(const char *path);

@@ -9,6 +9,7 @@
 #include <stdint.h>
 #include "ashlar/err.h"
 #include "base/dtype.h"
+#include "base/file.h"
 
 #define ASH_TENSOR_DIMS_MAX 8
 #define ASH_SAFETENSORS_HEADER_MAX ((size_t)100000000) /* the format's own limit */
@@ -34,6 +35,8 @@ int ash_safetensors_open(const char *path, struct ash_safetensors **set_out, str
 int ash_safetensors_parse(const void *data, size_t size_bytes, const char *name, struct ash_safetensors **set_out,
                           struct ash_err *err);
 void ash_safetensors_close(struct ash_safetensors *set);
+/* The mapping that a tensor's data lie in (its file's), or NULL where they are a copy. */
+const struct ash_map *ash_safetensors_map(const struct ash_safetensors *set, const void *data);
 
 size_t ash_safetensors_size(const struct ash_safetensors *set); /* number of tensors */
 const struct ash_tensor_view *ash_safetensors_at(const struct ash_safetensors *set, size_t index); /* sorted by name */

@@ -306,6 +306,13 @@ void ash_safetensors_close(struct ash_safetensors *set)
     free(set);
 }
 
+const struct ash_map *ash_safetensors_map(const struct ash_safetensors *set, const void *data)
+{
+    for (size_t i = 0; i < set->file_count; i++)
+        if (ash_map_holds(&set->files[i].map, data)) return &set->files[i].map;
+    return NULL;
+}
+
 static int compare_names(const void *left, const void *right)
 {
     const struct ash_safetensors_entry *a = left, *b = right;

@@ -5,6 +5,8 @@
 
 #include <errno.h>
 
+#include "base/file.h"
+
 /* ---- which rank holds which token's row -------------------------------------------------------------------------- */
 
 static size_t holder_of(const struct ash_pass *pass, int32_t id)
@@ -75,6 +77,15 @@ static void round_rows(struct ash_pass *pass, enum ash_dtype dtype, float *x)
         pass->exec->ops->row->round_bf16(pass->exec, x, pass->own.count * pass->model->config.hidden, x);
 }
 
+/* A table that is only looked up is not loaded: its rows are asked for together, and no more than these. */
+static void want_rows(const struct ash_pass *pass, const struct ash_param *table)
+{
+    size_t row_bytes = ash_dtype_size(table->dtype, pass->model->config.hidden);
+
+    for (size_t i = 0; pass->model->load != NULL && i < pass->rows; i++)
+        ash_map_want((const char *)table->data + (size_t)pass->ids[i] * row_bytes, row_bytes);
+}
+
 static void look_up(struct ash_pass *pass, const struct ash_param *table, float *x)
 {
     const struct ash_ops *ops = pass->exec->ops;
@@ -83,6 +94,7 @@ static void look_up(struct ash_pass *pass, const struct ash_param *table, float 
     size_t hidden = pass->model->config.hidden;
 
     if (pass->tp.size == 1) {
+        want_rows(pass, table);
         ops->embed->gather(pass->exec, table->data, table->dtype, hidden, pass->ids, pass->rows, false, x);
         return;
     }

@@ -30,15 +30,22 @@ static struct ash_mat weight_operand(const struct ash_model *model, int32_t weig
 /* ---- forward ----------------------------------------------------------------------------------------------------- */
 
 /* Only GGUF files hold quantised weights, and never transposed. */
-struct ash_weight ash_linear_weight(const struct ash_model *model, const struct ash_exec *exec, int32_t weight,
-                                    size_t *in_out)
+struct ash_weight ash_linear_file_weight(const struct ash_model *model, int32_t weight, size_t *in_out)
 {
-    const struct ash_param *param = &model->params[weight];
     struct shape shape = shape_of(model, weight);
     struct ash_weight w = {.N = shape.out, .mat = weight_operand(model, weight, shape, false)};
 
     *in_out = shape.in;
     if (ash_dtype_block(w.mat.dtype) > 1) w.mat.row_stride = w.mat.col_stride = 0;
+    return w;
+}
+
+struct ash_weight ash_linear_weight(const struct ash_model *model, const struct ash_exec *exec, int32_t weight,
+                                    size_t *in_out)
+{
+    const struct ash_param *param = &model->params[weight];
+    struct ash_weight w = ash_linear_file_weight(model, weight, in_out);
+
     if (param->packed == NULL || model->packed_for->pack != exec->ops->matrix->pack) return w;
     if (ash_dtype_block(w.mat.dtype) == 1 && model->packed_bf16 != model->round_bf16) return w;
     w.mat.data = param->packed;
@@ -69,6 +76,7 @@ void ash_linear_project(const struct ash_model *model, struct ash_exec *exec, co
         const struct ash_linear_out *out = &group->outs[i];
 
         ash_fetch_wait(model->fetch, model->params[out->weight].data);
+        ash_load_wait(model->load, out->weight);
         args.outs[args.out_count++] =
             (struct ash_project_out){ash_linear_weight(model, exec, out->weight, &args.K),
                                      ash_model_vector(model, out->bias), out->y, out->y_stride};

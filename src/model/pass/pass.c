@@ -455,7 +455,8 @@ int ash_pass_eval(struct ash_pass *pass, const struct ash_batch *batch, float *l
 {
     int rc = ash_pass_forward(pass, batch, err);
 
-    return rc < 0 ? rc : ash_pass_losses(pass, losses, err);
+    if (rc == 0) rc = ash_pass_losses(pass, losses, err);
+    return rc < 0 ? rc : ash_load_check(pass->model->load, err);
 }
 
 int ash_pass_train(struct ash_pass *pass, const struct ash_batch *batch, float scale, float *grads, float *losses,
@@ -465,6 +466,20 @@ int ash_pass_train(struct ash_pass *pass, const struct ash_batch *batch, float s
 
     if (rc == 0) rc = ash_pass_forward(pass, batch, err);
     return rc < 0 ? rc : ash_pass_backward(pass, scale, grads, losses, err);
+}
+
+/* Of the rows in the scratch. */
+static void wanted_logits(struct ash_pass *pass, size_t count, float *logits)
+{
+    const float *rows = pass->scratch.residual;
+
+    pass->rows = pass->own.count = count;
+    if (ash_pass_fuses_norm(pass)) {
+        ash_head_logits(pass, rows, pass->model->top.param[ASH_ROLE_FINAL_NORM], count, logits);
+        return;
+    }
+    final_norm(pass, rows);
+    ash_head_logits(pass, pass->final_norm.out, ASH_NO_PARAM, count, logits);
 }
 
 int ash_pass_infer(struct ash_pass *pass, const struct ash_batch *batch, struct ash_cache *cache, const size_t *wanted,
@@ -484,14 +499,6 @@ int ash_pass_infer(struct ash_pass *pass, const struct ash_batch *batch, struct 
                                       hidden * sizeof(float));
         if (rc < 0) return ash_err_set(err, rc, "cannot copy the wanted rows");
     }
-    if (wanted_count == 0) return 0;
-    pass->rows = pass->own.count = wanted_count;
-    if (ash_pass_fuses_norm(pass)) {
-        ash_head_logits(pass, pass->scratch.residual, pass->model->top.param[ASH_ROLE_FINAL_NORM], wanted_count,
-                        logits_out);
-        return 0;
-    }
-    final_norm(pass, pass->scratch.residual);
-    ash_head_logits(pass, pass->final_norm.out, ASH_NO_PARAM, wanted_count, logits_out);
-    return 0;
+    if (wanted_count > 0) wanted_logits(pass, wanted_count, logits_out);
+    return ash_load_check(pass->model->load, err);
 }

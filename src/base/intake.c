@@ -1,0 +1,240 @@
+/* Threads that read a part each and hand it on, before they read the next: while some do the second, others keep the
+ * disk busy. O_DIRECT, where the file system knows it; else plain reads, through the cache. */
+#include "base/intake.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+#define THREADS 4
+#define BLOCK_BYTES ((size_t)4096)   /* what O_DIRECT wants addresses, offsets and sizes to be multiples of */
+#define HUGE_BYTES ((size_t)2 << 20) /* a buffer of whole huge pages is few pieces to the disk */
+#define STALL_SECONDS 60             /* without a part: the disk, or the server behind it, is gone */
+
+struct ash_intake {
+    pthread_t threads[THREADS];
+    int thread_count;
+    pthread_mutex_t mutex; /* over done, taken and rc */
+    pthread_cond_t more;
+    _Atomic size_t next; /* first part that nobody has begun */
+    atomic_bool stop;
+    ash_intake_fn take;
+    void *ctx;
+    size_t part_bytes;    /* of the largest one, with what is read around it */
+    bool *done;           /* [count] */
+    _Atomic size_t taken; /* parts before this one are done */
+    int rc;
+    size_t count;
+    struct ash_intake_part parts[];
+};
+
+/* ---- reading ----------------------------------------------------------------------------------------------------- */
+
+static bool set_direct(int fd, bool on)
+{
+    int flags = fcntl(fd, F_GETFL);
+
+    return flags >= 0 && fcntl(fd, F_SETFL, on ? flags | O_DIRECT : flags & ~O_DIRECT) == 0;
+}
+
+static void set_all_direct(const struct ash_intake *intake, bool on)
+{
+    for (size_t i = 0; i < intake->count; i++) {
+        const struct ash_map *map = intake->parts[i].map;
+
+        if (map != NULL && (i == 0 || map != intake->parts[i - 1].map)) set_direct(map->fd, on);
+    }
+}
+
+/* size_bytes from offset on, and up to room_bytes where the file goes on. -ENODATA: it ends before. */
+static int read_bytes(int fd, char *buf, size_t offset, size_t size_bytes, size_t room_bytes)
+{
+    size_t done = 0;
+    bool plain = false;
+
+    while (done < size_bytes) {
+        ssize_t got = pread(fd, buf + done, room_bytes - done, (off_t)(offset + done));
+
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0 && errno == EINVAL && !plain) { /* of O_DIRECT, unless it comes again */
+            plain = set_direct(fd, false);
+            if (plain) continue;
+        }
+        if (got < 0) return -errno;
+        if (got == 0) return -ENODATA;
+        done += (size_t)got;
+    }
+    return 0;
+}
+
+/* Returns where the part's bytes are: in buf, or where they were all the time. */
+static int read_part(const struct ash_intake_part *part, char *buf, const void **bytes_out)
+{
+    size_t offset, begin, end;
+    int rc;
+
+    *bytes_out = part->data;
+    if (part->map == NULL || part->size_bytes == 0) return 0;
+    offset = (size_t)((const uint8_t *)part->data - part->map->base);
+    begin = offset / BLOCK_BYTES * BLOCK_BYTES;
+    end = (offset + part->size_bytes + BLOCK_BYTES - 1) / BLOCK_BYTES * BLOCK_BYTES;
+    rc = read_bytes(part->map->fd, buf, begin, offset + part->size_bytes - begin, end - begin);
+    *bytes_out = buf + (offset - begin);
+    return rc;
+}
+
+/* ---- threads ----------------------------------------------------------------------------------------------------- */
+
+static void note_part(struct ash_intake *intake, size_t index, int rc)
+{
+    size_t taken;
+
+    pthread_mutex_lock(&intake->mutex);
+    intake->done[index] = rc == 0;
+    taken = atomic_load(&intake->taken);
+    while (taken < intake->count && intake->done[taken])
+        taken++;
+    atomic_store(&intake->taken, taken);
+    if (rc < 0 && intake->rc == 0) intake->rc = rc;
+    if (rc < 0) atomic_store(&intake->stop, true);
+    pthread_cond_broadcast(&intake->more);
+    pthread_mutex_unlock(&intake->mutex);
+}
+
+static void *intake_main(void *arg)
+{
+    struct ash_intake *intake = arg;
+    size_t buf_bytes = (intake->part_bytes + HUGE_BYTES - 1) / HUGE_BYTES * HUGE_BYTES;
+    char *buf = aligned_alloc(HUGE_BYTES, buf_bytes);
+    size_t index;
+
+    if (buf != NULL) madvise(buf, buf_bytes, MADV_HUGEPAGE);
+    while (!atomic_load(&intake->stop) && (index = atomic_fetch_add(&intake->next, 1)) < intake->count) {
+        const void *bytes = NULL;
+        int rc = buf == NULL ? -ENOMEM : read_part(&intake->parts[index], buf, &bytes);
+
+        if (rc == 0) intake->take(intake->ctx, index, bytes);
+        note_part(intake, index, rc);
+    }
+    free(buf);
+    return NULL;
+}
+
+static int start_threads(struct ash_intake *intake)
+{
+    sigset_t all, before;
+    int rc = 0;
+
+    sigfillset(&all); /* signals are for the threads of the program */
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    while (rc == 0 && intake->thread_count < THREADS) {
+        rc = -pthread_create(&intake->threads[intake->thread_count], NULL, intake_main, intake);
+        if (rc == 0) intake->thread_count++;
+    }
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return intake->thread_count > 0 ? 0 : rc; /* fewer do, too */
+}
+
+/* ---- life -------------------------------------------------------------------------------------------------------- */
+
+static int intake_init(struct ash_intake *intake)
+{
+    pthread_condattr_t attr;
+    int rc = -pthread_condattr_init(&attr);
+
+    if (rc < 0) return rc;
+    rc = -pthread_condattr_setclock(&attr, CLOCK_MONOTONIC); /* a clock that nobody sets */
+    if (rc == 0) rc = -pthread_cond_init(&intake->more, &attr);
+    pthread_condattr_destroy(&attr);
+    if (rc == 0) pthread_mutex_init(&intake->mutex, NULL);
+    return rc;
+}
+
+static void intake_free(struct ash_intake *intake)
+{
+    set_all_direct(intake, false); /* as whoever comes next expects it */
+    free(intake->done);
+    free(intake);
+}
+
+int ash_intake_open(const struct ash_intake_part *parts, size_t count, ash_intake_fn take, void *ctx,
+                    struct ash_intake **intake_out, struct ash_err *err)
+{
+    struct ash_intake *intake = calloc(1, sizeof(*intake) + count * sizeof(*parts));
+    int rc = -ENOMEM;
+
+    if (intake != NULL) intake->done = calloc(count + 1, sizeof(*intake->done));
+    if (intake == NULL || intake->done == NULL || (rc = intake_init(intake)) < 0) goto fail;
+    intake->take = take;
+    intake->ctx = ctx;
+    intake->count = count;
+    if (count > 0) memcpy(intake->parts, parts, count * sizeof(*parts));
+    for (size_t i = 0; i < count; i++) {
+        size_t bytes = parts[i].size_bytes + 2 * BLOCK_BYTES;
+
+        if (bytes > intake->part_bytes) intake->part_bytes = bytes;
+    }
+    set_all_direct(intake, true);
+    rc = start_threads(intake);
+    if (rc == 0) {
+        *intake_out = intake;
+        return 0;
+    }
+    pthread_cond_destroy(&intake->more);
+    pthread_mutex_destroy(&intake->mutex);
+
+fail:
+    if (intake != NULL) intake_free(intake);
+    return ash_err_set(err, rc, "cannot start to read %zu parts: %s", count, strerror(-rc));
+}
+
+/* err says what became of the intake. */
+static int intake_error(const struct ash_intake *intake, struct ash_err *err)
+{
+    if (intake->rc == -ENODATA)
+        return ash_err_set(err, -ENODATA, "the file has become shorter while it was being read");
+    if (intake->rc == -ETIMEDOUT)
+        return ash_err_set(err, -ETIMEDOUT, "nothing could be read for %d s: is the disk still there?", STALL_SECONDS);
+    return ash_err_set(err, intake->rc, "cannot read on: %s", strerror(-intake->rc));
+}
+
+int ash_intake_wait(struct ash_intake *intake, size_t count, struct ash_err *err)
+{
+    struct timespec until;
+    size_t seen;
+    int rc = 0;
+
+    if (intake == NULL || atomic_load(&intake->taken) >= count) return 0;
+    pthread_mutex_lock(&intake->mutex);
+    while ((seen = atomic_load(&intake->taken)) < count && intake->rc == 0) {
+        clock_gettime(CLOCK_MONOTONIC, &until);
+        until.tv_sec += STALL_SECONDS;
+        rc = pthread_cond_timedwait(&intake->more, &intake->mutex, &until);
+        if (rc == ETIMEDOUT && seen == atomic_load(&intake->taken) && intake->rc == 0) {
+            intake->rc = -ETIMEDOUT;
+            atomic_store(&intake->stop, true);
+        }
+    }
+    rc = atomic_load(&intake->taken) >= count ? 0 : intake_error(intake, err);
+    pthread_mutex_unlock(&intake->mutex);
+    return rc;
+}
+
+void ash_intake_close(struct ash_intake *intake)
+{
+    if (intake == NULL) return;
+    atomic_store(&intake->stop, true);
+    for (int i = 0; i < intake->thread_count; i++)
+        pthread_join(intake->threads[i], NULL);
+    pthread_cond_destroy(&intake->more);
+    pthread_mutex_destroy(&intake->mutex);
+    intake_free(intake);
+}
