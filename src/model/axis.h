@@ -24,6 +24,11 @@ struct ash_axis_ops {
     /* send[r] floats to each rank r, parts one behind the other in in; recv[r] from each, likewise, into out. */
     int (*exchange)(void *ctx, const float *in, const size_t *send, float *out, const size_t *recv,
                     struct ash_err *err);
+    /* The same while the rank does something else, several at a time: done when what start gave has been waited for, in
+     * the order of the starts, also after a failure of another. Until then all of it belongs to the call. */
+    int (*exchange_start)(void *ctx, const float *in, const size_t *send, float *out, const size_t *recv,
+                          void **started_out, struct ash_err *err);
+    int (*exchange_wait)(void *ctx, void *started, struct ash_err *err);
     int (*broadcast)(void *ctx, size_t root, float *data, size_t count, struct ash_err *err);
     /* One rank to another, up to ASH_AXIS_MESSAGE floats; in order between any two. Sending waits only for room: up to
      * ASH_AXIS_PENDING messages to one rank may be under way. */

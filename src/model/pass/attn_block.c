@@ -75,10 +75,10 @@ void ash_norm_block_backward(struct ash_pass *pass, int32_t weight, int32_t bias
 
 /* ---- attention proper -------------------------------------------------------------------------------------------- */
 
-static struct ash_attn_args attention_args(struct ash_pass *pass, size_t layer)
+static struct ash_attn_args attention_args(struct ash_pass *pass, size_t layer, size_t part)
 {
     const struct ash_model_config *c = &pass->model->config;
-    struct ash_attn_view view = ash_attn_view(pass, layer);
+    struct ash_attn_view view = ash_attn_view(pass, layer, part);
 
     return (struct ash_attn_args){
         .heads = view.heads,
@@ -102,9 +102,9 @@ static struct ash_attn_args attention_args(struct ash_pass *pass, size_t layer)
 }
 
 /* Point every document at its own rows of k and v (and their gradients). */
-static void point_at_batch(struct ash_pass *pass, size_t layer)
+static void point_at_batch(struct ash_pass *pass, size_t layer, size_t part)
 {
-    struct ash_attn_view view = ash_attn_view(pass, layer);
+    struct ash_attn_view view = ash_attn_view(pass, layer, part);
 
     for (size_t i = 0; i < pass->batch->doc_count; i++) {
         const struct ash_doc *doc = &pass->batch->docs[i];
@@ -121,25 +121,33 @@ static void point_at_batch(struct ash_pass *pass, size_t layer)
 
 static void attend(struct ash_pass *pass, size_t layer)
 {
-    struct ash_attn_args args = attention_args(pass, layer);
-
     ash_attn_spread(pass, layer);
-    point_at_batch(pass, layer);
-    if (pass->cache != NULL) ash_cache_write(pass, layer, &args);
-    pass->exec->ops->attn->forward(pass->exec, &args);
-    ash_attn_return(pass, layer);
+    for (size_t part = 0; part < ash_attn_parts(pass); part++) {
+        struct ash_attn_args args = attention_args(pass, layer, part);
+
+        ash_attn_await(pass, part);
+        point_at_batch(pass, layer, part);
+        if (pass->cache != NULL) ash_cache_write(pass, layer, &args);
+        pass->exec->ops->attn->forward(pass->exec, &args);
+        ash_attn_return(pass, layer, part);
+    }
+    ash_attn_collect(pass, layer);
 }
 
 /* From the gradient of attention's output to those of q, k and v. */
 static void attend_backward(struct ash_pass *pass, size_t layer)
 {
-    struct ash_attn_args args = attention_args(pass, layer);
-
     ash_attn_clear_sums(pass, layer);
     ash_attn_spread_back(pass);
-    point_at_batch(pass, layer);
-    pass->exec->ops->attn->backward(pass->exec, &args);
-    ash_attn_return_back(pass);
+    for (size_t part = 0; part < ash_attn_parts(pass); part++) {
+        struct ash_attn_args args = attention_args(pass, layer, part);
+
+        ash_attn_await(pass, part);
+        point_at_batch(pass, layer, part);
+        pass->exec->ops->attn->backward(pass->exec, &args);
+        ash_attn_return_back(pass, part);
+    }
+    ash_attn_collect_back(pass);
 }
 
 /* ---- the block --------------------------------------------------------------------------------------------------- */

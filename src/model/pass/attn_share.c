@@ -3,6 +3,9 @@
  * itself runs unchanged over whole documents, and no sum over keys is cut. Ranks hold rows in the order of their
  * numbers: what comes from all of them, one behind the other, is the rows of the batch in order.
  *
+ * The heads of a rank are taken in two parts, if there are so many: while attention is at work on one, the rows of the
+ * other are on their way, there or back.
+ *
  * Where the ranks share memory nothing moves: the rows of all lie beside each other in memory that all see, each rank
  * writes its own, and attention reads and writes the columns of its heads there. They meet before it and behind it. Who
  * has come to a meeting is through with what others have written for him since the one before, so each array can be
@@ -32,6 +35,28 @@ struct ash_run ash_pass_rows_of(const struct ash_pass *pass, size_t cp_rank)
 struct ash_run ash_attn_heads_of(const struct ash_pass *pass, size_t cp_rank)
 {
     return ash_slice_deal(pass->model->config.kv_heads, 1, cp_rank, pass->cp.size);
+}
+
+size_t ash_attn_parts(const struct ash_pass *pass)
+{
+    bool two = pass->cp.size > 1 && !pass->cp.near && pass->model->config.kv_heads >= 2 * pass->cp.size;
+
+    return two ? ASH_ATTN_PARTS : 1;
+}
+
+/* Of a rank's key-value heads, those of a part. */
+static struct ash_run part_heads(const struct ash_pass *pass, size_t cp_rank, size_t part)
+{
+    struct ash_run all = ash_attn_heads_of(pass, cp_rank),
+                   some = ash_slice_deal(all.count, 1, part, ash_attn_parts(pass));
+
+    return (struct ash_run){all.first + some.first, some.count};
+}
+
+/* Of this rank's, those before a part's. */
+static size_t heads_before(const struct ash_pass *pass, size_t part)
+{
+    return part_heads(pass, pass->cp.rank, part).first - ash_attn_heads_of(pass, pass->cp.rank).first;
 }
 
 /* ---- what attention runs on -------------------------------------------------------------------------------------- */
@@ -88,7 +113,8 @@ static struct ash_attn_view view_together(struct ash_pass *pass, size_t layer)
     return view;
 }
 
-struct ash_attn_view ash_attn_view(struct ash_pass *pass, size_t layer)
+/* All rows of the heads of a part: parts lie one behind the other. */
+struct ash_attn_view ash_attn_view(struct ash_pass *pass, size_t layer, size_t part)
 {
     const struct ash_model_config *c = &pass->model->config;
     const struct ash_attn_acts *acts = &pass->layers[layer].attn;
@@ -96,9 +122,11 @@ struct ash_attn_view ash_attn_view(struct ash_pass *pass, size_t layer)
 
     if (pass->cp.size == 1) return view_alone(pass, layer);
     if (pass->cp.near) return view_together(pass, layer);
-    size_t kv_heads = ash_attn_heads_of(pass, pass->cp.rank).count, heads = kv_heads * (c->heads / c->kv_heads);
+    size_t rows = pass->batch->rows, before = heads_before(pass, part), group = c->heads / c->kv_heads;
+    size_t kv_heads = part_heads(pass, pass->cp.rank, part).count, heads = kv_heads * group;
     size_t k = heads * c->head_dim, v = k + kv_heads * c->head_dim, stride = qkv_width(pass, kv_heads);
-    struct ash_attn_view view = {.rows = pass->batch->rows,
+    size_t at = rows * qkv_width(pass, before), out_at = rows * out_width(pass, before);
+    struct ash_attn_view view = {.rows = rows,
                                  .heads = heads,
                                  .kv_heads = kv_heads,
                                  .one_row = true,
@@ -106,16 +134,16 @@ struct ash_attn_view ash_attn_view(struct ash_pass *pass, size_t layer)
                                  .k_stride = stride,
                                  .v_stride = stride,
                                  .out_stride = heads * pass->v_dim,
-                                 .q = acts->spread.q,
-                                 .k = acts->spread.q + k,
-                                 .v = acts->spread.q + v,
-                                 .out = acts->spread.out,
-                                 .lse = acts->spread.lse};
+                                 .q = acts->spread.q + at,
+                                 .k = acts->spread.q + at + k,
+                                 .v = acts->spread.q + at + v,
+                                 .out = acts->spread.out + out_at};
     if (s->dspread.q == NULL) return view;
-    view.dout = s->dspread.out;
-    view.dq = s->dspread.q;
-    view.dk = s->dspread.q + k;
-    view.dv = s->dspread.q + v;
+    view.lse = acts->spread.lse + rows * before * group;
+    view.dout = s->dspread.out + out_at;
+    view.dq = s->dspread.q + at;
+    view.dk = s->dspread.q + at + k;
+    view.dv = s->dspread.q + at + v;
     return view;
 }
 
@@ -123,8 +151,13 @@ struct ash_attn_view ash_attn_view(struct ash_pass *pass, size_t layer)
  * clears its rows. */
 void ash_attn_clear_sums(struct ash_pass *pass, size_t layer)
 {
-    struct ash_attn_view view = pass->cp.near ? view_alone(pass, layer) : ash_attn_view(pass, layer);
+    struct ash_attn_view view = view_alone(pass, layer);
+    size_t spread = pass->batch->rows * qkv_width(pass, ash_attn_heads_of(pass, pass->cp.rank).count);
 
+    if (pass->cp.size > 1 && !pass->cp.near) {
+        ash_exec_zero(pass->exec, pass->scratch.dspread.q, spread * sizeof(float));
+        return;
+    }
     ash_exec_zero(pass->exec, view.dq, view.rows * view.q_stride * sizeof(float));
     if (view.one_row) return;
     ash_exec_zero(pass->exec, view.dk, view.rows * view.k_stride * sizeof(float));
@@ -169,16 +202,30 @@ void ash_pass_copy_columns(struct ash_pass *pass, size_t rows, size_t cols, cons
     pass->exec->ops->row->copy(pass->exec, &args);
 }
 
-/* Floats that go to each rank, and come from it, where a row of some key-value heads has width(heads). On the way back
- * the two change places. */
-static void set_counts(struct ash_pass *pass, size_t (*width)(const struct ash_pass *, size_t))
+typedef size_t width_fn(const struct ash_pass *pass, size_t kv_heads);
+
+/* An exchange of a part's rows: floats that go to each rank, and come from it, where a row of some key-value heads has
+ * width(heads); on the way back the two change places. packed: where a rank's own rows of all heads lie, rank by rank.
+ * The parts' places are as far apart as those of q, k and v. */
+struct trip {
+    size_t *there, *back;
+    float *packed;
+};
+
+static struct trip plan_trip(struct ash_pass *pass, size_t part, width_fn *width)
 {
-    size_t own = width(pass, ash_attn_heads_of(pass, pass->cp.rank).count);
+    struct trip trip = {pass->cp_there + part * pass->cp.size, pass->cp_back + part * pass->cp.size,
+                        pass->scratch.packed};
+    size_t own = width(pass, part_heads(pass, pass->cp.rank, part).count);
 
     for (size_t r = 0; r < pass->cp.size; r++) {
-        pass->cp_there[r] = pass->rows * width(pass, ash_attn_heads_of(pass, r).count);
-        pass->cp_back[r] = ash_pass_rows_of(pass, r).count * own;
+        struct ash_run heads = part_heads(pass, r, part);
+
+        trip.there[r] = pass->rows * width(pass, heads.count);
+        trip.back[r] = ash_pass_rows_of(pass, r).count * own;
+        trip.packed += pass->rows * qkv_width(pass, heads.first - ash_attn_heads_of(pass, r).first);
     }
+    return trip;
 }
 
 /* Where q, k and v (or their gradients) are on the side of the rows. */
@@ -186,15 +233,16 @@ struct row_side {
     float *q, *k, *v;
 };
 
-/* Copy between rows and the packed columns of each rank's heads. */
-static void pack_qkv(struct ash_pass *pass, struct row_side side, bool unpack)
+/* Copy between rows and the packed columns of each rank's heads of a part. */
+static void pack_qkv(struct ash_pass *pass, size_t part, struct row_side side, bool unpack)
 {
     const struct ash_model_config *c = &pass->model->config;
+    struct trip trip = plan_trip(pass, part, qkv_width);
     size_t group = c->heads / c->kv_heads;
-    float *packed = pass->scratch.packed;
+    float *packed = trip.packed;
 
-    for (size_t r = 0; r < pass->cp.size; packed += pass->cp_there[r++]) {
-        struct ash_run heads = ash_attn_heads_of(pass, r);
+    for (size_t r = 0; r < pass->cp.size; packed += trip.there[r++]) {
+        struct ash_run heads = part_heads(pass, r, part);
         size_t q = heads.count * group * c->head_dim, k = heads.count * c->head_dim, v = heads.count * pass->v_dim;
         const struct {
             float *rows, *packed;
@@ -213,13 +261,14 @@ static void pack_qkv(struct ash_pass *pass, struct row_side side, bool unpack)
     }
 }
 
-static void pack_out(struct ash_pass *pass, float *out, bool unpack)
+static void pack_out(struct ash_pass *pass, size_t part, float *out, bool unpack)
 {
+    struct trip trip = plan_trip(pass, part, out_width);
     size_t stride = out_width(pass, pass->model->config.kv_heads);
-    float *packed = pass->scratch.packed;
+    float *packed = trip.packed;
 
-    for (size_t r = 0; r < pass->cp.size; packed += pass->cp_there[r++]) {
-        struct ash_run heads = ash_attn_heads_of(pass, r);
+    for (size_t r = 0; r < pass->cp.size; packed += trip.there[r++]) {
+        struct ash_run heads = part_heads(pass, r, part);
         size_t cols = out_width(pass, heads.count);
         float *rows = out + out_width(pass, heads.first);
         if (unpack)
@@ -229,49 +278,78 @@ static void pack_out(struct ash_pass *pass, float *out, bool unpack)
     }
 }
 
-/* Is that all: nobody to exchange with, or a meeting? */
-static bool meets(struct ash_pass *pass)
+/* Does nothing set out: is there nobody to exchange with, or do all see it? */
+static bool stays(const struct ash_pass *pass)
 {
-    if (pass->cp.near) ash_share_meet_heads(pass);
     return pass->cp.near || pass->cp.size == 1;
 }
+
+/* What has been packed goes to the heads, at `heads` of each rank; what is there comes back. */
+static void set_out(struct ash_pass *pass, size_t part, width_fn *width, float *heads, bool back)
+{
+    struct trip trip = plan_trip(pass, part, width);
+
+    if (back)
+        ash_share_exchange_start(pass, &pass->cp, heads, trip.back, trip.packed, trip.there, &pass->cp_started[part]);
+    else
+        ash_share_exchange_start(pass, &pass->cp, trip.packed, trip.there, heads, trip.back, &pass->cp_started[part]);
+}
+
+void ash_attn_await(struct ash_pass *pass, size_t part)
+{
+    ash_share_exchange_wait(pass, &pass->cp, pass->cp_started[part]);
+    pass->cp_started[part] = NULL;
+}
+
+/* ---- around attention -------------------------------------------------------------------------------------------- */
 
 void ash_attn_spread(struct ash_pass *pass, size_t layer)
 {
     const struct ash_attn_acts *acts = &pass->layers[layer].attn;
 
-    if (meets(pass)) return;
-    set_counts(pass, qkv_width);
-    pack_qkv(pass, (struct row_side){acts->q, acts->k, acts->v}, false);
-    ash_share_exchange(pass, &pass->cp, pass->scratch.packed, pass->cp_there, acts->spread.q, pass->cp_back);
+    if (pass->cp.near) ash_share_meet_heads(pass);
+    for (size_t part = 0; !stays(pass) && part < ash_attn_parts(pass); part++) {
+        pack_qkv(pass, part, (struct row_side){acts->q, acts->k, acts->v}, false);
+        set_out(pass, part, qkv_width, ash_attn_view(pass, layer, part).q, false);
+    }
 }
 
-void ash_attn_return(struct ash_pass *pass, size_t layer)
+void ash_attn_return(struct ash_pass *pass, size_t layer, size_t part)
 {
-    const struct ash_attn_acts *acts = &pass->layers[layer].attn;
-
-    if (meets(pass)) return;
-    set_counts(pass, out_width);
-    ash_share_exchange(pass, &pass->cp, acts->spread.out, pass->cp_back, pass->scratch.packed, pass->cp_there);
-    pack_out(pass, acts->out, true);
+    if (!stays(pass)) set_out(pass, part, out_width, ash_attn_view(pass, layer, part).out, true);
 }
 
+void ash_attn_collect(struct ash_pass *pass, size_t layer)
+{
+    if (pass->cp.near) ash_share_meet_heads(pass);
+    for (size_t part = 0; !stays(pass) && part < ash_attn_parts(pass); part++) {
+        ash_attn_await(pass, part);
+        pack_out(pass, part, pass->layers[layer].attn.out, true);
+    }
+}
+
+/* The gradients of a part are at the same place for every layer. */
 void ash_attn_spread_back(struct ash_pass *pass)
 {
-    struct ash_scratch *s = &pass->scratch;
-
-    if (meets(pass)) return;
-    set_counts(pass, out_width);
-    pack_out(pass, s->dattn, false);
-    ash_share_exchange(pass, &pass->cp, s->packed, pass->cp_there, s->dspread.out, pass->cp_back);
+    if (pass->cp.near) ash_share_meet_heads(pass);
+    for (size_t part = 0; !stays(pass) && part < ash_attn_parts(pass); part++) {
+        pack_out(pass, part, pass->scratch.dattn, false);
+        set_out(pass, part, out_width, ash_attn_view(pass, 0, part).dout, false);
+    }
 }
 
-void ash_attn_return_back(struct ash_pass *pass)
+void ash_attn_return_back(struct ash_pass *pass, size_t part)
+{
+    if (!stays(pass)) set_out(pass, part, qkv_width, ash_attn_view(pass, 0, part).dq, true);
+}
+
+void ash_attn_collect_back(struct ash_pass *pass)
 {
     struct ash_scratch *s = &pass->scratch;
 
-    if (meets(pass)) return;
-    set_counts(pass, qkv_width);
-    ash_share_exchange(pass, &pass->cp, s->dspread.q, pass->cp_back, s->packed, pass->cp_there);
-    pack_qkv(pass, (struct row_side){s->dq, s->dk, s->dv}, true);
+    if (pass->cp.near) ash_share_meet_heads(pass);
+    for (size_t part = 0; !stays(pass) && part < ash_attn_parts(pass); part++) {
+        ash_attn_await(pass, part);
+        pack_qkv(pass, part, (struct row_side){s->dq, s->dk, s->dv}, true);
+    }
 }

@@ -82,8 +82,8 @@ int ash_pass_open(struct ash_model *model, struct ash_exec *exec, const struct a
     pass->layers = calloc(model->config.layers, sizeof(*pass->layers));
     pass->seqs = calloc(opts->max_rows, sizeof(*pass->seqs));
     pass->host_positions = calloc(opts->max_rows, sizeof(*pass->host_positions));
-    pass->cp_there = calloc(pass->cp.size, sizeof(*pass->cp_there));
-    pass->cp_back = calloc(pass->cp.size, sizeof(*pass->cp_back));
+    pass->cp_there = calloc(ASH_ATTN_PARTS * pass->cp.size, sizeof(*pass->cp_there));
+    pass->cp_back = calloc(ASH_ATTN_PARTS * pass->cp.size, sizeof(*pass->cp_back));
     pass->begun = calloc(model->param_count + 1, sizeof(*pass->begun));
     if (pass->layers == NULL || pass->seqs == NULL || pass->host_positions == NULL || pass->cp_there == NULL ||
         pass->cp_back == NULL || pass->begun == NULL) {

@@ -182,6 +182,10 @@ struct ash_pass_common {
     uint64_t batches, posts, sums, heads; /* so far: what the counters below say */
 };
 
+/* Along cp, where rows are exchanged, attention goes over its heads in so many parts at most: the rows of one are on
+ * their way while another is at work. */
+#define ASH_ATTN_PARTS 2
+
 struct ash_pass {
     struct ash_model *model;
     struct ash_exec *exec;
@@ -199,7 +203,8 @@ struct ash_pass {
     struct ash_attn_seq *seqs;          /* [max_rows], host */
     int32_t *ids, *targets, *positions; /* of this rank's rows, device copies */
     float *all_losses, *losses;         /* [max_rows], device; and those of this rank's rows */
-    size_t *cp_there, *cp_back;         /* [cp size] floats of an exchange, host */
+    size_t *cp_there, *cp_back;         /* [ASH_ATTN_PARTS, cp size] floats of exchanges, host */
+    void *cp_started[ASH_ATTN_PARTS];   /* those under way */
     size_t *tp_counts, *tp_more_counts; /* [tp size] likewise */
     int32_t *late;                      /* [late_count, at most all]: parameters for ash_grad_settle, host */
     size_t late_count;
@@ -239,6 +244,10 @@ int ash_pass_layout(struct ash_pass *pass, struct ash_err *err);
 void ash_share_gather(struct ash_pass *pass, const struct ash_axis *axis, float *data, const size_t *counts);
 void ash_share_exchange(struct ash_pass *pass, const struct ash_axis *axis, const float *in, const size_t *send,
                         float *out, const size_t *recv);
+/* An exchange that goes on until it is waited for, which a failure does not change; NULL: none was started. */
+void ash_share_exchange_start(struct ash_pass *pass, const struct ash_axis *axis, const float *in, const size_t *send,
+                              float *out, const size_t *recv, void **started_out);
+void ash_share_exchange_wait(struct ash_pass *pass, const struct ash_axis *axis, void *started);
 void ash_share_broadcast(struct ash_pass *pass, const struct ash_axis *axis, size_t root, float *data, size_t count);
 void ash_share_send(struct ash_pass *pass, const struct ash_axis *axis, size_t to, const float *data, size_t count);
 void ash_share_recv(struct ash_pass *pass, const struct ash_axis *axis, size_t from, float *data, size_t count);
@@ -433,15 +442,22 @@ struct ash_attn_view {
     float *q, *k, *v, *out, *lse;
     float *dout, *dq, *dk, *dv;
 };
-struct ash_attn_view ash_attn_view(struct ash_pass *pass, size_t layer);
-/* Make the sums of the view's gradients, dq, dk and dv, zero: before ash_attn_spread_back. */
+/* part: of ash_attn_parts. */
+struct ash_attn_view ash_attn_view(struct ash_pass *pass, size_t layer, size_t part);
+size_t ash_attn_parts(const struct ash_pass *pass);
+/* Make the sums of all views' gradients, dq, dk and dv, zero: before ash_attn_spread_back. */
 void ash_attn_clear_sums(struct ash_pass *pass, size_t layer);
-/* Fill the view's q, k, v from the rows'; the rows' out from the view's. */
+/* Rows that attention needs set out to the views: q, k, v; on the way back the gradient of out. */
 void ash_attn_spread(struct ash_pass *pass, size_t layer);
-void ash_attn_return(struct ash_pass *pass, size_t layer);
-/* The same for gradients: dout there, dq, dk and dv back. */
 void ash_attn_spread_back(struct ash_pass *pass);
-void ash_attn_return_back(struct ash_pass *pass);
+/* Those of a part's view are here. */
+void ash_attn_await(struct ash_pass *pass, size_t part);
+/* What attention gave of a part sets out to the rows: out; on the way back the gradients of q, k and v. */
+void ash_attn_return(struct ash_pass *pass, size_t layer, size_t part);
+void ash_attn_return_back(struct ash_pass *pass, size_t part);
+/* All of it is here. */
+void ash_attn_collect(struct ash_pass *pass, size_t layer);
+void ash_attn_collect_back(struct ash_pass *pass);
 
 void ash_ffn_block_forward(struct ash_pass *pass, size_t layer, const float *mid, float *out);
 void ash_ffn_block_backward(struct ash_pass *pass, size_t layer);

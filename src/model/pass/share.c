@@ -21,6 +21,24 @@ void ash_share_exchange(struct ash_pass *pass, const struct ash_axis *axis, cons
     if (goes(pass, axis)) pass->failed = axis->ops->exchange(axis->ctx, in, send, out, recv, &pass->failure);
 }
 
+void ash_share_exchange_start(struct ash_pass *pass, const struct ash_axis *axis, const float *in, const size_t *send,
+                              float *out, const size_t *recv, void **started_out)
+{
+    *started_out = NULL;
+    if (goes(pass, axis))
+        pass->failed = axis->ops->exchange_start(axis->ctx, in, send, out, recv, started_out, &pass->failure);
+}
+
+void ash_share_exchange_wait(struct ash_pass *pass, const struct ash_axis *axis, void *started)
+{
+    struct ash_err err = {0};
+    int rc = started != NULL ? axis->ops->exchange_wait(axis->ctx, started, &err) : 0;
+
+    if (rc == 0 || pass->failed < 0) return;
+    pass->failed = rc;
+    pass->failure = err;
+}
+
 void ash_share_broadcast(struct ash_pass *pass, const struct ash_axis *axis, size_t root, float *data, size_t count)
 {
     if (goes(pass, axis)) pass->failed = axis->ops->broadcast(axis->ctx, root, data, count, &pass->failure);

@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 
+#include "collective/call.h"
 #include "collective/host/window.h"
 
 static int gather_parts(void *ctx, float *data, const size_t *counts, struct ash_err *err)
@@ -21,21 +22,54 @@ static int gather_parts(void *ctx, float *data, const size_t *counts, struct ash
     return 0;
 }
 
+/* An exchange that has been started: floats as bytes, to each rank and from each. */
+struct started {
+    struct ash_call *call;
+    size_t bytes[];
+};
+
+static int plan_parts(const struct ash_mesh_link *link, const size_t *send, const size_t *recv,
+                      struct started **started_out, struct ash_err *err)
+{
+    size_t size = ash_group_size(link->group);
+    struct started *started = calloc(1, sizeof(*started) + 2 * size * sizeof(*started->bytes));
+
+    if (started == NULL) return ash_err_set(err, -ENOMEM, "out of memory for an exchange of %zu ranks", size);
+    for (size_t r = 0; r < size; r++) {
+        started->bytes[r] = send[r] * sizeof(float);
+        started->bytes[size + r] = recv[r] * sizeof(float);
+    }
+    *started_out = started;
+    return 0;
+}
+
 static int exchange_parts(void *ctx, const float *in, const size_t *send, float *out, const size_t *recv,
                           struct ash_err *err)
 {
     struct ash_mesh_link *link = ctx;
     size_t size = ash_group_size(link->group);
-    size_t *bytes = malloc(2 * size * sizeof(*bytes));
-    int rc;
+    struct started *made = NULL;
+    int rc = plan_parts(link, send, recv, &made, err);
 
-    if (bytes == NULL) return ash_err_set(err, -ENOMEM, "out of memory for an exchange of %zu ranks", size);
-    for (size_t r = 0; r < size; r++) {
-        bytes[r] = send[r] * sizeof(float);
-        bytes[size + r] = recv[r] * sizeof(float);
-    }
-    rc = ash_group_all_to_all(link->group, in, bytes, out, bytes + size, err);
-    free(bytes);
+    if (rc == 0) rc = ash_group_all_to_all(link->group, in, made->bytes, out, made->bytes + size, err);
+    free(made);
+    return rc;
+}
+
+static int exchange_start(void *ctx, const float *in, const size_t *send, float *out, const size_t *recv,
+                          void **started_out, struct ash_err *err)
+{
+    struct ash_mesh_link *link = ctx;
+    size_t size = ash_group_size(link->group);
+    struct started *started = NULL;
+    int rc = plan_parts(link, send, recv, &started, err);
+
+    if (rc < 0) return rc;
+    rc = ash_group_all_to_all_start(link->group, in, started->bytes, out, started->bytes + size, &started->call, err);
+    if (rc < 0)
+        free(started);
+    else
+        *started_out = started;
     return rc;
 }
 
@@ -126,6 +160,15 @@ static int exchange(void *ctx, const float *in, const size_t *send, float *out, 
     return end(link, exchange_parts(ctx, in, send, out, recv, err));
 }
 
+static int exchange_wait(void *ctx, void *started, struct ash_err *err)
+{
+    struct ash_mesh_link *link = begin(ctx);
+    int rc = ash_call_wait(((struct started *)started)->call, err);
+
+    free(started);
+    return end(link, rc);
+}
+
 static int broadcast(void *ctx, size_t root, float *data, size_t count, struct ash_err *err)
 {
     struct ash_mesh_link *link = begin(ctx);
@@ -155,8 +198,17 @@ static int wait(void *ctx, const struct ash_common *common, size_t rank, size_t 
     return end(link, ash_group_window_wait(link->group, common->handle, rank, counter, value, err));
 }
 
-static const struct ash_axis_ops link_ops = {gather,      exchange,     broadcast, send, recv,
-                                             open_common, close_common, say,       wait};
+static const struct ash_axis_ops link_ops = {.gather = gather,
+                                             .exchange = exchange,
+                                             .exchange_start = exchange_start,
+                                             .exchange_wait = exchange_wait,
+                                             .broadcast = broadcast,
+                                             .send = send,
+                                             .recv = recv,
+                                             .common_open = open_common,
+                                             .common_close = close_common,
+                                             .say = say,
+                                             .wait = wait};
 
 int ash_mesh_link_open(struct ash_mesh_link *link, struct ash_group *group, struct ash_meter *meter,
                        struct ash_err *err)

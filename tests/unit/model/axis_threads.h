@@ -144,17 +144,51 @@ static int party_recv(void *ctx, size_t from, float *data, size_t count, struct 
     return party_take(ctx, PARTY_MESSAGES, from, data, count, err);
 }
 
+/* What has been started is sent at once and taken when it is waited for. */
+struct party_started {
+    float *out;
+    size_t recv[PARTY_MAX];
+};
+
+static int party_exchange_start(void *ctx, const float *in, const size_t *send, float *out, const size_t *recv,
+                                void **started_out, struct ash_err *err)
+{
+    struct party_member *me = ctx;
+    struct party_started *started = malloc(sizeof(*started));
+    int rc = 0;
+
+    ash_assert(started != NULL);
+    started->out = out;
+    memcpy(started->recv, recv, me->party->size * sizeof(*recv));
+    for (size_t r = 0; rc == 0 && r < me->party->size; in += send[r++])
+        rc = party_put(me, PARTY_CALLS, r, in, send[r], err);
+    if (rc < 0)
+        free(started);
+    else
+        *started_out = started;
+    return rc;
+}
+
+static int party_exchange_wait(void *ctx, void *handle, struct ash_err *err)
+{
+    struct party_member *me = ctx;
+    struct party_started *started = handle;
+    float *out = started->out;
+    int rc = 0;
+
+    for (size_t r = 0; rc == 0 && r < me->party->size; out += started->recv[r++])
+        rc = party_take(me, PARTY_CALLS, r, out, started->recv[r], err);
+    free(started);
+    return rc;
+}
+
 static int party_exchange(void *ctx, const float *in, const size_t *send, float *out, const size_t *recv,
                           struct ash_err *err)
 {
-    struct party_member *me = ctx;
-    int rc = 0;
+    void *started = NULL;
+    int rc = party_exchange_start(ctx, in, send, out, recv, &started, err);
 
-    for (size_t r = 0; rc == 0 && r < me->party->size; in += send[r++])
-        rc = party_put(me, PARTY_CALLS, r, in, send[r], err);
-    for (size_t r = 0; rc == 0 && r < me->party->size; out += recv[r++])
-        rc = party_take(me, PARTY_CALLS, r, out, recv[r], err);
-    return rc;
+    return rc < 0 ? rc : party_exchange_wait(ctx, started, err);
 }
 
 static int party_gather(void *ctx, float *data, const size_t *counts, struct ash_err *err)
@@ -231,9 +265,17 @@ static int party_wait(void *ctx, const struct ash_common *common, size_t rank, s
     return said ? 0 : ash_err_set(err, -ECONNRESET, "a rank is lost");
 }
 
-static const struct ash_axis_ops party_ops = {party_gather,       party_exchange, party_broadcast,
-                                              party_send,         party_recv,     party_common_open,
-                                              party_common_close, party_say,      party_wait};
+static const struct ash_axis_ops party_ops = {.gather = party_gather,
+                                              .exchange = party_exchange,
+                                              .exchange_start = party_exchange_start,
+                                              .exchange_wait = party_exchange_wait,
+                                              .broadcast = party_broadcast,
+                                              .send = party_send,
+                                              .recv = party_recv,
+                                              .common_open = party_common_open,
+                                              .common_close = party_common_close,
+                                              .say = party_say,
+                                              .wait = party_wait};
 
 /* The axis as a member sees it. */
 static inline struct ash_axis party_axis(struct party_member *member)
