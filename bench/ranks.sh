@@ -3,6 +3,7 @@
 # one process with as many threads. A run is ended as soon as its steps are logged, so nothing is saved. Runs take turns.
 set -euo pipefail
 . "$SOURCE/bench/lib/peer.sh"
+. "$SOURCE/bench/lib/steps.sh"
 rounds=${BENCH_ROUNDS:-3} procs=$(nproc) steps=4
 work=$BUILD/bench-ranks
 layouts=(dp zero1 zero3 tp)
@@ -19,16 +20,7 @@ data: {train: $work/data, seq: 256}
 train: {steps: 1000, global_batch: 4, grains: 2, micro_batch: 2, precision: bf16, save_every: 0, hash_every: 0}
 YAML
 
-# words LAYOUT: the settings for it.
-words() {
-    case $1 in
-    zero*) echo "mesh.fsdp=$procs mesh.zero=${1#zero}" ;;
-    *) echo "mesh.$1=$procs" ;;
-    esac
-}
-
-# run WORDS...: train until the steps are logged; tokens per second of the steps behind the first go to $rates, the share of
-# exposed communication in percent to $exposed.
+# run WORDS...: train until the steps are logged, and read them.
 run() {
     local log=$work/run/log.jsonl pid
     rm -rf "$work/run"
@@ -36,9 +28,7 @@ run() {
     pid=$!
     until [ "$(cat "$log" 2> /dev/null | wc -l)" -gt $steps ] || ! kill -0 $pid 2> /dev/null; do sleep 0.1; done
     kill -9 $pid 2> /dev/null && wait $pid 2> /dev/null || true
-    rates=$(sed -n '2,$p' "$log" | grep -oE '"tokens_per_s":[0-9.e+]+' | cut -d: -f2 | sort -g | awk '{ v[NR] = $1 } END { print v[int((NR + 1) / 2)] }')
-    exposed=$(sed -n '2,$p' "$log" | sed -E 's/.*"compute_s":([^,]*),"comm_s":([^,]*),"data_s":([^,]*),"idle_s":([^,]*),.*/\1 \2 \3 \4/' |
-        awk '{ c += $2; all += $1 + $2 + $3 + $4 } END { print 100 * c / all }')
+    read_steps "$log"
 }
 
 declare -A ours share
@@ -48,7 +38,7 @@ for ((round = 0; round < rounds; round++)); do
     alone+=("$rates")
     for layout in "${layouts[@]}"; do
         # shellcheck disable=SC2046
-        run "$ASHLAR" launch --procs "$procs" train "$work/job.yaml" runtime.threads=1 $(words "$layout")
+        run "$ASHLAR" launch --procs "$procs" train "$work/job.yaml" runtime.threads=1 $(mesh_words "$layout" "$procs")
         ours[$layout]+=" $rates"
         share[$layout]+=" $exposed"
     done

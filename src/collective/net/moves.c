@@ -142,6 +142,7 @@ int ash_net_all_gather(struct ash_net *net, const void *in, void *out, size_t si
     struct ash_board_call call = {.kind = ASH_CALL_ALL_GATHER, .size_bytes = size_bytes};
     struct gather gather = {.net = net, .in = in, .out = out, .size_bytes = size_bytes, .block = ASH_DOCK_BODY_BYTES};
     int rc = ash_net_begin(net, call, size_bytes, err);
+    uint8_t *own = (uint8_t *)out + net->opts.rank * size_bytes;
     size_t rounds, rows;
 
     if (rc < 0) return rc;
@@ -149,7 +150,7 @@ int ash_net_all_gather(struct ash_net *net, const void *in, void *out, size_t si
     gather.rows = rows_of(gather.view);
     rows = gather.view->nodes * ((net->opts.size + gather.view->least - 1) / gather.view->least); /* of any rank */
     if (gather.block * rows > ASH_NET_RESULT_BYTES) gather.block = ASH_NET_RESULT_BYTES / rows / 64 * 64;
-    if (size_bytes > 0) memmove((uint8_t *)out + net->opts.rank * size_bytes, in, size_bytes);
+    if (size_bytes > 0 && own != in) memmove(own, in, size_bytes); /* where it is, its owner may still read it */
     rounds = size_bytes == 0 ? 1 : (size_bytes + gather.block - 1) / gather.block;
     for (size_t t = 0; t < rounds + 1 && rc == 0; t++) {
         if (t < rounds) rc = send_block(&gather, t);
