@@ -185,7 +185,7 @@ static void test_rows_alone(void **state)
         some = draw_floats(&tape, (size_t)M * N, 1.0f);
         for (int bf16 = 0; bf16 < 2; bf16++) {
             layer_gemm(&exec, M, N, K, x, w, all, K, false, bf16, false);
-            for (size_t step = 1; step <= M; step += 1 + step / 2) {
+            for (size_t step = 1; step <= M; step += SANITIZED ? 7 * step : 1 + step / 2) {
                 for (size_t m = 0; m < M; m += step)
                     layer_gemm(&exec, m + step < M ? step : M - m, N, K, x + m * K, w, some + m * N, K, false, bf16,
                                false);
