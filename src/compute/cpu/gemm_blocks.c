@@ -319,13 +319,22 @@ static void multiply_units(void *ctx, size_t begin, size_t end, int worker)
 
 /* ---- the product ------------------------------------------------------------------------------------------------- */
 
-/* The operand with fewer lines is the shared one; of two alike the left one, unless the right one has too few panels to
- * be dealt out evenly. */
+/* Does the operand with so many lines stay small enough for every thread to pack it for itself? */
+static bool packs_small(const struct ash_gemm_args *args, const struct gemm_kernel *kernel, size_t lines)
+{
+    return lines * min_size(round_up(args->K, kernel->k_step), kernel->block_k) * kernel->element_bytes <= ALONE_BYTES;
+}
+
+/* The operand with fewer lines is the shared one. Of two alike, if it is small, the one that is fewer bytes, because
+ * every thread reads all of it; else the left one, unless the right one has too few panels to be dealt out evenly. */
 static bool shares_rows(const struct ash_gemm_args *args, const struct gemm_kernel *kernel, size_t threads)
 {
     size_t col_panels = (args->N + kernel->tile_cols - 1) / kernel->tile_cols;
+    size_t a_bytes = ash_dtype_bytes(args->a.dtype), b_bytes = ash_dtype_bytes(args->b.dtype);
 
-    return args->M < args->N || (args->M == args->N && col_panels >= threads * PANELS_EVEN);
+    if (args->M != args->N) return args->M < args->N;
+    if (a_bytes != b_bytes && packs_small(args, kernel, args->N)) return a_bytes < b_bytes;
+    return col_panels >= threads * PANELS_EVEN;
 }
 
 static struct side side_of(const struct ash_mat *mat, size_t line_stride, size_t k_stride, size_t lines, size_t width)
