@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdint.h>
@@ -15,9 +16,10 @@
 #include <unistd.h>
 
 #define THREADS 4
-#define BLOCK_BYTES ((size_t)4096)   /* what O_DIRECT wants addresses, offsets and sizes to be multiples of */
-#define HUGE_BYTES ((size_t)2 << 20) /* a buffer of whole huge pages is few pieces to the disk */
-#define STALL_SECONDS 60             /* without a part: the disk, or the server behind it, is gone */
+#define BLOCK_BYTES ((size_t)4096)     /* what O_DIRECT wants addresses, offsets and sizes to be multiples of */
+#define HUGE_BYTES ((size_t)2 << 20)   /* a buffer of whole huge pages is few pieces to the disk */
+#define KEEP_BYTES ((size_t)128 << 10) /* asked for at once: the least that systems read ahead */
+#define STALL_SECONDS 60               /* without a part: the disk, or the server behind it, is gone */
 
 struct ash_intake {
     pthread_t threads[THREADS];
@@ -26,6 +28,7 @@ struct ash_intake {
     pthread_cond_t more;
     _Atomic size_t next; /* first part that nobody has begun */
     atomic_bool stop;
+    bool keep;
     ash_intake_fn take;
     void *ctx;
     size_t part_bytes;    /* of the largest one, with what is read around it */
@@ -109,11 +112,30 @@ static void note_part(struct ash_intake *intake, size_t index, int rc)
     pthread_mutex_unlock(&intake->mutex);
 }
 
+/* Read the parts into the page cache, as long as nobody else wants the processor. */
+static void keep_parts(const struct ash_intake *intake)
+{
+    const struct sched_param none = {0};
+
+    pthread_setschedparam(pthread_self(), SCHED_IDLE, &none);
+    for (size_t i = 0; i < intake->count; i++) {
+        const struct ash_intake_part *part = &intake->parts[i];
+
+        for (size_t at = 0; part->map != NULL && at < part->size_bytes; at += KEEP_BYTES) {
+            size_t left = part->size_bytes - at;
+
+            if (atomic_load(&intake->stop)) return;
+            ash_map_want((const char *)part->data + at, left < KEEP_BYTES ? left : KEEP_BYTES);
+        }
+    }
+}
+
 static void *intake_main(void *arg)
 {
     struct ash_intake *intake = arg;
     size_t buf_bytes = (intake->part_bytes + HUGE_BYTES - 1) / HUGE_BYTES * HUGE_BYTES;
     char *buf = aligned_alloc(HUGE_BYTES, buf_bytes);
+    bool last = false;
     size_t index;
 
     if (buf != NULL) madvise(buf, buf_bytes, MADV_HUGEPAGE);
@@ -123,8 +145,10 @@ static void *intake_main(void *arg)
 
         if (rc == 0) intake->take(intake->ctx, index, bytes);
         note_part(intake, index, rc);
+        last = index + 1 == intake->count;
     }
     free(buf);
+    if (last && intake->keep) keep_parts(intake);
     return NULL;
 }
 
@@ -165,7 +189,7 @@ static void intake_free(struct ash_intake *intake)
     free(intake);
 }
 
-int ash_intake_open(const struct ash_intake_part *parts, size_t count, ash_intake_fn take, void *ctx,
+int ash_intake_open(const struct ash_intake_part *parts, size_t count, bool keep, ash_intake_fn take, void *ctx,
                     struct ash_intake **intake_out, struct ash_err *err)
 {
     struct ash_intake *intake = calloc(1, sizeof(*intake) + count * sizeof(*parts));
@@ -173,6 +197,7 @@ int ash_intake_open(const struct ash_intake_part *parts, size_t count, ash_intak
 
     if (intake != NULL) intake->done = calloc(count + 1, sizeof(*intake->done));
     if (intake == NULL || intake->done == NULL || (rc = intake_init(intake)) < 0) goto fail;
+    intake->keep = keep;
     intake->take = take;
     intake->ctx = ctx;
     intake->count = count;

@@ -1,9 +1,10 @@
 /* intake - reads parts of mapped files past the page cache, several at a time, and hands each to a function. For bytes
  * that are used once, where they lie in the file, to make something else of them: the cache's memory is neither filled
- * nor mapped, and the buffers that a disk writes to are the same few all the time. */
+ * nor mapped on the way, and the buffers that a disk writes to are the same few all the time. */
 #ifndef ASH_BASE_INTAKE_H
 #define ASH_BASE_INTAKE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include "base/file.h"
 
@@ -19,9 +20,10 @@ struct ash_intake_part {
 /* Part `index` is at bytes, until it returns. Called by any thread, parts in any order. */
 typedef void (*ash_intake_fn)(void *ctx, size_t index, const void *bytes);
 
-/* Start threads that take the parts (copied) about in order. The mappings must stay until close. Nothing else may
- * change the flags of their descriptors. -ENOMEM or -EAGAIN: nothing was started. */
-int ash_intake_open(const struct ash_intake_part *parts, size_t count, ash_intake_fn take, void *ctx,
+/* Start threads that take the parts (copied) about in order. keep: when they have, and the processors have nothing else
+ * to do, the parts are read into the page cache until close, for whoever opens the file next. The mappings must stay
+ * until close. Nothing else may change the flags of their descriptors. -ENOMEM or -EAGAIN: nothing was started. */
+int ash_intake_open(const struct ash_intake_part *parts, size_t count, bool keep, ash_intake_fn take, void *ctx,
                     struct ash_intake **intake_out, struct ash_err *err);
 /* Wait until the first `count` parts have been taken. An error of reading, or no part in a minute, ends the intake:
  * this and later calls return it, with the cause in err. 0 for NULL. */

@@ -7,10 +7,12 @@
 #include <stdlib.h>
 
 #include "base/intake.h"
+#include "infra/cpu.h"
 #include "model/model_priv.h"
 
 #define PART_BYTES (((size_t)2 << 20) - 8192) /* with what is read around it, a huge page */
 #define SAMPLE_BYTES ((size_t)8 << 20)        /* one page of so many is looked at */
+#define KEEP_SHARE 4 /* of memory, one part may go to files in the page cache; as many bytes are packed */
 
 /* Rows of a matrix. */
 struct load_rows {
@@ -108,6 +110,16 @@ static void pack_part(void *ctx, size_t index, const void *bytes)
     load->exec.ops->matrix->pack(&load->exec, &w, in, rows->first, rows->count, (void *)(uintptr_t)param->packed);
 }
 
+/* The next start finds the files in memory where there is plenty of it. */
+static bool keeps(const struct ash_intake_part *parts, size_t count)
+{
+    uint64_t bytes = 0;
+
+    for (size_t i = 0; i < count; i++)
+        bytes += parts[i].size_bytes;
+    return bytes <= ash_cpu_get()->memory_bytes / KEEP_SHARE;
+}
+
 /* ---- life -------------------------------------------------------------------------------------------------------- */
 
 static int load_start(struct ash_load *load, struct ash_model *model, const struct ash_exec *exec, struct ash_err *err)
@@ -126,7 +138,9 @@ static int load_start(struct ash_load *load, struct ash_model *model, const stru
     }
     list_parts(load, load->rows, parts);
     rc = ash_model_place_packed(model, exec, err);
-    if (rc == 0) rc = ash_intake_open(parts, load->row_count, pack_part, load, &load->intake, err);
+    if (rc == 0)
+        rc =
+            ash_intake_open(parts, load->row_count, keeps(parts, load->row_count), pack_part, load, &load->intake, err);
     if (rc < 0) ash_model_unpack(model);
     free(parts);
     return rc;

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 #include <cmocka.h>
 
@@ -71,7 +72,7 @@ static void check_all(const char *folder)
     struct ash_err err = {0};
 
     open_in(&f, folder);
-    if (ash_intake_open(f.parts, PARTS, take, &f, &intake, &err) < 0) fail_msg("%s", err.text);
+    if (ash_intake_open(f.parts, PARTS, false, take, &f, &intake, &err) < 0) fail_msg("%s", err.text);
     assert_int_equal(ash_intake_wait(intake, 5, &err), 0);
     for (size_t i = 0; i < 5; i++)
         assert_int_equal(f.taken[i], 1);
@@ -101,7 +102,7 @@ static void test_shorter(void **state)
     open_in(&f, "/tmp");
     f.parts[3].map = &f.map;
     assert_int_equal(truncate(f.path, (off_t)(FILE_BYTES / 2)), 0);
-    if (ash_intake_open(f.parts, PARTS, take, &f, &intake, &err) < 0) fail_msg("%s", err.text);
+    if (ash_intake_open(f.parts, PARTS, false, take, &f, &intake, &err) < 0) fail_msg("%s", err.text);
     assert_int_equal(ash_intake_wait(intake, PARTS, &err), -ENODATA);
     assert_non_null(strstr(err.text, "shorter"));
     assert_int_equal(ash_intake_wait(intake, PARTS, NULL), -ENODATA); /* and stays so */
@@ -123,7 +124,7 @@ static void test_unreadable(void **state)
     fd = f.map.fd;
     f.map.fd = write_only = open(f.path, O_WRONLY);
     f.parts[3].map = &f.map;
-    if (ash_intake_open(f.parts, PARTS, take, &f, &intake, &err) < 0) fail_msg("%s", err.text);
+    if (ash_intake_open(f.parts, PARTS, false, take, &f, &intake, &err) < 0) fail_msg("%s", err.text);
     assert_int_equal(ash_intake_wait(intake, 1, &err), -EBADF);
     assert_true(strlen(err.text) > 0);
     ash_intake_close(intake);
@@ -140,11 +141,11 @@ static void test_stopped(void **state)
     (void)state;
     open_in(&f, "/tmp");
     for (int i = 0; i < 10; i++) {
-        assert_int_equal(ash_intake_open(f.parts, PARTS, take, &f, &intake, NULL), 0);
+        assert_int_equal(ash_intake_open(f.parts, PARTS, false, take, &f, &intake, NULL), 0);
         ash_intake_close(intake);
     }
     assert_int_equal(f.wrong, 0);
-    assert_int_equal(ash_intake_open(NULL, 0, take, &f, &intake, NULL), 0);
+    assert_int_equal(ash_intake_open(NULL, 0, false, take, &f, &intake, NULL), 0);
     assert_int_equal(ash_intake_wait(intake, 0, NULL), 0);
     ash_intake_close(intake);
     ash_intake_close(NULL);
@@ -152,10 +153,35 @@ static void test_stopped(void **state)
     fixture_close(&f);
 }
 
+/* A file that was out of the page cache is there some time after the last part, unless it is to stay as it was. */
+static void test_kept(void **state)
+{
+    struct fixture f = {0};
+    struct ash_intake *intake = NULL;
+    struct timespec tick = {.tv_nsec = 1000000};
+    int ticks = 0;
+
+    (void)state;
+    open_in(&f, "/tmp");
+    assert_int_equal(posix_fadvise(f.map.fd, 0, 0, POSIX_FADV_DONTNEED), 0);
+    if (ash_map_cached(f.map.base + FILE_BYTES / 2)) ticks = -1; /* a file system of memory */
+    assert_int_equal(ash_intake_open(f.parts, PARTS, true, take, &f, &intake, NULL), 0);
+    assert_int_equal(ash_intake_wait(intake, PARTS, NULL), 0);
+    while (ticks >= 0 && ticks < 20000 && !ash_map_cached(f.map.base + FILE_BYTES - 1)) {
+        nanosleep(&tick, NULL);
+        ticks++;
+    }
+    ash_intake_close(intake);
+    assert_true(ticks < 20000);
+    assert_int_equal(f.wrong, 0);
+    fixture_close(&f);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_all), cmocka_unit_test(test_shorter),
-                                       cmocka_unit_test(test_unreadable), cmocka_unit_test(test_stopped)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_all), cmocka_unit_test(test_kept),
+                                       cmocka_unit_test(test_shorter), cmocka_unit_test(test_unreadable),
+                                       cmocka_unit_test(test_stopped)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
