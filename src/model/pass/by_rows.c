@@ -25,17 +25,27 @@ static void await_all(struct ash_pass *pass, uint64_t number)
         ash_share_wait(pass, r, ASH_SHARE_SUMS, number);
 }
 
+static size_t distance_of(const void *data, const void *base)
+{
+    return data != NULL ? (size_t)((const char *)data - (const char *)base) : ASH_POSTED_NONE;
+}
+
+static const void *at_distance(const void *base, size_t distance)
+{
+    return distance != ASH_POSTED_NONE ? (const char *)base + distance : NULL;
+}
+
 void ash_terms_post(struct ash_pass *pass, const struct ash_terms *terms, size_t count)
 {
-    const char *weights = pass->tp.weights[pass->tp.rank];
+    const void *weights = pass->tp.weights[pass->tp.rank];
     struct ash_posted *posted;
 
     await_all(pass, pass->common.sums++);
     posted = posted_by(pass, pass->tp.rank);
     for (size_t i = 0; i < count; i++)
         posted[i] = (struct ash_posted){.terms = terms[i],
-                                        .x = (size_t)(terms[i].x - pass->common.memory.data),
-                                        .weight = (size_t)((const char *)terms[i].product.b.data - weights)};
+                                        .x = distance_of(terms[i].x, pass->common.memory.data),
+                                        .weight = distance_of(terms[i].product.b.data, weights)};
     ash_share_say(pass, ASH_SHARE_SUMS, pass->common.sums);
 }
 
@@ -49,8 +59,8 @@ struct ash_terms ash_terms_of(const struct ash_pass *pass, size_t rank, size_t r
     const struct ash_posted *posted = &posted_by(pass, rank)[round];
     struct ash_terms terms = posted->terms;
 
-    terms.x = pass->common.memory.data + posted->x;
-    terms.product.b.data = (const char *)pass->tp.weights[rank] + posted->weight;
+    terms.x = at_distance(pass->common.memory.data, posted->x);
+    terms.product.b.data = at_distance(pass->tp.weights[rank], posted->weight);
     return terms;
 }
 
@@ -67,9 +77,8 @@ void ash_chain_by_rows(struct ash_pass *pass, const struct ash_chain *chain)
     if (pass->failed < 0 || rows.count == 0) return;
     for (size_t i = 0; i < chain->rounds; i++)
         for (size_t r = 0; r < pass->tp.size; r++) {
-            struct ash_terms terms = ash_terms_of(pass, r, i);
+            struct ash_terms terms = ash_terms_from(ash_terms_of(pass, r, i), rows.first - chain->rows.first);
 
-            terms.x += (rows.first - chain->rows.first) * terms.x_stride;
             chain->step(pass, chain->ctx, &terms, rows, i == 0 && r == 0, sums);
         }
     ash_chain_end(pass, chain, rows.count, sums);

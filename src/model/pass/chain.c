@@ -160,10 +160,9 @@ static void pass_on(struct ash_pass *pass, const struct ash_chain *chain, size_t
     bool start = round == 0 && tp->rank == 0, done = round + 1 == chain->rounds && tp->rank + 1 == tp->size;
     bool stays = done && tile->owner == tp->rank;
     float *sums = stays ? place_of(pass, chain, tile) : pass->scratch.tile;
-    struct ash_terms terms = chain->terms[round];
+    struct ash_terms terms = ash_terms_from(chain->terms[round], tile->rows.first - chain->rows.first);
 
     if (!start) ash_share_recv(pass, tp, before, sums, count);
-    terms.x += (tile->rows.first - chain->rows.first) * terms.x_stride;
     chain->step(pass, chain->ctx, &terms, tile->rows, start, sums);
     if (done) ash_chain_end(pass, chain, tile->rows.count, sums);
     if (!stays) ash_share_send(pass, tp, done ? tile->owner : (tp->rank + 1) % tp->size, sums, count);

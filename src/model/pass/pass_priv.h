@@ -162,13 +162,21 @@ struct ash_exchange {
 /* Terms of a sum that a rank of tp has, in one round. */
 struct ash_terms {
     size_t rank;
-    const float *x; /* of the sum's first row */
+    const float *x; /* of the sum's first row; NULL where the terms are not there */
     size_t x_stride;
     struct ash_gemm_args product; /* where they are one: all but M, where a lies, c and accumulate */
 };
 
-/* The same as the rank tells the others. Addresses mean something to one process only, so x and the product's weight
- * are given as distances: floats from the start of the common memory, bytes from that of the rank's weights. */
+/* The same from a later row on. */
+static inline struct ash_terms ash_terms_from(struct ash_terms terms, size_t row)
+{
+    if (terms.x != NULL) terms.x += row * terms.x_stride;
+    return terms;
+}
+
+/* Terms as the rank tells the others. Addresses mean something to one process only, so x and the product's weight are
+ * given as distances in bytes, from the start of the common memory and from that of the rank's weights. */
+#define ASH_POSTED_NONE SIZE_MAX /* the distance of NULL */
 struct ash_posted {
     struct ash_terms terms;
     size_t x, weight;
