@@ -12,6 +12,7 @@
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/rng.h"
+#include "base/workers.h"
 #include "model/folder_priv.h"
 #include "model/gguf_model_priv.h"
 
@@ -248,8 +249,26 @@ static struct ash_piece held_piece(const struct ash_model *model, const struct a
     return (struct ash_piece){begin, piece.full + (begin - piece.local), end - begin};
 }
 
+#define INIT_VALUES_MIN 4096 /* that are worth waking a thread for */
+
+/* Values of a matrix that are drawn, each from its place in the whole one. */
+struct init_piece {
+    float *values;
+    uint64_t seed, stream, first;
+    double std;
+};
+
+static void draw_values(void *ctx, size_t begin, size_t end, int worker)
+{
+    const struct init_piece *piece = ctx;
+
+    (void)worker;
+    for (size_t i = begin; i < end; i++)
+        piece->values[i] = (float)(piece->std * ash_rng_normal(piece->seed, piece->stream, piece->first + i));
+}
+
 /* Norms start at 1, biases at 0, matrices normal; what feeds the residual stream is scaled down by its depth. */
-static void init_param(struct ash_model *model, int32_t index, uint64_t seed)
+static void init_param(struct ash_model *model, int32_t index, uint64_t seed, struct ash_workers *workers)
 {
     const struct ash_param *param = &model->params[index];
     float *values = (float *)model->values.data + param->offset;
@@ -260,10 +279,11 @@ static void init_param(struct ash_model *model, int32_t index, uint64_t seed)
     if (role_is_residual_output(model, index)) std /= sqrt(2.0 * (double)model->whole.layers);
     for (size_t p = 0; p < ash_param_piece_count(param); p++) {
         struct ash_piece piece = held_piece(model, param, p);
-        for (size_t i = 0; i < piece.count; i++)
-            values[piece.local + i] = param->matrix ? (float)(std * ash_rng_normal(seed, stream, piece.full + i))
-                                      : is_bias     ? 0
-                                                    : 1;
+        struct init_piece draws = {values + piece.local, seed, stream, piece.full, std};
+
+        if (param->matrix) ash_workers_run(workers, piece.count, INIT_VALUES_MIN, draw_values, &draws);
+        for (size_t i = 0; !param->matrix && i < piece.count; i++)
+            values[piece.local + i] = is_bias ? 0 : 1;
     }
 }
 
@@ -278,11 +298,11 @@ static int open_values(struct ash_model *model, struct ash_err *err)
 int ash_model_create(const struct ash_model_config *config, uint64_t seed, struct ash_model **model_out,
                      struct ash_err *err)
 {
-    return ash_model_create_slice(config, NULL, seed, model_out, err);
+    return ash_model_create_slice(config, NULL, seed, NULL, model_out, err);
 }
 
 int ash_model_create_slice(const struct ash_model_config *config, const struct ash_slice *slice, uint64_t seed,
-                           struct ash_model **model_out, struct ash_err *err)
+                           struct ash_workers *workers, struct ash_model **model_out, struct ash_err *err)
 {
     struct ash_model *model = NULL;
     struct ash_model_config copy = *config;
@@ -293,7 +313,7 @@ int ash_model_create_slice(const struct ash_model_config *config, const struct a
     if ((rc = open_values(model, err)) < 0) goto fail;
     bind_owned(model);
     for (size_t i = 0; i < model->param_count; i++)
-        init_param(model, (int32_t)i, seed);
+        init_param(model, (int32_t)i, seed, workers);
     ash_model_refresh(model);
     json_decref(config->source);
     *model_out = model;

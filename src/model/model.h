@@ -59,11 +59,12 @@ int ash_model_open(const char *path, struct ash_model **model_out, struct ash_er
  * success. */
 int ash_model_create(const struct ash_model_config *config, uint64_t seed, struct ash_model **model_out,
                      struct ash_err *err);
-/* The same for a part of the model (NULL: all of it); the first owns what it reads. */
+/* The same for a part of the model (NULL: all of it); the first owns what it reads, the second draws with so many
+ * workers (NULL: by itself). */
 int ash_model_open_slice(const char *path, const struct ash_slice *slice, struct ash_model **model_out,
                          struct ash_err *err);
 int ash_model_create_slice(const struct ash_model_config *config, const struct ash_slice *slice, uint64_t seed,
-                           struct ash_model **model_out, struct ash_err *err);
+                           struct ash_workers *workers, struct ash_model **model_out, struct ash_err *err);
 void ash_model_close(struct ash_model *model);
 /* The folder of path's tokenizer, chat template and defaults, into buf: path itself, or the folder that a GGUF file
  * lies in. Returns 0 or -ENAMETOOLONG. */

@@ -50,7 +50,8 @@ static int open_model(const struct ash_stages *stages, const struct ash_stages_s
 
     if (source->dir != NULL) return ash_model_open_slice(source->dir, &slice, model_out, err);
     json_incref(source->config->source); /* a new model takes over one reference */
-    return ash_model_create_slice(source->config, &slice, (uint64_t)stages->job->train.seed, model_out, err);
+    return ash_model_create_slice(source->config, &slice, (uint64_t)stages->job->train.seed, stages->exec->workers,
+                                  model_out, err);
 }
 
 /* Does no rank of the sum but this one ask for its part: have all of them parts of their own? */

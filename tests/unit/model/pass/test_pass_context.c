@@ -77,7 +77,7 @@ static int open_model(const char *model, struct ash_model_config *config, const 
     char dir[GOLDEN_PATH_BYTES];
     int rc;
 
-    rc = model[0] == '{' ? ash_model_create_slice(config, slice, 5, model_out, err)
+    rc = model[0] == '{' ? ash_model_create_slice(config, slice, 5, NULL, model_out, err)
                          : ash_model_open_slice(golden_path(model, dir), slice, model_out, err);
     if (model[0] != '{' || rc < 0) ash_model_config_fini(config);
     return rc;

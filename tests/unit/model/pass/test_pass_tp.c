@@ -74,7 +74,7 @@ static int open_model(struct member *m)
 
     if (s->dir != NULL) return ash_model_open_slice(s->dir, &m->slice, &m->model, &m->err);
     if ((rc = parse_config(s->config, &config, &m->err)) < 0) return rc;
-    rc = ash_model_create_slice(&config, &m->slice, SEED, &m->model, &m->err);
+    rc = ash_model_create_slice(&config, &m->slice, SEED, NULL, &m->model, &m->err);
     if (rc < 0) ash_model_config_fini(&config);
     return rc;
 }
@@ -386,7 +386,7 @@ static void open_half(const char *text, struct ash_model **model_out)
     if (parse_config(text, &config, &err) < 0) fail_msg("%s", err.text);
     slice = ash_slice_whole(&config);
     slice.tp_size = 2;
-    if (ash_model_create_slice(&config, &slice, SEED, model_out, &err) < 0) fail_msg("%s", err.text);
+    if (ash_model_create_slice(&config, &slice, SEED, NULL, model_out, &err) < 0) fail_msg("%s", err.text);
 }
 
 /* Wherever the other rank is lost, the pass comes to its end and says so; one that shares memory: test_pass_context.c.
