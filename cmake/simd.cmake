@@ -7,6 +7,9 @@ set(ISA_avx512 -mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma -mf16c)
 set(ISA_ALL -O3)
 if(ASHLAR_SANITIZE OR ASHLAR_COVERAGE)
   set(ISA_ALL -O1) # instrumented and unrolled, they take a compiler minutes
+  if(CMAKE_C_COMPILER_ID MATCHES "Clang")
+    list(APPEND ISA_ALL -gline-tables-only) # where each of their variables is takes it a fifth of that
+  endif()
   if(CMAKE_C_COMPILER_ID MATCHES "Clang" AND ASHLAR_SANITIZE MATCHES "undefined")
     # so they do with a check of every pointer; ASan sees what these would
     list(APPEND ISA_ALL -fno-sanitize=pointer-overflow,null,alignment,object-size)
