@@ -14,13 +14,7 @@
 #define ASH_QUANT_ROUNDER 12582912.0f
 #define ASH_QUANT_ROUNDER_BITS 0x4b400000u
 
-/* How many k of a row share a scale. */
-static inline size_t ash_quant_span(enum ash_dtype dtype)
-{
-    return dtype == ASH_Q8_W ? ASH_QUANT_WIDE : ASH_QUANT_BLOCK;
-}
-
-/* count numbers of x that share a scale: q gets as many in [-127, 127]. Returns the scale. */
+/* count numbers of x, a group: q gets as many in [-127, 127]. Returns their scale. */
 static inline float ash_quant_numbers(const float *x, size_t count, int8_t *q)
 {
     uint32_t top = 0;
@@ -57,6 +51,32 @@ static inline float ash_quant_scale(const uint8_t *block)
 
     memcpy(&half, block, sizeof(half));
     return ash_f16_to_f32(half);
+}
+
+/* The scales of count blocks of weights, a group, as whole steps of one unit. Returns the unit. */
+static inline float ash_quant_steps(const uint8_t *blocks, size_t count, enum ash_dtype dtype, int32_t *steps)
+{
+    float most = dtype == ASH_Q4_0 ? ASH_QUANT_STEPS_Q4 : ASH_QUANT_STEPS_Q8, top = 0.0f;
+    size_t block_bytes = ash_dtype_bytes(dtype);
+    bool finite = true;
+
+    for (size_t b = 0; b < count; b++) {
+        float scale = ash_quant_scale(blocks + b * block_bytes);
+
+        steps[b] = dtype == ASH_Q8_W;
+        finite = finite && isfinite(scale);
+        top = fabsf(scale) > top ? fabsf(scale) : top;
+    }
+    if (dtype == ASH_Q8_W) return ash_quant_scale(blocks);
+    if (!finite || top == 0.0f) return finite ? 0.0f : NAN;
+    for (size_t b = 0; b < count; b++) {
+        float whole = ash_quant_scale(blocks + b * block_bytes) * (most / top) + ASH_QUANT_ROUNDER;
+        uint32_t value;
+
+        memcpy(&value, &whole, sizeof(value));
+        steps[b] = (int32_t)(value - ASH_QUANT_ROUNDER_BITS);
+    }
+    return top / most;
 }
 
 /* The whole numbers of a block of weights. */

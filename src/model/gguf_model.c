@@ -312,7 +312,7 @@ int ash_gguf_model_config(struct ash_gguf *file, struct ash_model_config *config
 /* Is there one scale per group in a row of Q8_0? */
 static bool has_wide_groups(const uint8_t *row, size_t cols)
 {
-    size_t bytes = ash_dtype_bytes(ASH_Q8_0), group = ASH_QUANT_WIDE / ASH_QUANT_BLOCK;
+    size_t bytes = ash_dtype_bytes(ASH_Q8_0), group = ASH_QUANT_GROUP / ASH_QUANT_BLOCK;
 
     for (size_t b = 0; b < cols / ASH_QUANT_BLOCK; b++)
         if (memcmp(row + b * bytes, row + b / group * group * bytes, sizeof(uint16_t)) != 0) return false;
@@ -328,7 +328,7 @@ static int widen_tensor(struct ash_param *param, const char *name, struct ash_er
         return ash_err_set(err, -EINVAL,
                            "tensor '%s' has several scales per %d elements, but '" ASH_GGUF_SCALE_GROUP
                            "' promises one: convert the model again",
-                           name, ASH_QUANT_WIDE);
+                           name, ASH_QUANT_GROUP);
     param->dtype = ASH_Q8_W;
     return 0;
 }
@@ -402,7 +402,7 @@ static int refuse_extra(const struct ash_model *model, const struct ash_gguf *fi
 int ash_gguf_model_map(struct ash_model *model, struct ash_gguf *file, struct ash_err *err)
 {
     int64_t group = 0;
-    int wide = ash_gguf_int(file, ASH_GGUF_SCALE_GROUP, ASH_QUANT_WIDE, ASH_QUANT_WIDE, &group, err);
+    int wide = ash_gguf_int(file, ASH_GGUF_SCALE_GROUP, ASH_QUANT_GROUP, ASH_QUANT_GROUP, &group, err);
 
     model->gguf = file;
     if (wide < 0) return wide;

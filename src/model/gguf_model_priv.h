@@ -5,7 +5,7 @@
 #include "model/model_priv.h"
 #include "storage/gguf.h"
 
-/* How many elements of a row share a scale where blocks of 32 all have theirs (Q8_0): ASH_QUANT_WIDE, or absent. Other
+/* How many elements of a row share a scale where blocks of 32 all have theirs (Q8_0): ASH_QUANT_GROUP, or absent. Other
  * programs need not know it: the blocks are valid by themselves. */
 #define ASH_GGUF_SCALE_GROUP "ashlar.scale_group"
 #define ASH_GGUF_ROPE_FREQS "rope_freqs.weight" /* divisors of the rotary frequencies */

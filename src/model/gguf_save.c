@@ -73,9 +73,9 @@ static void block_q4(const float *x, uint8_t *block)
 /* Blocks as above, but one scale to a group of them. */
 static void store_wide(const float *x, size_t count, uint8_t *out)
 {
-    for (size_t group = 0; group < count; group += ASH_QUANT_WIDE) {
-        size_t part = count - group < ASH_QUANT_WIDE ? count - group : ASH_QUANT_WIDE;
-        int8_t numbers[ASH_QUANT_WIDE];
+    for (size_t group = 0; group < count; group += ASH_QUANT_GROUP) {
+        size_t part = count - group < ASH_QUANT_GROUP ? count - group : ASH_QUANT_GROUP;
+        int8_t numbers[ASH_QUANT_GROUP];
         float d = ash_quant_numbers(x + group, part, numbers);
 
         for (size_t i = 0; i < part; i += ASH_QUANT_BLOCK, out += ash_dtype_bytes(ASH_Q8_W)) {
@@ -354,7 +354,7 @@ static int add_metadata(struct writer *writer, const char *home, enum ash_dtype 
 
     ash_gguf_add_text(&writer->entries, "general.architecture", writer->arch->name);
     ash_gguf_add_number(&writer->entries, "general.file_type", file_type(dtype));
-    if (dtype == ASH_Q8_W) ash_gguf_add_number(&writer->entries, ASH_GGUF_SCALE_GROUP, ASH_QUANT_WIDE);
+    if (dtype == ASH_Q8_W) ash_gguf_add_number(&writer->entries, ASH_GGUF_SCALE_GROUP, ASH_QUANT_GROUP);
     rc = add_shape(writer, err);
     if (rc == 0) rc = add_rope(writer, err);
     return rc < 0 ? rc : add_text(writer, home, notes, err);

@@ -16,7 +16,7 @@ static enum ash_dtype draw_kind(struct tape *tape)
 /* Give the blocks of rows of cols their scales: each its own, or one to the blocks of a group. */
 static void set_scale(uint8_t *data, enum ash_dtype dtype, size_t cols, size_t block, uint16_t half)
 {
-    size_t in_row = block % (cols / ASH_QUANT_BLOCK), group = ASH_QUANT_WIDE / ASH_QUANT_BLOCK;
+    size_t in_row = block % (cols / ASH_QUANT_BLOCK), group = ASH_QUANT_GROUP / ASH_QUANT_BLOCK;
 
     if (dtype == ASH_Q8_W && in_row % group != 0)
         memcpy(&half, data + (block - in_row % group) * ash_dtype_bytes(dtype), sizeof(half));
@@ -237,15 +237,17 @@ static void test_gather(void **state)
     check_scenario(scenario_gather, 60);
 }
 
-/* One block, by hand: element i of w is i - 8 (low nibbles) and 7 - i (high), scale 0.5; x is 127 times a one-hot. */
+/* One block, by hand: element i of w is i - 8 (low nibbles) and 7 - i (high), with a scale of which a unit is a power
+ * of two; x is 127 times a one-hot. */
 static void test_layout(void **state)
 {
     uint8_t q4[18], q8[34];
-    uint16_t half = ash_f32_to_f16(0.5f);
+    float scale4 = ASH_QUANT_STEPS_Q4 / 256.0f, scale8 = ASH_QUANT_STEPS_Q8 / 512.0f;
+    uint16_t half4 = ash_f32_to_f16(scale4), half8 = ash_f32_to_f16(scale8);
 
     (void)state;
-    memcpy(q4, &half, sizeof(half));
-    memcpy(q8, &half, sizeof(half));
+    memcpy(q4, &half4, sizeof(half4));
+    memcpy(q8, &half8, sizeof(half8));
     for (int i = 0; i < 16; i++) {
         q4[2 + i] = (uint8_t)(i | (15 - i) << 4);
         q8[2 + i] = (uint8_t)(int8_t)(i - 8);
@@ -256,7 +258,7 @@ static void test_layout(void **state)
 
         exec_init(&exec, *name, 1);
         for (int hot = 0; hot < 32; hot++) {
-            float x[32] = {0}, y[2], want = 127.0f * 0.5f * (float)(hot < 16 ? hot - 8 : 7 - (hot - 16));
+            float x[32] = {0}, y[2], want = 127.0f * (float)(hot < 16 ? hot - 8 : 7 - (hot - 16));
             struct ash_quant_args args = {.M = 1, .N = 1, .K = 32, .x = x, .w = q4, .dtype = ASH_Q4_0, .y = y};
 
             x[hot] = 127.0f;
@@ -265,7 +267,39 @@ static void test_layout(void **state)
             args.dtype = ASH_Q8_0;
             args.y = y + 1;
             exec.ops->matrix->quant_gemm(&exec, &args);
-            assert_true(y[0] == want && y[1] == want);
+            assert_true(y[0] == scale4 * want && y[1] == scale8 * want);
+        }
+        ash_exec_fini(&exec);
+    }
+}
+
+/* A group whose blocks have scales of different sizes and signs, all whole numbers of one unit: block b of w is 1 at
+ * its element b, and only block `hot` of x is not 0. */
+static void test_steps(void **state)
+{
+    enum { BLOCKS = ASH_QUANT_GROUP_BLOCKS };
+    static const int steps[BLOCKS] = {ASH_QUANT_STEPS_Q8, 3, -20, 0, 254, -255, 1, 77};
+    uint8_t w[BLOCKS * 34] = {0};
+
+    (void)state;
+    for (size_t b = 0; b < BLOCKS; b++) {
+        uint16_t half = ash_f32_to_f16((float)steps[b] / 512.0f);
+
+        memcpy(w + b * 34, &half, sizeof(half));
+        w[b * 34 + sizeof(half) + b] = 1;
+    }
+    for (const char *const *name = backends_under_test(); *name != NULL; name++) {
+        struct ash_exec exec;
+
+        exec_init(&exec, *name, 1);
+        for (size_t hot = 0; hot < BLOCKS; hot++) {
+            float x[ASH_QUANT_GROUP] = {0}, y;
+            struct ash_quant_args args = {
+                .M = 1, .N = 1, .K = ASH_QUANT_GROUP, .x = x, .w = w, .dtype = ASH_Q8_0, .y = &y};
+
+            x[hot * ASH_QUANT_BLOCK + hot] = 127.0f;
+            exec.ops->matrix->quant_gemm(&exec, &args);
+            assert_true(y == 127.0f * (float)steps[hot] / 512.0f);
         }
         ash_exec_fini(&exec);
     }
@@ -341,8 +375,9 @@ static void test_not_finite(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_quant_gemm), cmocka_unit_test(test_project),    cmocka_unit_test(test_gather),
-        cmocka_unit_test(test_layout),     cmocka_unit_test(test_rows_alone), cmocka_unit_test(test_not_finite),
+        cmocka_unit_test(test_quant_gemm), cmocka_unit_test(test_project), cmocka_unit_test(test_gather),
+        cmocka_unit_test(test_layout),     cmocka_unit_test(test_steps),   cmocka_unit_test(test_rows_alone),
+        cmocka_unit_test(test_not_finite),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

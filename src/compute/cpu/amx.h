@@ -32,6 +32,9 @@ struct tile_config {
 /* sums += left right, of signed bytes */
 #define TILE_MULTIPLY_INT8(sums, left, right)                                                                          \
     __asm__ volatile("tdpbssd %%tmm" #right ", %%tmm" #left ", %%tmm" #sums : :)
+/* The same, of signed bytes left and unsigned ones right. */
+#define TILE_MULTIPLY_INT8_UINT8(sums, left, right)                                                                    \
+    __asm__ volatile("tdpbsud %%tmm" #right ", %%tmm" #left ", %%tmm" #sums : :)
 
 static inline void tile_use(const struct tile_config *config)
 {

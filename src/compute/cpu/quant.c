@@ -8,7 +8,7 @@
 #include "compute/quant.h"
 #include "infra/cpu.h"
 
-#define QUANTISE_MIN_BLOCKS 256 /* fewer are not worth another thread */
+#define QUANTISE_MIN_GROUPS 32 /* fewer are not worth another thread */
 #define PRODUCT_MIN_QUADS 4
 
 struct quant {
@@ -25,7 +25,7 @@ struct quant {
 
 static void store_plain(const struct quant *op, size_t row, size_t group, size_t count, const int8_t *q, float scale)
 {
-    size_t block = row * op->x.blocks + group * op->x.span / ASH_QUANT_BLOCK;
+    size_t block = row * op->x.blocks + group * ASH_QUANT_GROUP_BLOCKS;
 
     memcpy(op->q + block * ASH_QUANT_BLOCK, q, count);
     op->scale[row * op->x.groups + group] = scale;
@@ -38,7 +38,7 @@ static void store_plain(const struct quant *op, size_t row, size_t group, size_t
 
 static void store_paired(const struct quant *op, size_t row, size_t group, size_t count, const int8_t *q, float scale)
 {
-    size_t block = row / 2 * op->x.blocks + group * op->x.span / ASH_QUANT_BLOCK, half = row % 2;
+    size_t block = row / 2 * op->x.blocks + group * ASH_QUANT_GROUP_BLOCKS, half = row % 2;
     float *scales = op->scale + 4 * (row / 2 * op->x.groups + group) + 2 * half;
 
     for (size_t i = 0; i < count / 8; i++)
@@ -54,9 +54,9 @@ static void quantise_units(void *ctx, size_t begin, size_t end, int worker)
 
     (void)worker;
     for (size_t unit = begin; unit < end; unit++) {
-        size_t row = unit / op->x.groups, group = unit % op->x.groups, k = group * op->x.span;
-        size_t count = args->K - k < op->x.span ? args->K - k : op->x.span;
-        int8_t q[ASH_QUANT_WIDE] = {0};
+        size_t row = unit / op->x.groups, group = unit % op->x.groups, k = group * ASH_QUANT_GROUP;
+        size_t count = ash_quant_group_blocks(&op->x, group) * ASH_QUANT_BLOCK;
+        int8_t q[ASH_QUANT_GROUP] = {0};
         float scale = 0.0f;
 
         if (row < op->x.rows) scale = ash_quant_numbers(args->x + (op->x.first + row) * args->x_stride + k, count, q);
@@ -78,8 +78,7 @@ static void quantise(struct ash_exec *exec, struct quant *op)
     op->x.scale = op->scale;
     op->sum = (int32_t *)(void *)(op->scale + blocks); /* paired: the second half of the scales instead */
     op->x.sum = op->sum;
-    ash_workers_run(exec->workers, rows * op->x.groups, QUANTISE_MIN_BLOCKS * ASH_QUANT_BLOCK / op->x.span,
-                    quantise_units, op);
+    ash_workers_run(exec->workers, rows * op->x.groups, QUANTISE_MIN_GROUPS, quantise_units, op);
 }
 
 /* ---- the product ------------------------------------------------------------------------------------------------- */
@@ -95,14 +94,12 @@ static void product_units(void *ctx, size_t begin, size_t end, int worker)
 
 static void drive(struct ash_exec *exec, const struct ash_quant_args *args, ash_quant_kernel_fn kernel, bool paired)
 {
-    size_t span = ash_quant_span(args->dtype);
     struct quant op = {.args = args, .kernel = kernel, .paired = paired};
 
     ash_assert(args->K % ASH_QUANT_BLOCK == 0 && (args->bias == NULL || !args->accumulate));
     ash_assert(ash_dtype_block(args->dtype) == ASH_QUANT_BLOCK);
-    op.x.span = span;
     op.x.blocks = args->K / ASH_QUANT_BLOCK;
-    op.x.groups = (args->K + span - 1) / span;
+    op.x.groups = (args->K + ASH_QUANT_GROUP - 1) / ASH_QUANT_GROUP;
     for (size_t m = 0; m < args->M; m += ASH_QUANT_ROWS) {
         op.x.first = m;
         op.x.rows = args->M - m < ASH_QUANT_ROWS ? args->M - m : ASH_QUANT_ROWS;
@@ -124,18 +121,19 @@ static void plain_row(const struct ash_quant_args *args, const struct ash_quant_
     for (size_t m = 0; m < x->rows; m++)
         sums[m] = args->accumulate ? y[m * args->y_stride] : 0.0f;
     for (size_t group = 0, b = 0; group < x->groups; group++) {
-        float scale = ash_quant_scale(w);
-        int32_t dots[ASH_QUANT_ROWS] = {0};
+        size_t blocks = ash_quant_group_blocks(x, group);
+        int32_t dots[ASH_QUANT_ROWS] = {0}, steps[ASH_QUANT_GROUP_BLOCKS];
+        float unit = ash_quant_steps(w, blocks, args->dtype, steps);
 
-        for (size_t end = ash_quant_group_end(x, b); b < end; b++, w += ash_dtype_bytes(args->dtype)) {
+        for (size_t i = 0; i < blocks; i++, b++, w += ash_dtype_bytes(args->dtype)) {
             int8_t q[ASH_QUANT_BLOCK];
 
             ash_quant_unpack(w, args->dtype, q);
             for (size_t m = 0; m < x->rows; m++)
-                dots[m] += ash_quant_dot(x->q + (m * x->blocks + b) * ASH_QUANT_BLOCK, q);
+                dots[m] += steps[i] * ash_quant_dot(x->q + (m * x->blocks + b) * ASH_QUANT_BLOCK, q);
         }
         for (size_t m = 0; m < x->rows; m++)
-            sums[m] = fmaf((float)dots[m], x->scale[m * x->groups + group] * scale, sums[m]);
+            sums[m] = fmaf((float)dots[m], x->scale[m * x->groups + group] * unit, sums[m]);
     }
     for (size_t m = 0; m < x->rows; m++)
         y[m * args->y_stride] = args->bias != NULL ? sums[m] + args->bias[n] : sums[m];
@@ -179,8 +177,8 @@ const struct ash_quant_panels *ash_quant_panels_avx512(const struct ash_ops *ops
     const struct ash_cpu *cpu = ash_cpu_get();
 
     if (!cpu->avx512_vnni) return NULL;
-    if (dtype == ASH_Q8_W) return ops == &ash_ops_amx ? &ash_quant_wide_amx : &ash_quant_wide_vnni;
-    return ops == &ash_ops_amx && cpu->avx512_fp16 ? &ash_quant_panels_amx : &ash_quant_panels_vnni;
+    if (ops != &ash_ops_amx || !cpu->amx_int8) return &ash_quant_panels_vnni;
+    return dtype == ASH_Q8_W ? &ash_quant_wide_amx : &ash_quant_panels_amx;
 }
 
 void ash_quant_gemm_avx2(struct ash_exec *exec, const struct ash_quant_args *args)

@@ -17,18 +17,18 @@
 #define QUANT_STREAM_APART 2048
 #define QUANT_STREAM_TRIES 16
 #define QUANT_UNITS_PER_THREAD 4
-#define QUANT_GROUP ASH_QUANT_PANEL_GROUP
-#define QUANT_GROUP_COLS (QUANT_GROUP * ASH_QUANT_PANEL_ROWS_MAX)
+#define QUANT_STREAMS ASH_QUANT_STREAMS
+#define QUANT_STREAM_COLS (QUANT_STREAMS * ASH_QUANT_PANEL_ROWS_MAX)
 
 struct quant_project {
     struct ash_exec *exec;
     const struct ash_project_args *args;
     const struct ash_quant_panels *kernels;
     enum ash_dtype dtype;
-    size_t blocks, panel_rows, panel_bytes; /* blocks of kernels->block_k; the last may be shorter */
+    size_t groups, panel_rows, panel_bytes; /* the last group may be shorter */
     size_t first, rows, strips;             /* of x, in this round */
     size_t tile_strips;
-    size_t k_blocks;    /* of x and of panels that are used together; the last ones may be fewer */
+    size_t k_groups;    /* of x and of panels that are used together; the last ones may be fewer */
     size_t unit_panels; /* with SwiGLU half of them gate, half up */
     size_t x_bytes;     /* of prepared x, and of it and a thread's own memory */
     uint8_t *shared;    /* prepared x, and then the first thread's own memory; NULL: every thread prepares its own */
@@ -58,19 +58,19 @@ static const float *quant_row(const struct quant_project *op, size_t m, float *n
     return normed;
 }
 
-/* Where the tile that holds `strip` begins, for the k-blocks from `block` on: k, then tiles, then blocks. */
-static uint8_t *quant_tile_at(const struct quant_project *op, uint8_t *x, size_t strip, size_t block)
+/* Where the tile that holds `strip` begins, for the groups from `group` on: k, then tiles, then groups. */
+static uint8_t *quant_tile_at(const struct quant_project *op, uint8_t *x, size_t strip, size_t group)
 {
     size_t tile = strip / op->tile_strips * op->tile_strips;
-    size_t blocks = quant_min(op->k_blocks, op->blocks - block);
+    size_t groups = quant_min(op->k_groups, op->groups - group);
 
-    return x + (block * op->strips + tile * blocks) * op->kernels->strip_bytes;
+    return x + (group * op->strips + tile * groups) * op->kernels->strip_bytes;
 }
 
-/* k of the blocks from `block` on that are used together. */
-static size_t quant_k(const struct quant_project *op, size_t block)
+/* k of the groups from `group` on that are used together. */
+static size_t quant_k(const struct quant_project *op, size_t group)
 {
-    return quant_min(op->k_blocks * op->kernels->block_k, op->args->K - block * op->kernels->block_k);
+    return quant_min(op->k_groups * ASH_QUANT_GROUP, op->args->K - group * ASH_QUANT_GROUP);
 }
 
 /* Strips of the tile that holds `strip`. */
@@ -90,11 +90,11 @@ static void quant_prepare_strip(const struct quant_project *op, size_t strip, fl
 
     for (size_t i = 0; i < kernels->strip_rows && first + i < op->rows; i++)
         rows[i] = quant_row(op, op->first + first + i, normed + i * op->args->K);
-    for (size_t block = 0; block < op->blocks; block += op->k_blocks) {
-        kernels->quantise(rows, quant_k(op, block), strip % op->tile_strips, quant_tile_strips(op, strip),
-                          quant_tile_at(op, x, strip, block));
+    for (size_t group = 0; group < op->groups; group += op->k_groups) {
+        kernels->quantise(rows, quant_k(op, group), strip % op->tile_strips, quant_tile_strips(op, strip),
+                          quant_tile_at(op, x, strip, group));
         for (size_t i = 0; i < kernels->strip_rows; i++)
-            if (rows[i] != NULL) rows[i] += quant_k(op, block);
+            if (rows[i] != NULL) rows[i] += quant_k(op, group);
     }
 }
 
@@ -233,10 +233,10 @@ static void quant_few_tiles(const struct quant_project *op, const uint8_t *const
             float tile[QUANT_FEW_ROWS * 2 * ASH_QUANT_PANEL_ROWS_MAX] = {0}; /* tiles have up to 16 rows */
             size_t row = strip * kernels->strip_rows;
 
-            kernels->tile(op->dtype, false, panels[i], quant_tile_at(op, x, strip, 0), quant_tile_strips(op, strip),
+            kernels->tile(op->dtype, panels[i], NULL, quant_tile_at(op, x, strip, 0), quant_tile_strips(op, strip),
                           op->args->K, tile);
             kernels->untile(tile, quant_min(tile_rows, op->rows - row),
-                            sums + row * QUANT_GROUP_COLS + i * op->panel_rows, QUANT_GROUP_COLS);
+                            sums + row * QUANT_STREAM_COLS + i * op->panel_rows, QUANT_STREAM_COLS);
         }
 }
 
@@ -252,8 +252,8 @@ static void quant_few_units(void *ctx, size_t begin, size_t end, int worker)
     }
     for (size_t i = begin; i < end; i++) {
         struct quant_unit unit = quant_unit_at(op, i);
-        float sums[QUANT_FEW_ROWS * QUANT_GROUP_COLS];
-        const uint8_t *panels[QUANT_GROUP];
+        float sums[QUANT_FEW_ROWS * QUANT_STREAM_COLS];
+        const uint8_t *panels[QUANT_STREAMS];
 
         quant_unit_panels(op, &unit, panels);
         if (op->rows == 1)
@@ -261,7 +261,7 @@ static void quant_few_units(void *ctx, size_t begin, size_t end, int worker)
         else
             quant_few_tiles(op, panels, unit.sides * unit.count, x, sums);
         for (size_t m = 0; m < op->rows; m++)
-            quant_finish_unit(op, &unit, m, sums + m * QUANT_GROUP_COLS);
+            quant_finish_unit(op, &unit, m, sums + m * QUANT_STREAM_COLS);
     }
 }
 
@@ -286,9 +286,9 @@ static void quant_project_few(struct quant_project *op)
     op->rows = op->args->M;
     op->strips = (op->rows + kernels->strip_rows - 1) / kernels->strip_rows;
     op->tile_strips = kernels->tile_strips;
-    op->k_blocks = op->blocks;
-    op->unit_panels = QUANT_GROUP;
-    op->x_bytes = quant_align(op->blocks * (op->rows == 1 ? kernels->one_bytes : op->strips * kernels->strip_bytes));
+    op->k_groups = op->groups;
+    op->unit_panels = QUANT_STREAMS;
+    op->x_bytes = quant_align(op->groups * (op->rows == 1 ? kernels->one_bytes : op->strips * kernels->strip_bytes));
     if (quant_overlaps(op->args)) {
         op->shared = ash_exec_scratch(op->exec, 0, op->x_bytes + 2 * op->args->K * sizeof(float));
         quant_prepare(op, (float *)(void *)(op->shared + op->x_bytes), op->shared);
@@ -302,7 +302,7 @@ static void quant_project_few(struct quant_project *op)
  */
 static size_t quant_own_bytes(const struct quant_project *op)
 {
-    size_t expanded = quant_align(op->kernels->expanded_panels * op->k_blocks * op->kernels->expanded_bytes);
+    size_t expanded = quant_align(op->kernels->expanded_panels * op->k_groups * op->kernels->expanded_bytes);
     size_t tile_rows = op->tile_strips * op->kernels->strip_rows;
     size_t rows = (op->rows + tile_rows - 1) / tile_rows * tile_rows;
     size_t product = expanded + rows * op->unit_panels * op->panel_rows * sizeof(float);
@@ -337,39 +337,41 @@ static size_t quant_direct_rows(const struct quant_project *op, const struct qua
 {
     size_t tile_rows = op->tile_strips * op->kernels->strip_rows;
 
-    return op->kernels->many_ends && op->blocks > 0 && quant_sums_are_y(op, unit) ? op->rows / tile_rows * tile_rows
+    return op->kernels->many_ends && op->groups > 0 && quant_sums_are_y(op, unit) ? op->rows / tile_rows * tile_rows
                                                                                   : 0;
 }
 
-/* Blocks from `block` on of panels p ... p + count - 1 of a unit times all of x. sums: for each panel the tiles' sums.
+/* Groups from `group` on of panels p ... p + count - 1 of a unit times all of x. sums: for each panel the tiles' sums.
  */
 static void quant_many_tiles(const struct quant_project *op, const struct quant_unit *unit,
-                             const uint8_t *const *panels, size_t p, size_t count, size_t block, uint8_t *expanded,
+                             const uint8_t *const *panels, size_t p, size_t count, size_t group, uint8_t *expanded,
                              float *sums, size_t panel_sums)
 {
     const struct ash_quant_panels *kernels = op->kernels;
-    size_t k = quant_k(op, block), tile_sums = op->tile_strips * kernels->strip_rows * op->panel_rows;
-    const uint8_t *parts[QUANT_UNIT_PANELS];
+    size_t k = quant_k(op, group), tile_sums = op->tile_strips * kernels->strip_rows * op->panel_rows;
+    const uint8_t *parts[QUANT_UNIT_PANELS], *made[QUANT_UNIT_PANELS];
 
     sums += p * panel_sums;
     for (size_t i = 0; i < count; i++) {
-        parts[i] = panels[p + i] + block * ash_quant_panel_block(kernels->layout, op->dtype);
+        parts[i] = panels[p + i] + group * ash_quant_panel_group(kernels->layout, op->dtype);
+        made[i] = parts[i];
         if (kernels->expand == NULL) continue;
         kernels->expand(op->dtype, parts[i], k, expanded);
-        parts[i] = expanded;
-        expanded += k / kernels->block_k * kernels->expanded_bytes;
+        made[i] = expanded;
+        expanded += op->k_groups * kernels->expanded_bytes;
     }
     if (kernels->many != NULL) {
         const struct ash_project_out *out = unit->out;
-        bool last = block + op->k_blocks >= op->blocks && unit->sides == 1;
-        struct ash_quant_many job = {.panels = parts,
+        bool last = group + op->k_groups >= op->groups && unit->sides == 1;
+        struct ash_quant_many job = {.dtype = op->dtype,
+                                     .panels = made,
                                      .count = count,
-                                     .x = quant_tile_at(op, op->shared, 0, block),
+                                     .x = quant_tile_at(op, op->shared, 0, group),
                                      .tiles = op->strips / op->tile_strips,
                                      .k = k,
                                      .sums = sums,
                                      .panel_sums = panel_sums,
-                                     .first = block == 0,
+                                     .first = group == 0,
                                      .y_stride = out->y_stride,
                                      .y_tiles = quant_direct_rows(op, unit) / (op->tile_strips * kernels->strip_rows)};
 
@@ -379,7 +381,7 @@ static void quant_many_tiles(const struct quant_project *op, const struct quant_
     }
     for (size_t strip = 0; strip < op->strips; strip += op->tile_strips, sums += tile_sums)
         for (size_t i = 0; i < count; i++)
-            kernels->tile(op->dtype, true, parts[i], quant_tile_at(op, op->shared, strip, block),
+            kernels->tile(op->dtype, parts[i], made[i], quant_tile_at(op, op->shared, strip, group),
                           quant_tile_strips(op, strip), k, sums + i * panel_sums);
 }
 
@@ -419,7 +421,7 @@ static void quant_many_units(void *ctx, size_t begin, size_t end, int worker)
     size_t tile_rows = op->tile_strips * op->kernels->strip_rows;
     size_t panel_sums = (op->rows + tile_rows - 1) / tile_rows * tile_rows * op->panel_rows;
     uint8_t *expanded = quant_own(op, worker);
-    float *sums = (float *)(void *)(expanded + quant_align(op->kernels->expanded_panels * op->k_blocks *
+    float *sums = (float *)(void *)(expanded + quant_align(op->kernels->expanded_panels * op->k_groups *
                                                            op->kernels->expanded_bytes));
 
     if (op->kernels->many != NULL) op->kernels->begin();
@@ -429,10 +431,10 @@ static void quant_many_units(void *ctx, size_t begin, size_t end, int worker)
         size_t count = unit.sides * unit.count;
 
         quant_unit_panels(op, &unit, panels);
-        if (!op->kernels->many_ends || op->blocks == 0) memset(sums, 0, count * panel_sums * sizeof(*sums));
-        for (size_t block = 0; block < op->blocks; block += op->k_blocks)
+        if (!op->kernels->many_ends || op->groups == 0) memset(sums, 0, count * panel_sums * sizeof(*sums));
+        for (size_t group = 0; group < op->groups; group += op->k_groups)
             for (size_t p = 0; p < count; p += op->kernels->expanded_panels)
-                quant_many_tiles(op, &unit, panels, p, quant_min(op->kernels->expanded_panels, count - p), block,
+                quant_many_tiles(op, &unit, panels, p, quant_min(op->kernels->expanded_panels, count - p), group,
                                  expanded, sums, panel_sums);
         if (quant_sums_are_y(op, &unit))
             quant_many_store(op, &unit, sums, panel_sums);
@@ -447,17 +449,18 @@ static void quant_project_many(struct quant_project *op)
     const struct ash_quant_panels *kernels = op->kernels;
     const struct ash_project_args *args = op->args;
     size_t threads = (size_t)ash_workers_count(op->exec->workers), rounds = (args->M - 1) / QUANT_MANY_ROWS + 1;
-    size_t round_rows = (args->M - 1) / rounds + 1;
+    size_t tile_rows = kernels->tile_strips * kernels->strip_rows;
+    size_t round_rows = ((args->M - 1) / rounds / tile_rows + 1) * tile_rows; /* only the last has a part of a tile */
 
     op->tile_strips = kernels->tile_strips;
-    op->k_blocks = kernels->k_blocks;
+    op->k_groups = kernels->k_groups;
     op->unit_panels = QUANT_UNIT_PANELS;
     while (op->unit_panels > 2 && quant_unit_count(op) < QUANT_UNITS_PER_THREAD * threads)
         op->unit_panels /= 2;
     for (op->first = 0; op->first < args->M; op->first += round_rows) {
         op->rows = quant_min(round_rows, args->M - op->first);
         op->strips = (op->rows + kernels->strip_rows - 1) / kernels->strip_rows;
-        op->x_bytes = quant_align(op->blocks * op->strips * kernels->strip_bytes);
+        op->x_bytes = quant_align(op->groups * op->strips * kernels->strip_bytes);
         op->shared = ash_exec_scratch(op->exec, 0, op->x_bytes + quant_own_bytes(op));
         ash_workers_run(op->exec->workers, op->strips, 1, quant_strip_units, op);
         ash_workers_run(op->exec->workers, quant_unit_count(op), 1, quant_many_units, op);
@@ -475,7 +478,7 @@ static void quant_project(struct ash_exec *exec, const struct ash_project_args *
                                .args = args,
                                .kernels = kernels,
                                .dtype = dtype,
-                               .blocks = (args->K + kernels->block_k - 1) / kernels->block_k,
+                               .groups = (args->K + ASH_QUANT_GROUP - 1) / ASH_QUANT_GROUP,
                                .panel_rows = ash_quant_panel_rows(kernels->layout)};
 
     ash_assert(args->out_count >= 1 && args->out_count <= ASH_PROJECT_OUTS_MAX && args->K % ASH_QUANT_BLOCK == 0);

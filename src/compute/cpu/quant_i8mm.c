@@ -1,15 +1,12 @@
-/* The kernel of quantised products for arm64 with SMMLA (2 x 8 times 8 x 2): four rows of w against up to eight of x,
- * so that a weight is unpacked once for eight products. */
+/* The kernel of quantised products for arm64 with SMMLA (2 x 8 times 8 x 2), of weights as they lie in the file: four
+ * rows of w against up to eight of x, so that a weight is unpacked once for eight products. */
 #if defined(__aarch64__)
 
 #include "compute/cpu/quant_priv.h"
 
-#include <arm_neon.h>
-#include <string.h>
+#include "compute/cpu/quant_neon.h"
 
 #define PAIRS_MAX 4 /* pairs of rows of x in a tile */
-#define INLINE static inline __attribute__((always_inline))
-#define UNROLL _Pragma("GCC unroll 4")
 
 /* Two rows of w, one block: chunk i has 8 numbers of the first, then the same 8 of the second. */
 struct pair {
@@ -41,20 +38,36 @@ INLINE void unpack(const uint8_t *block, enum ash_dtype dtype, int8x16_t *half_o
     half_out[1] = vsubq_s8(vreinterpretq_s8_u8(vshrq_n_u8(q, 4)), vdupq_n_s8(8));
 }
 
-INLINE uint64_t half_bits(const uint8_t *block)
+/* Units of a group of two rows, u0 u1 u0 u1, and for each block its steps likewise. */
+struct pair_scales {
+    float32x4_t unit;
+    int32x4_t steps[ASH_QUANT_GROUP_BLOCKS];
+};
+
+INLINE void load_scales(const uint8_t *first, const uint8_t *second, enum ash_dtype dtype, size_t blocks,
+                        struct pair_scales *out)
 {
-    uint16_t half;
+    struct steps a, b;
+    float units[4];
 
-    memcpy(&half, block, sizeof(half));
-    return half;
-}
+    if (dtype == ASH_Q8_W) {
+        units[0] = units[2] = ash_quant_scale(first);
+        units[1] = units[3] = ash_quant_scale(second);
+    } else {
+        units[0] = units[2] = steps_load(first, blocks, dtype, &a);
+        units[1] = units[3] = steps_load(second, blocks, dtype, &b);
+    }
+    out->unit = vld1q_f32(units);
+    UNROLL
+    for (size_t i = 0; i < 2 && dtype != ASH_Q8_W; i++) {
+        int64x2_t low = vreinterpretq_s64_s32(vzip1q_s32(a.four[i], b.four[i]));
+        int64x2_t high = vreinterpretq_s64_s32(vzip2q_s32(a.four[i], b.four[i]));
 
-/* Their scales: d0, d1, d0, d1. */
-INLINE float32x4_t pair_scale(const uint8_t *first, const uint8_t *second)
-{
-    uint64_t halves = half_bits(first) | half_bits(second) << 16;
-
-    return vcvt_f32_f16(vreinterpret_f16_u64(vcreate_u64(halves | halves << 32)));
+        out->steps[4 * i] = vreinterpretq_s32_s64(vdupq_laneq_s64(low, 0));
+        out->steps[4 * i + 1] = vreinterpretq_s32_s64(vdupq_laneq_s64(low, 1));
+        out->steps[4 * i + 2] = vreinterpretq_s32_s64(vdupq_laneq_s64(high, 0));
+        out->steps[4 * i + 3] = vreinterpretq_s32_s64(vdupq_laneq_s64(high, 1));
+    }
 }
 
 INLINE struct pair load_pair(const uint8_t *first, const uint8_t *second, enum ash_dtype dtype)
@@ -71,6 +84,56 @@ INLINE struct pair load_pair(const uint8_t *first, const uint8_t *second, enum a
     return pair;
 }
 
+/* One block of four rows of w: dots with pairs of rows of x, whose blocks lie `step` bytes apart. Breadth first:
+ * neighbours in the program do not wait for each other. */
+INLINE void add_dots(const uint8_t *const *rows, enum ash_dtype dtype, size_t at, const int8_t *q, size_t step,
+                     size_t pairs, int32x4_t dots[][2])
+{
+    struct pair left = load_pair(rows[0] + at, rows[1] + at, dtype);
+    struct pair right = load_pair(rows[2] + at, rows[3] + at, dtype);
+
+    UNROLL
+    for (size_t i = 0; i < 4; i++) {
+        UNROLL
+        for (size_t p = 0; p < pairs; p++) {
+            int8x16_t chunk = vld1q_s8(q + p * step + 16 * i);
+
+            dots[p][0] = vmmlaq_s32(dots[p][0], chunk, left.chunk[i]);
+            dots[p][1] = vmmlaq_s32(dots[p][1], chunk, right.chunk[i]);
+        }
+    }
+}
+
+INLINE void zero_dots(size_t pairs, int32x4_t dots[][2])
+{
+    UNROLL
+    for (size_t p = 0; p < pairs; p++)
+        dots[p][0] = dots[p][1] = vdupq_n_s32(0);
+}
+
+/* A group, from block `first` on, as whole numbers. */
+INLINE void group_dots(const uint8_t *const *rows, enum ash_dtype dtype, size_t first, size_t blocks, const int8_t *q,
+                       size_t step, size_t pairs, const struct pair_scales *scales, int32x4_t total[][2])
+{
+    const size_t block_bytes = dtype == ASH_Q4_0 ? 18 : 34;
+    int32x4_t dots[PAIRS_MAX][2];
+
+    zero_dots(pairs, total);
+    for (size_t b = 0; b < blocks; b++) {
+        if (dtype == ASH_Q8_W) {
+            add_dots(rows, dtype, (first + b) * block_bytes, q + (first + b) * 64, step, pairs, total);
+            continue;
+        }
+        zero_dots(pairs, dots);
+        add_dots(rows, dtype, (first + b) * block_bytes, q + (first + b) * 64, step, pairs, dots);
+        UNROLL
+        for (size_t p = 0; p < pairs; p++) {
+            total[p][0] = vmlaq_s32(total[p][0], dots[p][0], scales[0].steps[b]);
+            total[p][1] = vmlaq_s32(total[p][1], dots[p][1], scales[1].steps[b]);
+        }
+    }
+}
+
 /* sums[p] holds (row 2p of x) x (w0, w1), then (row 2p + 1) x (w0, w1). */
 INLINE void tile(const uint8_t *const *w, enum ash_dtype dtype, const struct ash_quant_rows *x, size_t first_pair,
                  size_t pairs, float32x4_t sums[][2])
@@ -79,51 +142,22 @@ INLINE void tile(const uint8_t *const *w, enum ash_dtype dtype, const struct ash
     const int8_t *q = x->q + first_pair * x->blocks * 64;
     const float *scale = x->scale + first_pair * x->groups * 4;
     const uint8_t *rows[ASH_QUANT_QUAD] = {w[0], w[1], w[2], w[3]};
-    float32x4_t acc[PAIRS_MAX][2];
 
-    UNROLL
-    for (size_t p = 0; p < pairs; p++) {
-        acc[p][0] = sums[p][0];
-        acc[p][1] = sums[p][1];
-    }
+    for (size_t group = 0, first = 0; group < x->groups; group++, first += ASH_QUANT_GROUP_BLOCKS) {
+        size_t blocks = ash_quant_group_blocks(x, group), at = first * block_bytes;
+        struct pair_scales scales[2];
+        int32x4_t total[PAIRS_MAX][2];
 
-    for (size_t group = 0, b = 0; group < x->groups; group++) {
-        const size_t end = dtype == ASH_Q8_W ? ash_quant_group_end(x, b) : b + 1;
-        float32x4_t left_scale = pair_scale(rows[0] + b * block_bytes, rows[1] + b * block_bytes);
-        float32x4_t right_scale = pair_scale(rows[2] + b * block_bytes, rows[3] + b * block_bytes);
-        int32x4_t dots[PAIRS_MAX][2];
-
-        UNROLL
-        for (size_t p = 0; p < pairs; p++)
-            dots[p][0] = dots[p][1] = vdupq_n_s32(0);
-        for (; b < end; b++) {
-            struct pair left = load_pair(rows[0] + b * block_bytes, rows[1] + b * block_bytes, dtype);
-            struct pair right = load_pair(rows[2] + b * block_bytes, rows[3] + b * block_bytes, dtype);
-
-            /* breadth first: neighbours in the program do not wait for each other */
-            UNROLL
-            for (size_t i = 0; i < 4; i++) {
-                UNROLL
-                for (size_t p = 0; p < pairs; p++) {
-                    int8x16_t chunk = vld1q_s8(q + (p * x->blocks + b) * 64 + 16 * i);
-
-                    dots[p][0] = vmmlaq_s32(dots[p][0], chunk, left.chunk[i]);
-                    dots[p][1] = vmmlaq_s32(dots[p][1], chunk, right.chunk[i]);
-                }
-            }
-        }
+        load_scales(rows[0] + at, rows[1] + at, dtype, blocks, &scales[0]);
+        load_scales(rows[2] + at, rows[3] + at, dtype, blocks, &scales[1]);
+        group_dots(rows, dtype, first, blocks, q, x->blocks * 64, pairs, scales, total);
         UNROLL
         for (size_t p = 0; p < pairs; p++) {
             float32x4_t dx = vld1q_f32(scale + (p * x->groups + group) * 4);
 
-            acc[p][0] = vfmaq_f32(acc[p][0], vcvtq_f32_s32(dots[p][0]), vmulq_f32(dx, left_scale));
-            acc[p][1] = vfmaq_f32(acc[p][1], vcvtq_f32_s32(dots[p][1]), vmulq_f32(dx, right_scale));
+            sums[p][0] = vfmaq_f32(sums[p][0], vcvtq_f32_s32(total[p][0]), vmulq_f32(dx, scales[0].unit));
+            sums[p][1] = vfmaq_f32(sums[p][1], vcvtq_f32_s32(total[p][1]), vmulq_f32(dx, scales[1].unit));
         }
-    }
-    UNROLL
-    for (size_t p = 0; p < pairs; p++) {
-        sums[p][0] = acc[p][0];
-        sums[p][1] = acc[p][1];
     }
 }
 

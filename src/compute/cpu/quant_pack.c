@@ -1,4 +1,4 @@
-/* Lays quantised weights out for the kernels: whole blocks are read where they lie in the file and written in order. */
+/* Lays quantised weights out for the kernels: blocks are read where they lie in the file, group by group. */
 #include "compute/cpu/quant_pack.h"
 
 #include <string.h>
@@ -7,6 +7,7 @@
 #include "compute/quant.h"
 
 #define PACK_MIN_PANELS 1
+#define PACK_BEHIND 96 /* bytes behind the last panel that kernels may read, and not use */
 
 struct packing {
     const struct ash_quant_panels *kernels;
@@ -17,11 +18,10 @@ struct packing {
     uint8_t *panels;
 };
 
-/* What a byte of the file is XORed with: it makes an unsigned byte, or a high nibble in two's complement. */
+/* What a byte of the file is XORed with: it makes a high nibble in two's complement. */
 static uint8_t flip(enum ash_quant_layout layout, enum ash_dtype dtype)
 {
-    if (dtype == ASH_Q8_W) return 0;
-    return (layout == ASH_QUANT_QUADS) == (dtype == ASH_Q8_0) ? 0x80 : 0;
+    return layout == ASH_QUANT_PAIRS && dtype == ASH_Q4_0 ? 0x80 : 0;
 }
 
 /* The whole numbers of one block of one row, in pieces of so many bytes that lie `step` bytes apart. */
@@ -39,7 +39,7 @@ static inline void place(const uint8_t *numbers, size_t bytes, size_t piece, uin
 /* Those of a block of the file, into a panel's. */
 static void place_block(const struct packing *op, const uint8_t *block, size_t row, uint8_t *numbers)
 {
-    size_t rows = ash_quant_panel_rows(op->layout), bytes = ash_dtype_bytes(op->dtype) - sizeof(uint16_t);
+    size_t rows = ash_quant_panel_rows(op->layout), bytes = ash_quant_number_bytes(op->dtype);
     uint64_t mask = 0x0101010101010101ull * flip(op->layout, op->dtype);
 
     if (op->layout == ASH_QUANT_PAIRS)
@@ -48,29 +48,36 @@ static void place_block(const struct packing *op, const uint8_t *block, size_t r
         place(block + sizeof(uint16_t), bytes, 4, mask, numbers + 4 * row, 4 * rows);
 }
 
-static void pack_row(const struct packing *op, const uint8_t *block, size_t row, uint8_t *to)
+/* The unit of a group of a row, and the steps of its blocks. */
+static void place_steps(const struct packing *op, const uint8_t *blocks, size_t count, size_t row, uint8_t *group)
 {
-    size_t rows = ash_quant_panel_rows(op->layout), panel_block = ash_quant_panel_block(op->layout, op->dtype);
+    size_t rows = ash_quant_panel_rows(op->layout), bytes = ash_quant_step_bytes(op->dtype);
+    int32_t steps[ASH_QUANT_GROUP_BLOCKS] = {0};
+    float unit = op->kernels->steps != NULL ? op->kernels->steps(blocks, count, op->dtype, steps)
+                                            : ash_quant_steps(blocks, count, op->dtype, steps);
 
-    for (size_t k = 0; k < op->K; k += ASH_QUANT_BLOCK, block += ash_dtype_bytes(op->dtype), to += panel_block) {
-        memcpy(to + row * sizeof(uint16_t), block, sizeof(uint16_t));
-        place_block(op, block, row, to + rows * sizeof(uint16_t));
+    memcpy(group + row * sizeof(unit), &unit, sizeof(unit));
+    group += rows * sizeof(unit);
+    for (size_t b = 0; b < ASH_QUANT_GROUP_BLOCKS && bytes > 0; b++) {
+        int16_t two = (int16_t)steps[b];
+        int8_t one = (int8_t)steps[b];
+
+        memcpy(group + (b * rows + row) * bytes, bytes == sizeof(two) ? (const void *)&two : &one, bytes);
     }
 }
 
-static void pack_row_wide(const struct packing *op, const uint8_t *block, size_t row, uint8_t *to)
+static void pack_row(const struct packing *op, const uint8_t *block, size_t row, uint8_t *group)
 {
-    size_t rows = ash_quant_panel_rows(op->layout);
+    size_t rows = ash_quant_panel_rows(op->layout), blocks = op->K / ASH_QUANT_BLOCK;
+    size_t numbers = rows * ash_quant_number_bytes(op->dtype);
 
-    for (size_t k = 0; k < op->K; k += ASH_QUANT_BLOCK, block += ash_dtype_bytes(op->dtype)) {
-        if (k % ASH_QUANT_WIDE == 0) {
-            float scale = ash_quant_scale(block);
+    for (size_t b = 0; b < blocks; b += ASH_QUANT_GROUP_BLOCKS) {
+        size_t count = blocks - b < ASH_QUANT_GROUP_BLOCKS ? blocks - b : ASH_QUANT_GROUP_BLOCKS;
 
-            memcpy(to + row * sizeof(scale), &scale, sizeof(scale));
-            to += rows * sizeof(scale);
-        }
-        place_block(op, block, row, to);
-        to += rows * ASH_QUANT_BLOCK;
+        place_steps(op, block, count, row, group);
+        for (size_t i = 0; i < count; i++, block += ash_dtype_bytes(op->dtype))
+            place_block(op, block, row, group + ash_quant_panel_head(op->layout, op->dtype) + i * numbers);
+        group += ash_quant_panel_group(op->layout, op->dtype);
     }
 }
 
@@ -80,19 +87,14 @@ static void pack_panel(const struct packing *op, size_t panel)
     size_t row_bytes = ash_dtype_size(op->dtype, op->K);
     const uint8_t *from = op->rows + panel * rows * row_bytes;
     uint8_t *to = op->panels + panel * panel_bytes;
-    bool filled_up = op->dtype == ASH_Q8_W && op->K % ASH_QUANT_WIDE_STEP != 0;
 
-    if ((panel + 1) * rows > op->count || filled_up) memset(to, 0, panel_bytes); /* rows that are not there: scale 0 */
+    if ((panel + 1) * rows > op->count || op->K % ASH_QUANT_GROUP != 0) memset(to, 0, panel_bytes);
     if (op->kernels->pack != NULL && (panel + 1) * rows <= op->count) {
         op->kernels->pack(op->dtype, from, row_bytes, op->K / ASH_QUANT_BLOCK, to);
         return;
     }
-    for (size_t row = 0; row < rows && panel * rows + row < op->count; row++, from += row_bytes) {
-        if (op->dtype == ASH_Q8_W)
-            pack_row_wide(op, from, row, to);
-        else
-            pack_row(op, from, row, to);
-    }
+    for (size_t row = 0; row < rows && panel * rows + row < op->count; row++, from += row_bytes)
+        pack_row(op, from, row, to);
 }
 
 static void pack_panels(void *ctx, size_t begin, size_t end, int worker)
@@ -105,7 +107,7 @@ static void pack_panels(void *ctx, size_t begin, size_t end, int worker)
 size_t ash_quant_packed_bytes(enum ash_quant_layout layout, enum ash_dtype dtype, size_t N, size_t K)
 {
     size_t rows = ash_quant_panel_rows(layout), panels = (N + rows - 1) / rows;
-    size_t bytes = panels * ash_quant_panel_bytes(layout, dtype, K);
+    size_t bytes = panels * ash_quant_panel_bytes(layout, dtype, K) + PACK_BEHIND;
 
     return (bytes + ASH_MEMORY_ALIGN - 1) / ASH_MEMORY_ALIGN * ASH_MEMORY_ALIGN;
 }

@@ -1,23 +1,23 @@
 /* quant_pack - how pack() lays quantised weights out, and what the kernels that read them offer.
  *
  * Rows of w lie in panels of `rows` rows, one panel after the other; the last one is filled up with zeros. A panel is
- * K / ASH_QUANT_BLOCK blocks, one after the other, each of:
- *   - the scales of its rows, side by side, IEEE half as in the file;
- *   - the whole numbers, in the order in which the instruction takes them.
+ * groups of ASH_QUANT_GROUP k, one after the other, each of:
+ *   - the units of its rows, side by side, float32;
+ *   - the steps of its blocks, block by block, those of a block's rows side by side: two bytes each (Q8_0), one (Q4_0),
+ *     none (Q8_W: all are 1); always of ASH_QUANT_GROUP_BLOCKS blocks, zeros where there are fewer;
+ *   - the whole numbers, block by block, in the order in which the instruction takes them; a row's last group has only
+ *     its own, filled up with zeros to whole ASH_QUANT_PANEL_STEPs. What is filled up has 0 steps.
  * So one panel is one stream of memory, read in order, and everything in it is aligned to 16 bytes (64 with 16 rows).
  *
  * ASH_QUANT_PAIRS (arm64 with SMMLA): 8 rows.
- *   Q8_0, 272 bytes a block: for each 8 k (4 of them), for each pair of rows: 8 bytes of the first, 8 of the second.
- *   Q4_0, 144 bytes a block: for each half (2), for each pair of rows: 8 bytes of the first, 8 of the second; byte i of
+ *   Q8_0, Q8_W, 256 bytes a block: for each 8 k (4 of them), for each pair of rows: 8 bytes of the first, 8 of the
+ *   second.
+ *   Q4_0, 128 bytes a block: for each half (2), for each pair of rows: 8 bytes of the first, 8 of the second; byte i of
  *   half h is element 8 h + i (low nibble, plus 8, as in the file) and 16 + 8 h + i (high nibble, two's complement).
  * ASH_QUANT_QUADS (x86-64): 16 rows.
- *   Q8_0, 544 bytes a block: for each 4 k (8 of them), for each row: 4 bytes, each plus 128 (an unsigned byte).
- *   Q4_0, 288 bytes a block: for each 4 of the first 16 k (4 of them), for each row: 4 bytes as they are in the file,
- * so low nibbles are these k and high nibbles those 16 further, both plus 8.
- *
- * Q8_W: a block is a group of ASH_QUANT_WIDE k, the last one of a row perhaps less, filled up with zeros to whole
- * ASH_QUANT_WIDE_STEPs. Its scales are float32, 4 bytes a row, so that whole groups keep to the lines of the caches and
- * kernels for many rows read panels as they are; then numbers in the orders above, signed. */
+ *   Q8_0, Q8_W, 512 bytes a block: for each 4 k (8 of them), for each row: 4 bytes.
+ *   Q4_0, 256 bytes a block: for each 4 of the first 16 k (4 of them), for each row: 4 bytes as they are in the file,
+ *   so low nibbles are these k and high nibbles those 16 further, both plus 8. */
 #ifndef ASH_COMPUTE_QUANT_PACK_H
 #define ASH_COMPUTE_QUANT_PACK_H
 
@@ -27,32 +27,48 @@
 
 enum ash_quant_layout { ASH_QUANT_PAIRS, ASH_QUANT_QUADS };
 
-#define ASH_QUANT_WIDE_STEP 64 /* k of a tile of AMX */
+#define ASH_QUANT_PANEL_STEP 64 /* k of a tile of AMX */
 #define ASH_QUANT_PANEL_ROWS_MAX 16
 #define ASH_QUANT_STRIP_ROWS_MAX 16
-#define ASH_QUANT_PANEL_GROUP 4 /* panels that one() walks side by side: one stream does not fill the memory's time */
+#define ASH_QUANT_STREAMS 4 /* panels that one() walks side by side: one stream does not fill the memory's time */
 
-/* Rows of a panel, and bytes of one of its blocks. */
+/* Rows of a panel. */
 static inline size_t ash_quant_panel_rows(enum ash_quant_layout layout)
 {
     return layout == ASH_QUANT_PAIRS ? 8 : 16;
 }
 
-static inline size_t ash_quant_panel_block(enum ash_quant_layout layout, enum ash_dtype dtype)
+/* Bytes of a block's steps, and of its whole numbers, of one row. */
+static inline size_t ash_quant_step_bytes(enum ash_dtype dtype)
 {
-    size_t row_bytes = dtype == ASH_Q8_W ? sizeof(float) + ASH_QUANT_WIDE : ash_dtype_bytes(dtype);
+    return dtype == ASH_Q8_0 ? sizeof(int16_t) : dtype == ASH_Q4_0 ? sizeof(int8_t) : 0;
+}
 
-    return ash_quant_panel_rows(layout) * row_bytes;
+static inline size_t ash_quant_number_bytes(enum ash_dtype dtype)
+{
+    return dtype == ASH_Q4_0 ? ASH_QUANT_BLOCK / 2 : ASH_QUANT_BLOCK;
+}
+
+/* Bytes of a group of a panel that come before its whole numbers, and of all of it. */
+static inline size_t ash_quant_panel_head(enum ash_quant_layout layout, enum ash_dtype dtype)
+{
+    return ash_quant_panel_rows(layout) * (sizeof(float) + ASH_QUANT_GROUP_BLOCKS * ash_quant_step_bytes(dtype));
+}
+
+static inline size_t ash_quant_panel_group(enum ash_quant_layout layout, enum ash_dtype dtype)
+{
+    return ash_quant_panel_head(layout, dtype) +
+           ash_quant_panel_rows(layout) * ASH_QUANT_GROUP_BLOCKS * ash_quant_number_bytes(dtype);
 }
 
 /* Bytes of a whole panel. */
 static inline size_t ash_quant_panel_bytes(enum ash_quant_layout layout, enum ash_dtype dtype, size_t K)
 {
-    size_t groups = (K + ASH_QUANT_WIDE - 1) / ASH_QUANT_WIDE;
-    size_t steps = (K + ASH_QUANT_WIDE_STEP - 1) / ASH_QUANT_WIDE_STEP;
+    size_t groups = (K + ASH_QUANT_GROUP - 1) / ASH_QUANT_GROUP;
+    size_t blocks = (K + ASH_QUANT_PANEL_STEP - 1) / ASH_QUANT_PANEL_STEP * (ASH_QUANT_PANEL_STEP / ASH_QUANT_BLOCK);
 
-    if (dtype != ASH_Q8_W) return K / ASH_QUANT_BLOCK * ash_quant_panel_block(layout, dtype);
-    return ash_quant_panel_rows(layout) * (groups * sizeof(float) + steps * ASH_QUANT_WIDE_STEP);
+    return groups * ash_quant_panel_head(layout, dtype) +
+           blocks * ash_quant_panel_rows(layout) * ash_quant_number_bytes(dtype);
 }
 
 /* ash_matrix_ops.packed_bytes and pack, for quantised weights of a layout, and for these kernels. */
@@ -64,6 +80,7 @@ void ash_quant_pack(struct ash_exec *exec, const struct ash_quant_panels *kernel
 /* k of count expanded panels times full tiles of x, one after the other. A panel has the sums of all tiles, panel_sums
  * apart. */
 struct ash_quant_many {
+    enum ash_dtype dtype;
     const uint8_t *const *panels;
     size_t count;
     const uint8_t *x;
@@ -77,27 +94,30 @@ struct ash_quant_many {
 };
 
 /* What a set of instructions does with panels. Prepared x is made of strips of strip_rows rows; up to tile_strips of
- * them make a tile, in which the strips of one block (of block_k) lie together: strips * strip_bytes bytes for each
- * block, also where the last one of Q8_W is shorter. k that functions get is whole blocks but for that. */
+ * them make a tile, in which the strips of one group lie together: strips * strip_bytes bytes for each group, also for
+ * a last one that is shorter. k that functions get is whole groups but for that. */
 struct ash_quant_panels {
     enum ash_quant_layout layout;
-    size_t block_k;                     /* that share a scale */
     const struct ash_quant_panels *few; /* the kernels for few rows, where these are for many alone; NULL: these */
     size_t strip_rows, strip_bytes, tile_strips;
-    size_t expanded_bytes;            /* of a block of a panel */
-    size_t k_blocks, expanded_panels; /* that the first cache holds beside a tile of x, for many rows */
-    size_t one_bytes;                 /* of a block of a single row, as one() takes it */
+    size_t expanded_bytes;            /* of a group of a panel */
+    size_t k_groups, expanded_panels; /* that the first cache holds beside a tile of x, for many rows */
+    size_t one_bytes;                 /* of a group of a single row, as one() takes it */
 
-    /* Lay a whole panel out; rows of the plain weight lie row_bytes apart. NULL: plain C does. */
+    /* ash_quant_steps, faster. NULL: plain C does. */
+    float (*steps)(const uint8_t *blocks, size_t count, enum ash_dtype dtype, int32_t *steps);
+    /* Lay a whole panel out; rows of the plain weight lie row_bytes apart, and what is filled up is zeros already.
+     * NULL: plain C does. */
     void (*pack)(enum ash_dtype dtype, const uint8_t *rows, size_t row_bytes, size_t blocks, uint8_t *panel);
     /* Quantise a strip (rows[i] NULL: zeros) into its place among the strips of a tile: k numbers of each row. */
     void (*quantise)(const float *const *rows, size_t k, size_t strip, size_t strips, uint8_t *tile);
-    /* A panel as tile() reads it fastest, for many rows of x. NULL: it is that already. */
+    /* What tile() or many() reads of a panel, or beside it, for many rows of x. NULL: the panel alone. */
     void (*expand)(enum ash_dtype dtype, const uint8_t *panel, size_t k, uint8_t *expanded);
-    /* Add k of a panel (expanded, or not) times a tile to sums, which are in an order of the kernel's own:
-     * tile_strips * strip_rows times the panel's rows floats, zero at first. */
-    void (*tile)(enum ash_dtype dtype, bool expanded, const uint8_t *panel, const uint8_t *x, size_t strips, size_t k,
-                 float *sums);
+    /* Add k of a panel times a tile to sums, which are in an order of the kernel's own: tile_strips * strip_rows times
+     * the panel's rows floats, zero at first. For many rows, expanded is what expand() made of the panel (or the
+     * panel); for a few it is NULL, and the panel comes from memory. */
+    void (*tile)(enum ash_dtype dtype, const uint8_t *panel, const uint8_t *expanded, const uint8_t *x, size_t strips,
+                 size_t k, float *sums);
     /* The same for many rows. A thread calls begin before and end after any number of these. NULL: tile() does it. */
     void (*begin)(void);
     void (*many)(const struct ash_quant_many *job);
@@ -105,7 +125,7 @@ struct ash_quant_panels {
     bool many_ends; /* it heeds first and y_tiles; else sums are zeros at first and stay in memory */
     /* Those sums as rows. */
     void (*untile)(const float *sums, size_t rows, float *y, size_t y_stride);
-    /* A single row of x, and its products with up to ASH_QUANT_PANEL_GROUP panels. */
+    /* A single row of x, and its products with up to ASH_QUANT_STREAMS panels. */
     void (*quantise_one)(enum ash_dtype dtype, const float *row, size_t k, uint8_t *x);
     void (*one)(enum ash_dtype dtype, const uint8_t *const *panels, size_t count, const uint8_t *x, size_t k, float *y);
 };
@@ -113,7 +133,7 @@ struct ash_quant_panels {
 #if defined(__aarch64__)
 extern const struct ash_quant_panels ash_quant_panels_i8mm, ash_quant_wide_i8mm;
 #elif defined(__x86_64__)
-extern const struct ash_quant_panels ash_quant_panels_vnni, ash_quant_wide_vnni;
+extern const struct ash_quant_panels ash_quant_panels_vnni;
 extern const struct ash_quant_panels ash_quant_panels_amx, ash_quant_wide_amx;
 #endif
 

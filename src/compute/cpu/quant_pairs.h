@@ -3,21 +3,17 @@
 #ifndef ASH_COMPUTE_QUANT_PAIRS_H
 #define ASH_COMPUTE_QUANT_PAIRS_H
 
-#include <arm_neon.h>
-#include <string.h>
+#include "compute/cpu/quant_neon.h"
 #include "compute/cpu/quant_pack.h"
-#include "compute/quant.h"
-
-#define INLINE static inline __attribute__((always_inline))
-#define UNROLL _Pragma("GCC unroll 16")
 
 #define ROWS 8 /* of a panel */
 #define PAIRS 4
-#define CHUNKS 4                                                               /* 8 k each */
-#define VEC 16                                                                 /* bytes */
-#define SPAN_CHUNKS(dtype) ((dtype) == ASH_Q8_W ? ASH_QUANT_WIDE / 8 : CHUNKS) /* that share a scale */
-#define WIDE_BYTES (2 * VEC + PAIRS * SPAN_CHUNKS(ASH_Q8_W) * VEC)             /* of a span of a panel of Q8_W */
-#define ONE_BYTES(dtype) (2 * VEC + SPAN_CHUNKS(dtype) * VEC) /* of a single row: see ash_quant_pairs_quantise_one */
+#define CHUNKS 4                           /* of a block: 8 k each */
+#define VEC 16                             /* bytes */
+#define BLOCK_BYTES (CHUNKS * PAIRS * VEC) /* numbers of a block of a panel, as bytes */
+#define BLOCKS ASH_QUANT_GROUP_BLOCKS
+#define GROUP_CHUNKS (BLOCKS * CHUNKS)
+#define ONE_BYTES (VEC + BLOCKS * (VEC + CHUNKS * VEC)) /* of a group of a single row: see quant_one_i8mm.c */
 
 /* ---- x ----------------------------------------------------------------------------------------------------------- */
 
@@ -63,54 +59,34 @@ INLINE void numbers_block(const float *x, float factor, int8x16_t q[2])
     }
 }
 
-/* k that share a scale, of k that are left. */
-INLINE size_t span_k(enum ash_dtype dtype, size_t k)
+/* k of the next group, of k that are left. */
+INLINE size_t group_k(size_t k)
 {
-    if (dtype != ASH_Q8_W) return ASH_QUANT_BLOCK;
-    return k < ASH_QUANT_WIDE ? k : ASH_QUANT_WIDE;
+    return k < ASH_QUANT_GROUP ? k : ASH_QUANT_GROUP;
 }
 
 /* ---- panels ------------------------------------------------------------------------------------------------------ */
 
-/* One block of a panel in registers' order: chunk c of pair p, numbers of Q4_0 16 times too large. */
-INLINE int8x16_t chunk_q8(const uint8_t *block, size_t c, size_t p)
+/* Of a group: the units of four of its rows; the steps of a block; and where its numbers begin. */
+INLINE float32x4_t four_units(const uint8_t *group, size_t half)
 {
-    return vld1q_s8((const int8_t *)block + VEC + (c * PAIRS + p) * VEC);
+    return vld1q_f32((const float *)(const void *)group + 4 * half);
 }
 
-INLINE int8x16_t chunk_q4(const uint8_t *block, size_t c, size_t p)
+INLINE int16x8_t eight_steps(enum ash_dtype dtype, const uint8_t *group, size_t block)
 {
-    uint8x16_t bytes = vld1q_u8(block + VEC + (c % 2 * PAIRS + p) * VEC);
+    const uint8_t *steps = group + ROWS * sizeof(float) + block * ROWS * (dtype == ASH_Q8_0 ? 2 : 1);
 
-    if (c >= 2) return vreinterpretq_s8_u8(vandq_u8(bytes, vdupq_n_u8(0xf0)));
-    return vreinterpretq_s8_u8(veorq_u8(vshlq_n_u8(bytes, 4), vdupq_n_u8(0x80)));
+    if (dtype == ASH_Q8_0) return vld1q_s16((const int16_t *)(const void *)steps);
+    return vmovl_s8(vld1_s8((const int8_t *)steps));
 }
 
-/* Numbers of a panel's block or span, from its chunk 0 on; those of a block of 32 k, unless expanded, by type. */
-INLINE int8x16_t panel_chunk(enum ash_dtype dtype, bool expanded, const uint8_t *block, size_t c, size_t p)
+INLINE const uint8_t *group_numbers(enum ash_dtype dtype, const uint8_t *group)
 {
-    if (dtype == ASH_Q8_W) return vld1q_s8((const int8_t *)block + (2 + c * PAIRS + p) * VEC);
-    if (expanded) return vld1q_s8((const int8_t *)block + (PAIRS + c * PAIRS + p) * VEC);
-    return dtype == ASH_Q8_0 ? chunk_q8(block, c, p) : chunk_q4(block, c, p);
+    return group + ash_quant_panel_head(ASH_QUANT_PAIRS, dtype);
 }
 
-/* The scales of four rows of a panel: floats (Q8_W), or halves. */
-INLINE float32x4_t four_scales(enum ash_dtype dtype, const uint8_t *block, size_t half)
-{
-    const uint16_t *halves = (const uint16_t *)(const void *)block;
-
-    if (dtype == ASH_Q8_W) return vld1q_f32((const float *)(const void *)block + 4 * half);
-    return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(halves + 4 * half)));
-}
-
-/* Of a block, or of a span of Q8_W. */
-INLINE size_t panel_bytes(enum ash_dtype dtype)
-{
-    return dtype == ASH_Q8_W ? WIDE_BYTES : dtype == ASH_Q8_0 ? ROWS * 34 : ROWS * 18;
-}
-
-/* As struct ash_quant_panels says (quant_one_i8mm.c). Prepared x: for each block or span the scale, four times; where
- * sums start; then the chunks. */
+/* As struct ash_quant_panels says (quant_one_i8mm.c). */
 void ash_quant_pairs_quantise_one(enum ash_dtype dtype, const float *row, size_t k, uint8_t *x);
 void ash_quant_pairs_one(enum ash_dtype dtype, const uint8_t *const *panels, size_t count, const uint8_t *x, size_t k,
                          float *y);

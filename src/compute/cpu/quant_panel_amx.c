@@ -1,362 +1,341 @@
-/* Kernels of packed quantised weights for x86-64 with AMX: 16 rows of x times 16 rows of weights, one block of k, in
- * one TDPBF16PS. Whole numbers of 8 bits are bf16 numbers, and their dot over 32 k is exact in float32. TDPBSSD would
- * take as long (each block has scales of its own, so it fills half the depth of a tile) and leave a conversion to the
- * vector units, of which only one computes floats while tiles are at work. Dots go through memory, some blocks behind
- * the tiles, so that neither waits for the other. Few rows, which memory decides, stay with VNNI. */
+/* Kernels of packed quantised weights for x86-64 with AMX: 32 rows of x times two tiles of weights in four tiles of
+ * sums, 16 TDPBSSD for a group. Two tiles of weights are two panels where a number has 8 bits (Q8_W), or both bytes of
+ * one (quant_split.h). What floats take (a conversion, a product of scales and a fused multiply-add for 16 outputs of a
+ * group) is less than that, and is done for the group before beside them: dots go through memory. Few rows, which
+ * memory decides, stay with VNNI. */
 #if defined(__x86_64__)
 
 #include "compute/cpu/quant_pack.h"
 
-#include <immintrin.h>
-#include <string.h>
-
 #include "compute/cpu/amx.h"
 #include "compute/cpu/quant_quads.h"
-#include "compute/quant.h"
+#include "compute/cpu/quant_split.h"
 
-#define PAIRS (ASH_QUANT_BLOCK / 2)                 /* of k: rows of a tile of weights */
-#define NUMBERS_BYTES (TILE_SIDE * 64)              /* of a tile */
-#define BLOCK_BYTES (NUMBERS_BYTES + TILE_SIDE * 4) /* and its scales behind it: of x, and of expanded weights */
+#define SLICES (ASH_QUANT_GROUP / ASH_QUANT_PANEL_STEP) /* tiles of k in a group */
+#define SLICE_BYTES (TILE_SIDE * 64)
+#define SCALES_BYTES (TILE_SIDE * sizeof(float))
+#define GROUP_BYTES (SCALES_BYTES + SLICES * SLICE_BYTES) /* of x, as of a panel of Q8_W: scales first */
 #define TILE_SUMS (TILE_SIDE * QUADS_ROWS)
-#define GROUP 4           /* blocks of which each has a tile of dots of its own */
-#define X_FACTOR 0x1p112f /* expanded weights are so much too small: see small_bf16 */
-
-/* Of 4 k, 0 1 2 3, a tile has the pairs 0 2 and 1 3: so they come out of bytes with the fewest instructions. The order
- * within a block does not matter to an exact sum. */
-
-/* ---- weights ----------------------------------------------------------------------------------------------------- */
-
-/* Whole numbers of up to 8 bits as bf16, divided by X_FACTOR: a half with its mantissa cut and its exponent put where
- * bf16 has its own, whose bias is 112 larger. */
-INLINE __m512i small_bf16(__m512i words)
-{
-    __m512i halves = _mm512_castph_si512(_mm512_cvtepi16_ph(words));
-
-    return _mm512_and_si512(_mm512_srai_epi16(halves, 3), _mm512_set1_epi16((short)0x8fff));
-}
-
-INLINE void store_row(uint8_t *to, size_t row, __m512i numbers)
-{
-    _mm512_storeu_si512(to + row * 64, numbers);
-}
-
-INLINE void expand_q8(const uint8_t *numbers, uint8_t *to)
-{
-    UNROLL
-    for (size_t quad = 0; quad < QUADS; quad++) {
-        __m512i bytes = _mm512_xor_si512(_mm512_loadu_si512(numbers + quad * 64), _mm512_set1_epi8((char)0x80));
-
-        store_row(to, 2 * quad, small_bf16(_mm512_srai_epi16(_mm512_slli_epi16(bytes, 8), 8)));
-        store_row(to, 2 * quad + 1, small_bf16(_mm512_srai_epi16(bytes, 8)));
-    }
-}
-
-/* Fetch the same block of the next blocks of a panel: it is expanded when other panels have had their turn. */
-INLINE void fetch_block(const uint8_t *block, size_t block_bytes, size_t ahead_bytes)
-{
-    for (size_t at = 0; at < block_bytes; at += 64)
-        _mm_prefetch((const char *)block + ahead_bytes + at, _MM_HINT_T1);
-}
-
-/* table has the 16 numbers twice, because a lookup takes five bits. */
-INLINE void expand_q4(const uint8_t *numbers, __m512i table, uint8_t *to)
-{
-    UNROLL
-    for (size_t quad = 0; quad < QUADS / 2; quad++) {
-        __m512i bytes = _mm512_loadu_si512(numbers + quad * 64);
-        size_t high = quad + QUADS / 2;
-
-        store_row(to, 2 * quad, _mm512_permutexvar_epi16(bytes, table));
-        store_row(to, 2 * high, _mm512_permutexvar_epi16(_mm512_srli_epi16(bytes, 4), table));
-        store_row(to, 2 * quad + 1, _mm512_permutexvar_epi16(_mm512_srli_epi16(bytes, 8), table));
-        store_row(to, 2 * high + 1, _mm512_permutexvar_epi16(_mm512_srli_epi16(bytes, 12), table));
-    }
-}
-
-static void expand(enum ash_dtype dtype, const uint8_t *panel, size_t k, uint8_t *expanded)
-{
-    size_t blocks = k / ASH_QUANT_BLOCK, block_bytes = QUADS_ROWS * ash_dtype_bytes(dtype);
-    size_t ahead_bytes = blocks * block_bytes;
-    int16_t nibbles[32];
-    __m512i table;
-
-    for (int i = 0; i < 32; i++)
-        nibbles[i] = (int16_t)(i % 16 - 8);
-    table = small_bf16(_mm512_loadu_si512(nibbles));
-    for (size_t b = 0; b < blocks; b++, expanded += BLOCK_BYTES, panel += block_bytes) {
-        const uint8_t *numbers = panel + QUADS_ROWS * sizeof(uint16_t);
-
-        _mm512_storeu_ps(expanded + NUMBERS_BYTES,
-                         _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)panel)));
-        if (dtype == ASH_Q8_0)
-            expand_q8(numbers, expanded);
-        else
-            expand_q4(numbers, table, expanded);
-        fetch_block(panel, block_bytes, ahead_bytes);
-    }
-}
+#define FETCH_ROWS 4 /* of outputs, beside a slice */
+#define PARTS 16     /* pieces of the dots of a group: two rows of a tile of x each, with all panels */
 
 /* ---- x ----------------------------------------------------------------------------------------------------------- */
 
-/* ash_quant_numbers of a block, with numbers as bf16 times X_FACTOR in the order of the pairs. */
-INLINE float quantise_block(const float *x, __m512i order, uint8_t *numbers)
+/* row NULL: zeros. */
+static void quantise_row(const float *row, size_t k, size_t at, uint8_t *tile)
 {
-    const __m512i no_sign = _mm512_set1_epi32(0x7fffffff);
-    const __m512 rounder = _mm512_set1_ps(ASH_QUANT_ROUNDER), factor = _mm512_set1_ps(X_FACTOR);
-    __m512 low = _mm512_loadu_ps(x), high = _mm512_loadu_ps(x + 16), scale;
-    uint32_t bits = _mm512_reduce_max_epu32(_mm512_max_epu32(_mm512_and_si512(_mm512_castps_si512(low), no_sign),
-                                                             _mm512_and_si512(_mm512_castps_si512(high), no_sign)));
-    float amax, d, inverse;
+    for (size_t done = 0; done < k; done += ASH_QUANT_GROUP, tile += GROUP_BYTES) {
+        size_t count = quads_count(k - done);
+        uint8_t *numbers = tile + SCALES_BYTES + at * ASH_QUANT_PANEL_STEP;
+        float factor = 0.0f, scale = row != NULL ? quads_scale(row + done, count, &factor) : 0.0f;
 
-    memcpy(&amax, &bits, sizeof(amax));
-    d = amax / 127.0f;
-    inverse = 1.0f / d;
-    if (bits >= ASH_QUANT_INFINITY_BITS || isinf(inverse)) {
-        _mm512_storeu_si512(numbers, _mm512_setzero_si512());
-        return bits >= ASH_QUANT_INFINITY_BITS ? NAN : 0.0f;
+        memcpy(tile + at * sizeof(scale), &scale, sizeof(scale));
+        for (size_t i = 0; i < count; i += ASH_QUANT_PANEL_STEP, numbers += SLICE_BYTES) {
+            size_t part = count - i < ASH_QUANT_PANEL_STEP ? count - i : ASH_QUANT_PANEL_STEP;
+
+            quads_numbers(row != NULL ? row + done + i : NULL, part, factor, numbers);
+            memset(numbers + part, 0, ASH_QUANT_PANEL_STEP - part);
+        }
     }
-    scale = _mm512_set1_ps(inverse);
-    low = _mm512_sub_ps(_mm512_add_ps(_mm512_mul_ps(low, scale), rounder), rounder);
-    high = _mm512_sub_ps(_mm512_add_ps(_mm512_mul_ps(high, scale), rounder), rounder);
-    _mm512_storeu_si512(numbers, _mm512_permutex2var_epi16(_mm512_castps_si512(_mm512_mul_ps(low, factor)), order,
-                                                           _mm512_castps_si512(_mm512_mul_ps(high, factor))));
-    return d;
 }
 
 static void quantise(const float *const *rows, size_t k, size_t strip, size_t strips, uint8_t *tile)
 {
-    static const uint8_t pairs[4] = {0, 2, 1, 3};
-    uint16_t upper_half[32];
-    __m512i order;
-
     (void)strip;
     (void)strips;
-    for (size_t i = 0; i < 32; i++)
-        upper_half[i] = (uint16_t)(2 * (i / 4 * 4 + pairs[i % 4]) + 1);
-    order = _mm512_loadu_si512(upper_half);
-    for (size_t row = 0; row < TILE_SIDE; row++)
-        for (size_t b = 0; b < k / ASH_QUANT_BLOCK; b++) {
-            uint8_t *block = tile + b * BLOCK_BYTES, *numbers = block + row * 64;
-            float scale = 0.0f;
-
-            if (rows[row] != NULL)
-                scale = quantise_block(rows[row] + b * ASH_QUANT_BLOCK, order, numbers);
-            else
-                memset(numbers, 0, 64);
-            memcpy(block + NUMBERS_BYTES + row * sizeof(scale), &scale, sizeof(scale));
-        }
+    for (size_t i = 0; i < TILE_SIDE; i++)
+        quantise_row(rows[i], k, i, tile);
 }
 
 /* ---- products ---------------------------------------------------------------------------------------------------- */
 
-/* All tiles of x times all panels, in groups of blocks; a walk is at one of these groups. */
+/* What follows is compiled for each `shift`: by how much high bytes count more than low ones, or WHOLE. */
+#define WHOLE 0
+
+/* Panels of a job. */
+INLINE size_t job_panels(unsigned shift)
+{
+    return shift == WHOLE ? 2 : 1;
+}
+
+/* Sums of a tile and a panel, row by row. */
+struct place {
+    float *at;
+    size_t stride;
+};
+
+/* One group of two tiles of x times two tiles of weights. */
 struct job {
-    const uint8_t *x;             /* [tiles, blocks] */
-    const uint8_t *const *panels; /* [count], each of blocks */
-    size_t tiles, count, blocks;
-    float *sums;
-    size_t panel_sums;
+    const uint8_t *x[2], *w[2]; /* numbers */
+    const float *x_scales[2], *units[2];
+    struct place from[4], to[4]; /* of the first tile with each panel, then of the second */
 };
 
-struct walk {
-    size_t tile, panel, block;
+/* Where sums of a job's tiles will go; y NULL: it is not known. */
+struct outputs {
+    const float *y;
+    size_t stride;
 };
 
-INLINE void walk_on(const struct job *job, struct walk *walk)
+/* A row of the dots of a tile of x: with the one panel or the other, or with both bytes of the only one. */
+INLINE __m512i dots_row(unsigned shift, int32_t (*dots)[TILE_SUMS], size_t panel, size_t row)
 {
-    walk->block += GROUP;
-    if (walk->block + GROUP <= job->blocks) return;
-    walk->block = 0;
-    if (++walk->panel < job->count) return;
-    walk->panel = 0;
-    walk->tile++;
+    if (shift == WHOLE) return _mm512_load_si512(dots[panel] + row * QUADS_ROWS);
+    return _mm512_add_epi32(_mm512_slli_epi32(_mm512_load_si512(dots[0] + row * QUADS_ROWS), shift),
+                            _mm512_load_si512(dots[1] + row * QUADS_ROWS));
 }
 
-INLINE const uint8_t *walk_x(const struct job *job, const struct walk *walk)
+/* Two rows of the dots of a group. */
+INLINE void add_part(unsigned shift, const struct job *job, const __m512 *units, int32_t (*dots)[TILE_SUMS],
+                     size_t part)
 {
-    return job->x + (walk->tile * job->blocks + walk->block) * BLOCK_BYTES;
-}
-
-INLINE const uint8_t *walk_panel(const struct job *job, const struct walk *walk)
-{
-    return job->panels[walk->panel] + walk->block * BLOCK_BYTES;
-}
-
-INLINE float *walk_sums(const struct job *job, const struct walk *walk)
-{
-    return job->sums + walk->panel * job->panel_sums + walk->tile * TILE_SUMS;
-}
-
-/* Four rows of the dots of a block. */
-INLINE void add_rows(const float *dots, const uint8_t *x, __m512 scales, size_t first, __m512 *acc)
-{
-    const float *x_scales = (const float *)(const void *)(x + NUMBERS_BYTES);
+    size_t tile = part / (PARTS / 2), first = part % (PARTS / 2) * 2;
 
     UNROLL
-    for (size_t i = first; i < first + 4; i++)
-        acc[i] = _mm512_fmadd_ps(_mm512_load_ps(dots + i * QUADS_ROWS),
-                                 _mm512_mul_ps(_mm512_set1_ps(x_scales[i]), scales), acc[i]);
+    for (size_t i = first; i < first + 2; i++) {
+        __m512 x_scale = _mm512_set1_ps(job->x_scales[tile][i]);
+
+        UNROLL
+        for (size_t panel = 0; panel < job_panels(shift); panel++) {
+            __m512 dot = _mm512_cvtepi32_ps(dots_row(shift, dots + 2 * tile, panel, i));
+            const struct place *from = &job->from[tile * job_panels(shift) + panel];
+            const struct place *to = &job->to[tile * job_panels(shift) + panel];
+            __m512 sums = _mm512_load_ps(from->at + i * from->stride);
+
+            _mm512_storeu_ps(to->at + i * to->stride, _mm512_fmadd_ps(dot, _mm512_mul_ps(x_scale, units[panel]), sums));
+        }
+    }
 }
 
-INLINE void load_sums(const float *sums, __m512 *acc)
+INLINE void load_units(unsigned shift, const struct job *job, __m512 *units)
 {
     UNROLL
-    for (size_t i = 0; i < TILE_SIDE; i++)
-        acc[i] = _mm512_loadu_ps(sums + i * QUADS_ROWS);
+    for (size_t panel = 0; panel < job_panels(shift); panel++)
+        units[panel] = _mm512_load_ps(job->units[panel]);
 }
 
-INLINE void store_sums(const __m512 *acc, float *sums)
+INLINE void add_all(unsigned shift, const struct job *job, int32_t (*dots)[TILE_SUMS])
 {
-    UNROLL
-    for (size_t i = 0; i < TILE_SIDE; i++)
-        _mm512_storeu_ps(sums + i * QUADS_ROWS, acc[i]);
+    __m512 units[2];
+
+    load_units(shift, job, units);
+    for (size_t part = 0; part < PARTS; part++)
+        add_part(shift, job, units, dots, part);
 }
 
-/* What a turn of the loop does; what it leaves out at both ends is known when it is compiled. */
-struct turn {
-    bool multiply_last, multiply; /* the last block of its group; the first ones of the next */
-    bool store_last, store;       /* dots of the group before each */
-    bool add;                     /* the group before its own */
-};
+/* The operands of the first slice of all. */
+INLINE void load_first(const struct job *job)
+{
+    TILE_LOAD_PASSING(4, job->x[0], 64);
+    TILE_LOAD(6, job->w[0], 64);
+    TILE_LOAD_PASSING(5, job->x[1], 64);
+    TILE_LOAD(7, job->w[1], 64);
+}
 
-/* One block of each: a tile's dots go to memory and it multiplies another block; dots that came there three blocks ago
- * are added. Mixed finely, because a processor looks only so far ahead. */
-#define TURN_STEP(multiplies, stores, tile, left, right, x, w, add_at)                                                 \
+/* One of the four products of a slice, with a quarter of what is beside it: floats of the group before, and behind the
+ * last slice the dots on their way out. The last slice's floats come with its first two products: these dots' place is
+ * the next ones'. */
+#define RUN_PRODUCT(sums, left, right)                                                                                 \
     do {                                                                                                               \
-        const uint8_t *add_x = behind_x + (add_at)*BLOCK_BYTES;                                                        \
-        __m512 scales = turn.add ? _mm512_loadu_ps(behind_w + (add_at)*BLOCK_BYTES + NUMBERS_BYTES) : acc[0];          \
+        const bool last = slice + 1 == slices;                                                                         \
                                                                                                                        \
-        if (multiplies) TILE_LOAD(right, (w) + (tile)*BLOCK_BYTES, 64);                                                \
-        if (turn.add) add_rows(dots[add_at], add_x, scales, 0, acc);                                                   \
-        if (stores) TILE_STORE(tile, dots[tile], 64);                                                                  \
-        if (turn.add) add_rows(dots[add_at], add_x, scales, 4, acc);                                                   \
-        if (multiplies) TILE_LOAD(left, (x) + (tile)*BLOCK_BYTES, 64);                                                 \
-        if (turn.add) add_rows(dots[add_at], add_x, scales, 8, acc);                                                   \
-        if (multiplies) TILE_ZERO(tile);                                                                               \
-        if (multiplies) TILE_MULTIPLY(tile, left, right);                                                              \
-        if (turn.add) add_rows(dots[add_at], add_x, scales, 12, acc);                                                  \
+        if (shift != WHOLE && (right) == 7)                                                                            \
+            TILE_MULTIPLY_INT8_UINT8(sums, left, right);                                                               \
+        else                                                                                                           \
+            TILE_MULTIPLY_INT8(sums, left, right);                                                                     \
+        if (before != NULL && !last) add_part(shift, before, units, dots, 4 * slice + (sums));                         \
+        if (before != NULL && last && (sums) < 2) {                                                                    \
+            add_part(shift, before, units, dots, 4 * slice + 2 * (sums));                                              \
+            add_part(shift, before, units, dots, 4 * slice + 2 * (sums) + 1);                                          \
+        }                                                                                                              \
+        if (last) TILE_STORE(sums, dots[sums], 64);                                                                    \
     } while (0)
 
-/* A turn begins with a tile that is one behind the others, so that all dots fit four tiles of memory: stores that are
- * 4 KiB from a load would hold it up. */
-INLINE void run_turn(const struct job *job, struct turn turn, struct walk *ahead, struct walk *behind,
-                     float (*dots)[TILE_SUMS], __m512 *acc)
+/* Fetch some of the rows that the sums will go to: waiting for these lines took a quarter of a product's time. */
+INLINE void fetch_rows(unsigned shift, const struct outputs *to, size_t first, size_t count)
 {
-    const uint8_t *last_x = walk_x(job, ahead), *last_w = walk_panel(job, ahead), *x, *w;
-    const uint8_t *behind_x = walk_x(job, behind), *behind_w = walk_panel(job, behind);
-
-    if (turn.add && behind->block == 0) load_sums(walk_sums(job, behind), acc);
-    TURN_STEP(turn.multiply_last, turn.store_last, 3, 5, 7, last_x, last_w, 0);
-    if (turn.multiply) walk_on(job, ahead);
-    x = walk_x(job, ahead);
-    w = walk_panel(job, ahead);
-    TURN_STEP(turn.multiply, turn.store, 0, 4, 6, x, w, 1);
-    TURN_STEP(turn.multiply, turn.store, 1, 5, 7, x, w, 2);
-    TURN_STEP(turn.multiply, turn.store, 2, 4, 6, x, w, 3);
-    if (turn.add && behind->block + 2 * GROUP > job->blocks) store_sums(acc, walk_sums(job, behind));
-    if (turn.add) walk_on(job, behind);
-}
-
-/* The first three blocks of all. */
-INLINE void run_start(const struct job *job)
-{
-    TILE_LOAD(6, job->panels[0], 64);
-    TILE_LOAD(4, job->x, 64);
-    TILE_ZERO(0);
-    TILE_MULTIPLY(0, 4, 6);
-    TILE_LOAD(7, job->panels[0] + BLOCK_BYTES, 64);
-    TILE_LOAD(5, job->x + BLOCK_BYTES, 64);
-    TILE_ZERO(1);
-    TILE_MULTIPLY(1, 5, 7);
-    TILE_LOAD(6, job->panels[0] + 2 * BLOCK_BYTES, 64);
-    TILE_LOAD(4, job->x + 2 * BLOCK_BYTES, 64);
-    TILE_ZERO(2);
-    TILE_MULTIPLY(2, 4, 6);
-}
-
-static void run_groups(const struct job *job)
-{
-    const struct turn first = {.multiply_last = true, .multiply = true, .store = true};
-    const struct turn only = {.multiply_last = true, .store = true};
-    const struct turn any = {.multiply_last = true, .multiply = true, .store_last = true, .store = true, .add = true};
-    const struct turn next_to_last = {.multiply_last = true, .store_last = true, .store = true, .add = true};
-    const struct turn last = {.store_last = true, .add = true};
-    float dots[GROUP][TILE_SUMS] __attribute__((aligned(64)));
-    size_t groups = job->tiles * job->count * (job->blocks / GROUP);
-    struct walk ahead = {0}, behind = {0};
-    __m512 acc[TILE_SIDE];
-
-    if (groups == 0) return;
-    UNROLL
-    for (size_t i = 0; i < TILE_SIDE; i++)
-        acc[i] = _mm512_setzero_ps();
-    run_start(job);
-    if (groups > 1)
-        run_turn(job, first, &ahead, &behind, dots, acc);
-    else
-        run_turn(job, only, &ahead, &behind, dots, acc);
-    for (size_t group = 1; group + 1 < groups; group++)
-        run_turn(job, any, &ahead, &behind, dots, acc);
-    if (groups > 1) run_turn(job, next_to_last, &ahead, &behind, dots, acc);
-    run_turn(job, last, &ahead, &behind, dots, acc);
-}
-
-/* The blocks behind the last whole group, one at a time. */
-static void run_rest(const struct job *job, size_t tile, size_t panel)
-{
-    float dots[TILE_SUMS] __attribute__((aligned(64))), *sums = job->sums + panel * job->panel_sums + tile * TILE_SUMS;
-    __m512 acc[TILE_SIDE];
-
-    load_sums(sums, acc);
-    for (size_t b = job->blocks / GROUP * GROUP; b < job->blocks; b++) {
-        const uint8_t *x = job->x + (tile * job->blocks + b) * BLOCK_BYTES;
-        const uint8_t *w = job->panels[panel] + b * BLOCK_BYTES;
-        __m512 scales = _mm512_loadu_ps(w + NUMBERS_BYTES);
-
-        TILE_LOAD(6, w, 64);
-        TILE_LOAD(4, x, 64);
-        TILE_ZERO(0);
-        TILE_MULTIPLY(0, 4, 6);
-        TILE_STORE(0, dots, 64);
-        UNROLL
-        for (size_t i = 0; i < TILE_SIDE; i += 4)
-            add_rows(dots, x, scales, i, acc);
+    for (size_t row = first; to->y != NULL && row < first + count; row++) {
+        __asm__ volatile("prefetchw (%0)" : : "r"(to->y + row * to->stride));
+        if (shift == WHOLE) __asm__ volatile("prefetchw 64(%0)" : : "r"(to->y + row * to->stride));
     }
-    store_sums(acc, sums);
 }
 
-static void many(const struct ash_quant_many *all)
+/* The slices of a group, and beside them (all four of them are there, then) the floats of the one before. Each operand
+ * is loaded again, for the slice or job that comes next, as soon as its last product has been issued: a tile that comes
+ * out of L2 takes longer than two of them. Tiles of x pass by, and panels stay in L1. */
+INLINE void run_group(unsigned shift, const struct job *job, size_t slices, const struct job *before,
+                      const struct job *next, const struct outputs *to, int32_t (*dots)[TILE_SUMS])
 {
-    size_t blocks = all->k / ASH_QUANT_BLOCK;
-    const struct job job = {.x = all->x,
-                            .panels = all->panels,
-                            .tiles = all->tiles,
-                            .count = all->count,
-                            .blocks = blocks,
-                            .sums = all->sums,
-                            .panel_sums = all->panel_sums};
+    __m512 units[2];
 
-    run_groups(&job);
-    for (size_t tile = 0; tile < job.tiles && blocks % GROUP != 0; tile++)
-        for (size_t panel = 0; panel < job.count; panel++)
-            run_rest(&job, tile, panel);
+    if (before != NULL) load_units(shift, before, units);
+    TILE_ZERO(0);
+    TILE_ZERO(1);
+    TILE_ZERO(2);
+    TILE_ZERO(3);
+    UNROLL
+    for (size_t slice = 0; slice < slices; slice++) {
+        const struct job *from = slice + 1 < slices ? job : next;
+        size_t at = slice + 1 < slices ? (slice + 1) * SLICE_BYTES : 0;
+
+        fetch_rows(shift, to, slice * FETCH_ROWS, FETCH_ROWS);
+        RUN_PRODUCT(0, 4, 6);
+        RUN_PRODUCT(1, 4, 7);
+        TILE_LOAD_PASSING(4, from->x[0] + at, 64);
+        RUN_PRODUCT(2, 5, 6);
+        TILE_LOAD(6, from->w[0] + at, 64);
+        RUN_PRODUCT(3, 5, 7);
+        TILE_LOAD_PASSING(5, from->x[1] + at, 64);
+        TILE_LOAD(7, from->w[1] + at, 64);
+    }
 }
+
+/* All tiles of x times all panels. */
+struct work {
+    const struct ash_quant_many *all;
+    size_t groups;
+    float *zeros; /* where sums begin */
+    float *spare; /* where sums go of a tile or panel that makes up a pair */
+};
+
+/* Where the sums of a tile and a panel lie before a group, or after it. */
+INLINE struct place place_of(const struct work *work, size_t tile, size_t panel, size_t group, bool after)
+{
+    const struct ash_quant_many *all = work->all;
+
+    if (tile >= all->tiles || panel >= all->count) return (struct place){work->spare, QUADS_ROWS};
+    if (!after && all->first && group == 0) return (struct place){work->zeros, 0};
+    if (after && group + 1 == work->groups && all->y != NULL && tile < all->y_tiles)
+        return (struct place){all->y + tile * TILE_SIDE * all->y_stride + panel * QUADS_ROWS, all->y_stride};
+    return (struct place){all->sums + panel * all->panel_sums + tile * TILE_SUMS, QUADS_ROWS};
+}
+
+/* The operands of a job; where a pair lacks its second one, the first once more. */
+INLINE void job_operands(unsigned shift, const struct work *work, size_t tile, size_t panel, size_t group,
+                         struct job *job)
+{
+    const struct ash_quant_many *all = work->all;
+
+    for (size_t i = 0; i < 2; i++) {
+        size_t t = tile + i < all->tiles ? tile + i : tile, p = panel + i < all->count ? panel + i : panel;
+        const uint8_t *x = all->x + (t * work->groups + group) * GROUP_BYTES;
+        const uint8_t *w =
+            shift == WHOLE ? all->panels[p] + group * GROUP_BYTES : all->panels[panel] + group * SPLIT_BYTES;
+
+        job->x_scales[i] = (const float *)(const void *)x;
+        job->units[i] = (const float *)(const void *)w;
+        job->x[i] = x + SCALES_BYTES;
+        job->w[i] = w + SCALES_BYTES + (shift == WHOLE ? 0 : i * SPLIT_NUMBERS);
+    }
+}
+
+INLINE struct job job_at(unsigned shift, const struct work *work, size_t tile, size_t panel, size_t group)
+{
+    const size_t panels = job_panels(shift);
+    struct job job;
+
+    job_operands(shift, work, tile, panel, group, &job);
+    for (size_t i = 0; i < 2 * panels; i++) {
+        job.from[i] = place_of(work, tile + i / panels, panel + i % panels, group, false);
+        job.to[i] = place_of(work, tile + i / panels, panel + i % panels, group, true);
+    }
+    return job;
+}
+
+/* The job behind (tile, panel, group); at the end the same once more, whose operands are loaded for nothing. */
+INLINE struct job job_behind(unsigned shift, const struct work *work, size_t tile, size_t panel, size_t group)
+{
+    if (group + 1 < work->groups) return job_at(shift, work, tile, panel, group + 1);
+    if (panel + job_panels(shift) < work->all->count) return job_at(shift, work, tile, panel + job_panels(shift), 0);
+    if (tile + 2 < work->all->tiles) return job_at(shift, work, tile + 2, 0, 0);
+    return job_at(shift, work, tile, panel, group);
+}
+
+/* The rows of a job's two tiles are fetched by the groups in turn. */
+INLINE struct outputs outputs_at(const struct work *work, size_t tile, size_t panel, size_t group)
+{
+    const struct ash_quant_many *all = work->all;
+    size_t row = tile * TILE_SIDE + group * SLICES * FETCH_ROWS;
+
+    if (all->y == NULL || group * SLICES * FETCH_ROWS >= 2 * TILE_SIDE) return (struct outputs){0};
+    return (struct outputs){all->y + row * all->y_stride + panel * QUADS_ROWS, all->y_stride};
+}
+
+INLINE void run_many(unsigned shift, const struct ash_quant_many *all)
+{
+    int32_t dots[4][TILE_SUMS] __attribute__((aligned(64)));
+    float spare[TILE_SUMS] __attribute__((aligned(64))) = {0}, zeros[TILE_SIDE] __attribute__((aligned(64))) = {0};
+    const struct work work = {
+        .all = all, .groups = (all->k + ASH_QUANT_GROUP - 1) / ASH_QUANT_GROUP, .zeros = zeros, .spare = spare};
+    size_t slices = (all->k + ASH_QUANT_PANEL_STEP - 1) / ASH_QUANT_PANEL_STEP;
+    struct job jobs[3]; /* before, at hand and next, by turns */
+    size_t done = 0;
+
+    if (all->tiles == 0 || all->count == 0 || slices == 0) return;
+    jobs[0] = job_at(shift, &work, 0, 0, 0);
+    load_first(&jobs[0]);
+    for (size_t tile = 0; tile < all->tiles; tile += 2)
+        for (size_t panel = 0; panel < all->count; panel += job_panels(shift))
+            for (size_t group = 0; group < work.groups; group++, done++) {
+                const struct job *job = &jobs[done % 3], *before = &jobs[(done + 2) % 3];
+                const struct outputs to = outputs_at(&work, tile, panel, group);
+                struct job *next = &jobs[(done + 1) % 3];
+                size_t left = slices - group * SLICES;
+
+                *next = job_behind(shift, &work, tile, panel, group);
+                if (done > 0 && left >= SLICES) {
+                    run_group(shift, job, SLICES, before, next, &to, dots);
+                } else { /* a group with nothing beside it: the first of all, and a last one that is shorter */
+                    if (done > 0) add_all(shift, before, dots);
+                    run_group(shift, job, left < SLICES ? left : SLICES, NULL, next, &to, dots);
+                }
+            }
+    add_all(shift, &jobs[(done + 2) % 3], dots);
+}
+
+static void many_whole(const struct ash_quant_many *all)
+{
+    run_many(WHOLE, all);
+}
+
+static void many_split(const struct ash_quant_many *all)
+{
+    if (all->dtype == ASH_Q8_0)
+        run_many(SPLIT_SHIFT_Q8, all);
+    else
+        run_many(SPLIT_SHIFT_Q4, all);
+}
+
+const struct ash_quant_panels ash_quant_wide_amx = {.layout = ASH_QUANT_QUADS,
+                                                    .few = &ash_quant_panels_vnni,
+                                                    .strip_rows = TILE_SIDE,
+                                                    .strip_bytes = GROUP_BYTES,
+                                                    .tile_strips = 1,
+                                                    .k_groups = 2,
+                                                    .expanded_panels = 2,
+                                                    .pack = ash_quant_quads_pack,
+                                                    .quantise = quantise,
+                                                    .begin = tile_use_whole,
+                                                    .end = tile_release,
+                                                    .many = many_whole,
+                                                    .many_ends = true,
+                                                    .untile = ash_quant_quads_untile};
 
 const struct ash_quant_panels ash_quant_panels_amx = {.layout = ASH_QUANT_QUADS,
-                                                      .block_k = ASH_QUANT_BLOCK,
                                                       .few = &ash_quant_panels_vnni,
                                                       .strip_rows = TILE_SIDE,
-                                                      .strip_bytes = BLOCK_BYTES,
+                                                      .strip_bytes = GROUP_BYTES,
                                                       .tile_strips = 1,
-                                                      .expanded_bytes = BLOCK_BYTES,
-                                                      .k_blocks = 8,
-                                                      .expanded_panels = 2,
+                                                      .expanded_bytes = SPLIT_BYTES,
+                                                      .k_groups = 2,
+                                                      .expanded_panels = 1,
                                                       .pack = ash_quant_quads_pack,
                                                       .quantise = quantise,
-                                                      .expand = expand,
+                                                      .expand = split,
                                                       .begin = tile_use_whole,
                                                       .end = tile_release,
-                                                      .many = many,
+                                                      .many = many_split,
+                                                      .many_ends = true,
                                                       .untile = ash_quant_quads_untile};
 
 #endif

@@ -1,35 +1,24 @@
 /* Kernels of packed quantised weights for arm64 with SMMLA (2 x 8 times 8 x 2); quant_pack.h has the layout (pairs),
- * and quant_one_i8mm.c what is done for a single row.
+ * tile_smmla.h the tiles of many rows, and quant_one_i8mm.c what is done for a single row.
  *
- * A tile is 3 pairs of rows of x by the 4 pairs of rows of a panel, so 12 blocks are in flight: what takes time per
- * block and pair of pairs is 4 SMMLA, a conversion (which counts twice), a product of scales and a fused multiply-add.
- * With Q8_W those floats come once per 32 SMMLA. Nibbles stay in the upper half of their byte, 16 times too large; the
- * conversion divides, exactly. */
+ * A tile is 3 pairs of rows of x by the 4 pairs of rows of a panel, of Q8_W 6 by 4; what is left at the end has fewer
+ * strips, in plain vectors. For each block and pair of pairs it takes 4 SMMLA and a multiply-add of whole numbers for
+ * the steps; floats come once per group. */
 #if defined(__aarch64__)
 
 #include "compute/cpu/quant_pairs.h"
+#include "compute/cpu/tile_smmla.h"
 
-#define TILE_STRIPS 3
-#define LINE 64                                             /* bytes of the caches */
-#define AHEAD 8                                             /* blocks of a panel that are on their way */
-#define STRIP_BYTES(dtype) (VEC + SPAN_CHUNKS(dtype) * VEC) /* scales of the two rows, each twice; then the chunks */
-#define EXPANDED_BYTES (PAIRS * STRIP_BYTES(ASH_Q8_0))
-
-/* Zeros, made where they are needed: the processor makes them for nothing, while a copy of a register of zeros, which
- * compilers prefer, takes the place of an instruction. */
-INLINE int32x4_t zeros(void)
-{
-    int32x4_t zero;
-
-    __asm__ volatile("movi %0.4s, #0" : "=w"(zero));
-    return zero;
-}
+#define REST_STRIPS 3                          /* of a tile in plain vectors */
+#define STRIP_BYTES (VEC + GROUP_CHUNKS * VEC) /* of a group: scales of the two rows, each twice; then the chunks */
+#define HEAD_BYTES (PAIRS * VEC + BLOCKS * PAIRS * VEC) /* of an expanded group: units, differences of steps */
+#define EXPANDED_BYTES (HEAD_BYTES + BLOCKS * BLOCK_BYTES)
 
 /* ---- quantising x ------------------------------------------------------------------------------------------------ */
 
-/* One span of a strip. */
-INLINE void quantise_span(const float *const *rows, size_t first, size_t count, size_t strip, size_t strips,
-                          uint8_t *tile)
+/* One group of a strip. */
+INLINE void quantise_group(const float *const *rows, size_t first, size_t count, size_t strip, size_t strips,
+                           uint8_t *tile)
 {
     int8_t *chunks = (int8_t *)tile + strips * VEC + strip * VEC;
     float factors[2] = {0}, scales[4] = {0};
@@ -50,177 +39,239 @@ INLINE void quantise_span(const float *const *rows, size_t first, size_t count, 
     }
 }
 
-INLINE void quantise_as(enum ash_dtype dtype, const float *const *rows, size_t k, size_t strip, size_t strips,
-                        uint8_t *tile)
-{
-    for (size_t done = 0; done < k; done += span_k(dtype, k - done), tile += strips * STRIP_BYTES(dtype))
-        quantise_span(rows, done, span_k(dtype, k - done), strip, strips, tile);
-}
-
 static void quantise(const float *const *rows, size_t k, size_t strip, size_t strips, uint8_t *tile)
 {
-    quantise_as(ASH_Q8_0, rows, k, strip, strips, tile);
-}
-
-static void quantise_wide(const float *const *rows, size_t k, size_t strip, size_t strips, uint8_t *tile)
-{
-    quantise_as(ASH_Q8_W, rows, k, strip, strips, tile);
+    for (size_t done = 0; done < k; done += ASH_QUANT_GROUP, tile += strips * STRIP_BYTES)
+        quantise_group(rows, done, group_k(k - done), strip, strips, tile);
 }
 
 /* ---- panels ------------------------------------------------------------------------------------------------------ */
 
-/* The scales of the rows: d0 d1 d0 d1, d2 d3 d2 d3, ... */
-INLINE void panel_scales(enum ash_dtype dtype, const uint8_t *block, float32x4_t out[PAIRS])
+/* The units of the rows: u0 u1 u0 u1, u2 u3 u2 u3, ... */
+INLINE void panel_units(const uint8_t *group, float32x4_t out[PAIRS])
 {
     UNROLL
     for (size_t i = 0; i < 2; i++) {
-        float64x2_t wide = vreinterpretq_f64_f32(four_scales(dtype, block, i));
+        float64x2_t wide = vreinterpretq_f64_f32(four_units(group, i));
 
         out[2 * i] = vreinterpretq_f32_f64(vzip1q_f64(wide, wide));
         out[2 * i + 1] = vreinterpretq_f32_f64(vzip2q_f64(wide, wide));
     }
 }
 
-INLINE void expand_block(enum ash_dtype dtype, const uint8_t *block, uint8_t *to)
+/* What tiles read before the numbers: units, and for each block the differences of its steps to the next block's, in
+ * the same order. */
+INLINE void expand_head(enum ash_dtype dtype, const uint8_t *group, uint8_t *to)
 {
-    float32x4_t scales[PAIRS];
+    int16x8_t steps = eight_steps(dtype, group, 0);
+    float32x4_t units[PAIRS];
 
-    panel_scales(dtype, block, scales);
+    panel_units(group, units);
     UNROLL
     for (size_t p = 0; p < PAIRS; p++)
-        vst1q_f32((float *)(void *)(to + p * VEC), scales[p]);
-    UNROLL
-    for (size_t i = 0; i < CHUNKS * PAIRS; i++)
-        vst1q_s8((int8_t *)to + (PAIRS + i) * VEC,
-                 dtype == ASH_Q8_0 ? chunk_q8(block, i / PAIRS, i % PAIRS) : chunk_q4(block, i / PAIRS, i % PAIRS));
+        vst1q_f32((float *)(void *)(to + p * VEC), units[p]);
+    for (size_t b = 0; b < BLOCKS; b++) {
+        int16x8_t next = b + 1 < BLOCKS ? eight_steps(dtype, group, b + 1) : vdupq_n_s16(0),
+                  by = vsubq_s16(steps, next);
+        int64x2_t low = vreinterpretq_s64_s32(vmovl_s16(vget_low_s16(by)));
+        int64x2_t high = vreinterpretq_s64_s32(vmovl_high_s16(by));
+        int64_t *out = (int64_t *)(void *)(to + (PAIRS + b * PAIRS) * VEC);
+
+        vst1q_s64(out, vzip1q_s64(low, low));
+        vst1q_s64(out + 2, vzip2q_s64(low, low));
+        vst1q_s64(out + 4, vzip1q_s64(high, high));
+        vst1q_s64(out + 6, vzip2q_s64(high, high));
+        steps = next;
+    }
+}
+
+/* The nibbles of a group as bytes. */
+INLINE void expand_nibbles(const uint8_t *numbers, size_t k, int8_t *to)
+{
+    for (size_t block = 0; block < k / ASH_QUANT_BLOCK; block++, to += BLOCK_BYTES) {
+        UNROLL
+        for (size_t i = 0; i < CHUNKS * PAIRS / 2; i++, numbers += VEC) {
+            uint8x16_t bytes = vld1q_u8(numbers);
+
+            vst1q_s8(to + i * VEC, vsubq_s8(vreinterpretq_s8_u8(vandq_u8(bytes, vdupq_n_u8(15))), vdupq_n_s8(8)));
+            vst1q_s8(to + (CHUNKS * PAIRS / 2 + i) * VEC, vshrq_n_s8(vreinterpretq_s8_u8(bytes), 4));
+        }
+    }
+}
+
+/* Units, steps and numbers as tiles take them; numbers of Q8_0 are that already, and copied for many rows alone. */
+INLINE void expand_group(enum ash_dtype dtype, const uint8_t *group, size_t k, uint8_t *to)
+{
+    expand_head(dtype, group, to);
+    if (dtype == ASH_Q4_0) expand_nibbles(group_numbers(dtype, group), k, (int8_t *)to + HEAD_BYTES);
 }
 
 static void expand(enum ash_dtype dtype, const uint8_t *panel, size_t k, uint8_t *to)
 {
-    size_t blocks = k / ASH_QUANT_BLOCK;
+    for (size_t done = 0; done < k; done += ASH_QUANT_GROUP, to += EXPANDED_BYTES) {
+        size_t count = group_k(k - done);
 
-    if (dtype == ASH_Q8_0) {
-        for (size_t b = 0; b < blocks; b++)
-            expand_block(ASH_Q8_0, panel + b * ROWS * 34, to + b * EXPANDED_BYTES);
-        return;
+        if (dtype == ASH_Q8_0) {
+            expand_group(ASH_Q8_0, panel, count, to);
+            memcpy(to + HEAD_BYTES, group_numbers(dtype, panel), count / ASH_QUANT_BLOCK * BLOCK_BYTES);
+        } else {
+            expand_group(ASH_Q4_0, panel, count, to);
+        }
+        panel += ash_quant_panel_group(ASH_QUANT_PAIRS, dtype);
     }
-    for (size_t b = 0; b < blocks; b++)
-        expand_block(ASH_Q4_0, panel + b * ROWS * 18, to + b * EXPANDED_BYTES);
 }
 
 /* ---- many rows --------------------------------------------------------------------------------------------------- */
 
-/* Dots of a span of a panel with all strips. Breadth first: neighbours in the program do not wait for each other. */
-INLINE void tile_dots(enum ash_dtype dtype, bool expanded, const uint8_t *panel, const uint8_t *x, size_t strips,
-                      size_t chunks, int32x4_t dots[][PAIRS])
-{
-    for (size_t first = 0; first < chunks; first += CHUNKS) {
-        UNROLL
-        for (size_t c = first; c < first + CHUNKS; c++) {
-            int8x16_t left[TILE_STRIPS];
+/* A group as tiles read it. */
+struct group {
+    const float *units;   /* four vectors */
+    const int32_t *steps; /* of each block four vectors of differences; NULL: all steps are 1 */
+    const int8_t *numbers;
+};
 
-            UNROLL
-            for (size_t s = 0; s < strips; s++)
-                left[s] = vld1q_s8((const int8_t *)x + (strips + c * strips + s) * VEC);
+/* Of the rows of x of some strips, from strip `first` of a tile on, the sums with a group, as whole numbers. See
+ * tile_smmla.h for differences of steps. Breadth first: neighbours in the program do not wait for each other. */
+INLINE void rest_sums(const struct group *group, const uint8_t *x, size_t strips, size_t first, size_t count, size_t k,
+                      int32x4_t total[][PAIRS])
+{
+    int32x4_t dots[REST_STRIPS][PAIRS];
+    const int8_t *w = group->numbers, *left = (const int8_t *)x + (strips + first) * VEC;
+    const int32_t *steps = group->steps;
+
+    UNROLL
+    for (size_t i = 0; i < count * PAIRS; i++)
+        dots[i / PAIRS][i % PAIRS] = total[i / PAIRS][i % PAIRS] = vdupq_n_s32(0);
+    for (size_t block = 0; block < k / ASH_QUANT_BLOCK; block++) {
+        UNROLL
+        for (size_t c = 0; c < CHUNKS; c++, w += PAIRS * VEC, left += strips * VEC) {
             UNROLL
             for (size_t p = 0; p < PAIRS; p++) {
-                int8x16_t right = panel_chunk(dtype, expanded, panel, c, p);
-
                 UNROLL
-                for (size_t s = 0; s < strips; s++)
-                    dots[s][p] = vmmlaq_s32(dots[s][p], left[s], right);
+                for (size_t s = 0; s < count; s++)
+                    dots[s][p] = vmmlaq_s32(dots[s][p], vld1q_s8(left + s * VEC), vld1q_s8(w + p * VEC));
             }
         }
+        if (steps == NULL) continue;
+        UNROLL
+        for (size_t i = 0; i < count * PAIRS; i++)
+            total[i / PAIRS][i % PAIRS] =
+                vmlaq_s32(total[i / PAIRS][i % PAIRS], dots[i / PAIRS][i % PAIRS], vld1q_s32(steps + 4 * (i % PAIRS)));
+        steps += 4 * PAIRS;
     }
+    if (steps != NULL) return;
+    UNROLL
+    for (size_t i = 0; i < count * PAIRS; i++)
+        total[i / PAIRS][i % PAIRS] = dots[i / PAIRS][i % PAIRS];
 }
 
-/* One span (k of them left) of a panel times all strips, added to acc. */
-INLINE void tile_span(enum ash_dtype dtype, bool expanded, const uint8_t *panel, const uint8_t *x, size_t strips,
-                      size_t k, const float32x4_t *scales, float32x4_t acc[][PAIRS])
+/* Those sums as floats, added to sums: for each strip and pair of the panel, (row 0 of x) x (w0, w1), (row 1 of x) x
+ * (w0, w1). */
+INLINE void add_rest(const struct group *group, const uint8_t *x, size_t strips, size_t first, size_t count, size_t k,
+                     float *sums)
 {
-    int32x4_t dots[TILE_STRIPS][PAIRS];
-    float32x4_t dx[TILE_STRIPS];
+    int32x4_t total[REST_STRIPS][PAIRS];
 
+    rest_sums(group, x, strips, first, count, k, total);
     UNROLL
-    for (size_t s = 0; s < strips; s++) {
-        UNROLL
-        for (size_t p = 0; p < PAIRS; p++)
-            dots[s][p] = zeros();
-    }
-    tile_dots(dtype, expanded, panel, x, strips, span_k(dtype, k) / 8, dots);
-    UNROLL
-    for (size_t s = 0; s < strips; s++)
-        dx[s] = vld1q_f32((const float *)(const void *)x + 4 * s);
-    UNROLL
-    for (size_t p = 0; p < PAIRS; p++) {
-        float32x4_t dw = expanded ? vld1q_f32((const float *)(const void *)panel + 4 * p) : scales[p];
+    for (size_t s = 0; s < count; s++) {
+        float32x4_t dx = vld1q_f32((const float *)(const void *)x + 4 * (first + s));
 
         UNROLL
-        for (size_t s = 0; s < strips; s++) {
-            float32x4_t scale = vmulq_f32(dx[s], dw);
-            float32x4_t dot = dtype == ASH_Q4_0 ? vcvtq_n_f32_s32(dots[s][p], 4) : vcvtq_f32_s32(dots[s][p]);
+        for (size_t p = 0; p < PAIRS; p++) {
+            float32x4_t scale = vmulq_f32(dx, vld1q_f32(group->units + 4 * p));
+            float *at = sums + 4 * ((first + s) * PAIRS + p);
 
-            acc[s][p] = vfmaq_f32(acc[s][p], dot, scale);
+            vst1q_f32(at, vfmaq_f32(vld1q_f32(at), vcvtq_f32_s32(total[s][p]), scale));
         }
     }
 }
 
-/* Bytes that will be needed soon, or (past the last panel) never. */
-INLINE void prefetch(const uint8_t *at, size_t bytes)
+/* Strips and groups that no tile in assembly takes. */
+static void add_rests(const struct group *group, const uint8_t *x, size_t strips, size_t k, float *sums)
 {
-    UNROLL
-    for (size_t i = 0; i < bytes; i += LINE)
-        __builtin_prefetch(at + i);
+    size_t first = 0;
+
+    for (; first + 3 <= strips; first += 3)
+        add_rest(group, x, strips, first, 3, k, sums);
+    if (strips - first == 2)
+        add_rest(group, x, strips, first, 2, k, sums);
+    else if (strips - first == 1)
+        add_rest(group, x, strips, first, 1, k, sums);
 }
 
-/* sums: for each strip and pair of the panel, (row 0 of x) x (w0, w1), (row 1 of x) x (w0, w1). */
-INLINE void run_tile(enum ash_dtype dtype, bool expanded, const uint8_t *panel, const uint8_t *x, size_t strips,
-                     size_t k, float *sums)
+/* Groups of a panel as tiles read them, so far apart. */
+struct groups {
+    const uint8_t *head; /* expanded */
+    const int8_t *numbers;
+    size_t head_step, numbers_step;
+};
+
+static void add_groups(const struct groups *groups, const uint8_t *x, size_t strips, size_t k, float *sums)
 {
-    const size_t panel_block = expanded ? EXPANDED_BYTES : panel_bytes(dtype), span = span_k(dtype, ASH_QUANT_WIDE);
-    float32x4_t acc[TILE_STRIPS][PAIRS];
+    size_t whole = strips == STEPS_STRIPS ? k / ASH_QUANT_GROUP : 0,
+           count = (k + ASH_QUANT_GROUP - 1) / ASH_QUANT_GROUP;
 
-    UNROLL
-    for (size_t i = 0; i < strips * PAIRS; i++)
-        acc[i / PAIRS][i % PAIRS] = vld1q_f32(sums + 4 * i);
-    for (size_t done = 0; done < k; done += span, panel += panel_block, x += strips * STRIP_BYTES(dtype)) {
-        float32x4_t scales[PAIRS];
+    if (whole > 0)
+        tile_smmla_steps(whole, x, strips * STRIP_BYTES, groups->numbers, groups->numbers_step, groups->head,
+                         groups->head_step, sums);
+    for (size_t i = whole; i < count; i++) {
+        const uint8_t *head = groups->head + i * groups->head_step;
+        struct group group = {(const float *)(const void *)head, (const int32_t *)(const void *)(head + PAIRS * VEC),
+                              groups->numbers + i * groups->numbers_step};
 
-        if (!expanded && dtype != ASH_Q8_W) prefetch(panel + AHEAD * panel_block, panel_block);
-        if (!expanded) panel_scales(dtype, panel, scales);
-        tile_span(dtype, expanded, panel, x, strips, k - done, scales, acc);
+        add_rests(&group, x + i * strips * STRIP_BYTES, strips, group_k(k - i * ASH_QUANT_GROUP), sums);
     }
-    UNROLL
-    for (size_t i = 0; i < strips * PAIRS; i++)
-        vst1q_f32(sums + 4 * i, acc[i / PAIRS][i % PAIRS]);
 }
 
-#define DEFINE_TILES(NAME, DTYPE, EXPANDED)                                                                            \
-    static void NAME(const uint8_t *panel, const uint8_t *x, size_t strips, size_t k, float *sums)                     \
-    {                                                                                                                  \
-        if (strips == 3)                                                                                               \
-            run_tile(DTYPE, EXPANDED, panel, x, 3, k, sums);                                                           \
-        else if (strips == 2)                                                                                          \
-            run_tile(DTYPE, EXPANDED, panel, x, 2, k, sums);                                                           \
-        else                                                                                                           \
-            run_tile(DTYPE, EXPANDED, panel, x, 1, k, sums);                                                           \
-    }
-
-DEFINE_TILES(tile_q8, ASH_Q8_0, false)
-DEFINE_TILES(tile_q4, ASH_Q4_0, false)
-DEFINE_TILES(tile_q8_expanded, ASH_Q8_0, true)
-DEFINE_TILES(tile_q4_expanded, ASH_Q4_0, true)
-DEFINE_TILES(tile_wide, ASH_Q8_W, false)
-
-static void tile(enum ash_dtype dtype, bool expanded, const uint8_t *panel, const uint8_t *x, size_t strips, size_t k,
-                 float *sums)
+/* What a few rows need of a panel is expanded on the way, group by group. */
+INLINE void tile_packed(enum ash_dtype dtype, const uint8_t *panel, const uint8_t *x, size_t strips, size_t k,
+                        float *sums)
 {
-    if (dtype == ASH_Q8_W)
-        tile_wide(panel, x, strips, k, sums);
+    uint8_t expanded[EXPANDED_BYTES] __attribute__((aligned(VEC)));
+
+    for (size_t done = 0; done < k; done += ASH_QUANT_GROUP, x += strips * STRIP_BYTES) {
+        struct groups group = {.head = expanded, .numbers = (const int8_t *)expanded + HEAD_BYTES};
+
+        expand_group(dtype, panel, group_k(k - done), expanded);
+        if (dtype == ASH_Q8_0) group.numbers = (const int8_t *)group_numbers(dtype, panel);
+        add_groups(&group, x, strips, group_k(k - done), sums);
+        panel += ash_quant_panel_group(ASH_QUANT_PAIRS, dtype);
+    }
+}
+
+static void tile(enum ash_dtype dtype, const uint8_t *panel, const uint8_t *expanded, const uint8_t *x, size_t strips,
+                 size_t k, float *sums)
+{
+    struct groups groups = {expanded, (const int8_t *)expanded + HEAD_BYTES, EXPANDED_BYTES, EXPANDED_BYTES};
+
+    if (expanded != NULL)
+        add_groups(&groups, x, strips, k, sums);
     else if (dtype == ASH_Q8_0)
-        (expanded ? tile_q8_expanded : tile_q8)(panel, x, strips, k, sums);
+        tile_packed(ASH_Q8_0, panel, x, strips, k, sums);
     else
-        (expanded ? tile_q4_expanded : tile_q4)(panel, x, strips, k, sums);
+        tile_packed(ASH_Q4_0, panel, x, strips, k, sums);
+}
+
+/* ---- many rows of Q8_W ------------------------------------------------------------------------------------------- */
+
+static void tile_wide(enum ash_dtype dtype, const uint8_t *panel, const uint8_t *expanded, const uint8_t *x,
+                      size_t strips, size_t k, float *sums)
+{
+    (void)dtype;
+    (void)expanded;
+    for (size_t done = 0; done < k; done += ASH_QUANT_GROUP, x += strips * STRIP_BYTES) {
+        float32x4_t units[PAIRS];
+        struct group group = {(const float *)units, NULL, (const int8_t *)group_numbers(ASH_Q8_W, panel)};
+        size_t count = group_k(k - done), turns = (count + ASH_QUANT_PANEL_STEP - 1) / ASH_QUANT_PANEL_STEP;
+
+        panel_units(panel, units);
+        if (strips == WIDE_STRIPS) /* what fills a group up is 0 */
+            tile_smmla_wide(turns, x, group.numbers, units, sums);
+        else
+            add_rests(&group, x, strips, count, sums);
+        panel += ash_quant_panel_group(ASH_QUANT_PAIRS, ASH_Q8_W);
+    }
 }
 
 static void untile(const float *sums, size_t rows, float *y, size_t y_stride)
@@ -234,15 +285,27 @@ static void untile(const float *sums, size_t rows, float *y, size_t y_stride)
         }
 }
 
+static float steps(const uint8_t *blocks, size_t count, enum ash_dtype dtype, int32_t *out)
+{
+    struct steps eight;
+    float unit;
+
+    if (dtype == ASH_Q8_W) return ash_quant_scale(blocks);
+    unit = steps_load(blocks, count, dtype, &eight);
+    vst1q_s32(out, eight.four[0]);
+    vst1q_s32(out + 4, eight.four[1]);
+    return unit;
+}
+
 const struct ash_quant_panels ash_quant_panels_i8mm = {.layout = ASH_QUANT_PAIRS,
-                                                       .block_k = ASH_QUANT_BLOCK,
                                                        .strip_rows = 2,
-                                                       .strip_bytes = STRIP_BYTES(ASH_Q8_0),
-                                                       .tile_strips = TILE_STRIPS,
+                                                       .strip_bytes = STRIP_BYTES,
+                                                       .tile_strips = STEPS_STRIPS,
                                                        .expanded_bytes = EXPANDED_BYTES,
-                                                       .k_blocks = 32,
-                                                       .expanded_panels = 4,
-                                                       .one_bytes = ONE_BYTES(ASH_Q8_0),
+                                                       .k_groups = 4,
+                                                       .expanded_panels = 1,
+                                                       .one_bytes = ONE_BYTES,
+                                                       .steps = steps,
                                                        .quantise = quantise,
                                                        .expand = expand,
                                                        .tile = tile,
@@ -251,15 +314,15 @@ const struct ash_quant_panels ash_quant_panels_i8mm = {.layout = ASH_QUANT_PAIRS
                                                        .one = ash_quant_pairs_one};
 
 const struct ash_quant_panels ash_quant_wide_i8mm = {.layout = ASH_QUANT_PAIRS,
-                                                     .block_k = ASH_QUANT_WIDE,
                                                      .strip_rows = 2,
-                                                     .strip_bytes = STRIP_BYTES(ASH_Q8_W),
-                                                     .tile_strips = TILE_STRIPS,
-                                                     .k_blocks = 4,
+                                                     .strip_bytes = STRIP_BYTES,
+                                                     .tile_strips = WIDE_STRIPS,
+                                                     .k_groups = 4,
                                                      .expanded_panels = 4,
-                                                     .one_bytes = ONE_BYTES(ASH_Q8_W),
-                                                     .quantise = quantise_wide,
-                                                     .tile = tile,
+                                                     .one_bytes = ONE_BYTES,
+                                                     .steps = steps,
+                                                     .quantise = quantise,
+                                                     .tile = tile_wide,
                                                      .untile = untile,
                                                      .quantise_one = ash_quant_pairs_quantise_one,
                                                      .one = ash_quant_pairs_one};

@@ -1,7 +1,8 @@
 /* Kernels of packed quantised weights for x86-64 with AVX-512 VNNI (VPDPBUSD: in each lane, four unsigned bytes times
  * four signed ones); quant_pack.h has the layout (quads). A vector is 16 rows of weights, so a dot needs no sum over
- * lanes. Weights are unsigned, 128 (Q8_0, Q8_W) or 8 (Q4_0) too large: a dot starts from minus that times the sum of x.
- * One body serves all types: they differ in how bytes are read and in how many k share a scale. */
+ * lanes. Weights become unsigned, 128 (Q8_0, Q8_W) or 8 (Q4_0) too large: a block's dots start from minus that times
+ * the sum of its x, and go into those of the group times their steps. Of a group, a tile of up to 16 rows of x holds
+ * their scales, minus the sums of each row's blocks, and the numbers, row by row. */
 #if defined(__x86_64__)
 
 #include "compute/cpu/quant_pack.h"
@@ -12,332 +13,242 @@
 #include "compute/cpu/quant_quads.h"
 #include "compute/quant.h"
 
-#define TILE_AT_ONCE 8 /* rows of x whose dots and sums fit the registers */
+#define TILE_STRIPS 16
+#define STRIP_BYTES (sizeof(float) + ASH_QUANT_GROUP_BLOCKS * sizeof(int32_t) + ASH_QUANT_GROUP)
+#define AT_ONCE 8 /* products of a row and a panel whose dots and sums fit the registers */
 /* Bytes of a stream of weights to fetch ahead: the processor does not go far enough itself. */
 #define Q8_AHEAD 2048
 #define Q4_AHEAD 3072
 
-/* ---- quantising x ------------------------------------------------------------------------------------------------ */
+/* ---- x ----------------------------------------------------------------------------------------------------------- */
 
-INLINE void quantise_as(size_t block_k, const float *row, size_t k, size_t strip, size_t strips, uint8_t *tile)
+INLINE const float *x_scales(const uint8_t *x, size_t strip)
 {
-    for (; k > 0; tile += strips * QUADS_STRIP_BYTES(block_k)) {
-        size_t count = k < block_k ? k : block_k;
-        uint8_t *numbers = tile + (quads_row(tile, strips, strip, block_k) - tile);
-        float factor, scale = quads_scale(row, count, &factor);
-        int32_t minus_sum = -quads_numbers(row, count, factor, numbers);
+    return (const float *)(const void *)x + strip;
+}
 
-        memcpy(tile + strip * sizeof(scale), &scale, sizeof(scale));
-        memcpy(tile + (strips + strip) * sizeof(scale), &minus_sum, sizeof(minus_sum));
-        row += count;
-        k -= count;
-    }
+/* Minus the sums. */
+INLINE const int32_t *x_sums(const uint8_t *x, size_t strips, size_t strip)
+{
+    return (const int32_t *)(const void *)x + strips + strip * ASH_QUANT_GROUP_BLOCKS;
+}
+
+INLINE const uint8_t *x_numbers(const uint8_t *x, size_t strips, size_t strip)
+{
+    return x + strips * (STRIP_BYTES - ASH_QUANT_GROUP) + strip * ASH_QUANT_GROUP;
 }
 
 static void quantise(const float *const *rows, size_t k, size_t strip, size_t strips, uint8_t *tile)
 {
-    quantise_as(ASH_QUANT_BLOCK, rows[0], k, strip, strips, tile);
-}
+    for (size_t done = 0; done < k; done += ASH_QUANT_GROUP, tile += strips * STRIP_BYTES) {
+        const float *row = rows[0] + done;
+        float factor, *scale = (float *)x_scales(tile, strip);
+        int32_t *sums = (int32_t *)x_sums(tile, strips, strip);
+        uint8_t *numbers = (uint8_t *)x_numbers(tile, strips, strip);
 
-static void quantise_wide(const float *const *rows, size_t k, size_t strip, size_t strips, uint8_t *tile)
-{
-    quantise_as(ASH_QUANT_WIDE, rows[0], k, strip, strips, tile);
+        *scale = quads_scale(row, quads_count(k - done), &factor);
+        for (size_t i = 0; i < quads_count(k - done); i += ASH_QUANT_BLOCK)
+            *sums++ = -quads_numbers(row + i, ASH_QUANT_BLOCK, factor, numbers + i);
+    }
 }
 
 static void quantise_one(enum ash_dtype dtype, const float *row, size_t k, uint8_t *x)
 {
-    (dtype == ASH_Q8_W ? quantise_wide : quantise)(&row, k, 0, 1, x);
+    (void)dtype;
+    quantise(&row, k, 0, 1, x);
+}
+
+INLINE __m512i x_quad(const uint8_t *numbers, size_t quad)
+{
+    int32_t four;
+
+    memcpy(&four, numbers + 4 * quad, sizeof(four));
+    return _mm512_set1_epi32(four);
 }
 
 /* ---- weights ----------------------------------------------------------------------------------------------------- */
 
-INLINE size_t block_k(enum ash_dtype dtype)
+INLINE size_t ahead(enum ash_dtype dtype)
 {
-    return dtype == ASH_Q8_W ? ASH_QUANT_WIDE : ASH_QUANT_BLOCK;
+    return dtype == ASH_Q4_0 ? Q4_AHEAD : Q8_AHEAD;
 }
 
-INLINE size_t panel_block(enum ash_dtype dtype, bool expanded)
+/* Four k of the 16 rows, as unsigned bytes. */
+INLINE __m512i panel_quad(enum ash_dtype dtype, const uint8_t *block, size_t quad)
 {
-    if (dtype == ASH_Q8_W) return QUADS_WIDE_BYTES;
-    return expanded ? QUADS_EXPANDED_BYTES : dtype == ASH_Q8_0 ? QUADS_ROWS * 34 : QUADS_ROWS * 18;
+    __m512i bytes = _mm512_loadu_si512(block + quad % QUADS_LINES(dtype) * QUADS_LINE);
+
+    if (dtype != ASH_Q4_0) return _mm512_xor_si512(bytes, _mm512_set1_epi8((char)0x80));
+    return _mm512_and_si512(quad < QUADS / 2 ? bytes : _mm512_srli_epi16(bytes, 4), _mm512_set1_epi8(15));
 }
 
-INLINE __m512 panel_scales(enum ash_dtype dtype, bool expanded, const uint8_t *block)
+/* Fetch what lies ahead, a line beside each that is used: the lines on their way are few. */
+INLINE void fetch_head(enum ash_dtype dtype, const uint8_t *group)
 {
-    if (expanded || dtype == ASH_Q8_W) return _mm512_loadu_ps(block);
-    return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)block));
+    for (size_t at = 0; at < ash_quant_panel_head(ASH_QUANT_QUADS, dtype); at += QUADS_LINE)
+        _mm_prefetch((const char *)group + ahead(dtype) + at, _MM_HINT_T0);
 }
 
-/* Four k of the 16 rows, as unsigned bytes. Q8_W has signed ones, as AMX wants them. */
-INLINE __m512i panel_quad(enum ash_dtype dtype, bool expanded, const uint8_t *block, size_t quad)
-{
-    const __m512i nibble = _mm512_set1_epi8(15);
-
-    if (dtype == ASH_Q8_W)
-        return _mm512_xor_si512(_mm512_loadu_si512(block + (1 + quad) * 64), _mm512_set1_epi8((char)0x80));
-    if (expanded) return _mm512_loadu_si512(block + (1 + quad) * 64);
-    if (dtype == ASH_Q8_0) return _mm512_loadu_si512(block + 32 + quad * 64);
-    if (quad < QUADS / 2) return _mm512_and_si512(_mm512_loadu_si512(block + 32 + quad * 64), nibble);
-    return _mm512_and_si512(_mm512_srli_epi16(_mm512_loadu_si512(block + 32 + (quad - QUADS / 2) * 64), 4), nibble);
-}
-
-/* Fetch a block that lies ahead, a part beside each quad: the lines on their way are few. */
 INLINE void fetch_quad(enum ash_dtype dtype, const uint8_t *block, size_t quad)
 {
-    const char *from = (const char *)block + (dtype == ASH_Q4_0 ? Q4_AHEAD : Q8_AHEAD) + 32 + quad * 64;
-
-    if (dtype != ASH_Q8_W && quad == 0) _mm_prefetch(from - 32, _MM_HINT_T0);
-    if (dtype != ASH_Q4_0 || quad < QUADS / 2) _mm_prefetch(from, _MM_HINT_T0);
+    if (quad < QUADS_LINES(dtype)) _mm_prefetch((const char *)block + ahead(dtype) + quad * QUADS_LINE, _MM_HINT_T0);
 }
 
-/* What a dot starts from, for a row of x. */
-INLINE __m512i dot_start(enum ash_dtype dtype, int32_t minus_sum)
+/* What the dots of a block start from, for a row of x. */
+INLINE __m512i dots_start(enum ash_dtype dtype, int32_t minus_sum)
 {
     return _mm512_slli_epi32(_mm512_set1_epi32(minus_sum), dtype == ASH_Q4_0 ? 3 : 7);
 }
 
-INLINE __m512i x_quad(const uint8_t *row, size_t quad)
+/* The steps of a block, as add_dots takes them. */
+INLINE __m512i panel_steps(enum ash_dtype dtype, const uint8_t *group, size_t block)
 {
-    int32_t four;
+    const uint8_t *steps = quads_steps(dtype, group, block);
 
-    memcpy(&four, row + 4 * quad, sizeof(four));
-    return _mm512_set1_epi32(four);
+    if (dtype == ASH_Q8_W) return _mm512_setzero_si512();
+    if (dtype == ASH_Q8_0) return _mm512_cvtepi16_epi32(_mm256_loadu_si256((const __m256i *)(const void *)steps));
+    return _mm512_cvtepu16_epi32(_mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i *)(const void *)steps)));
 }
 
-INLINE void expand_as(enum ash_dtype dtype, const uint8_t *panel, size_t blocks, uint8_t *to)
+/* Dots of a block into those of the group. Those of Q4_0 have 16 bits, so one instruction does it: its second product
+ * in each lane is with 0. */
+INLINE __m512i add_dots(enum ash_dtype dtype, __m512i total, __m512i dots, __m512i steps)
 {
-    for (size_t b = 0; b < blocks; b++, panel += panel_block(dtype, false), to += QUADS_EXPANDED_BYTES) {
-        _mm512_storeu_ps(to, panel_scales(dtype, false, panel));
-        UNROLL
-        for (size_t quad = 0; quad < QUADS; quad++)
-            _mm512_storeu_si512(to + (1 + quad) * 64, panel_quad(dtype, false, panel, quad));
-    }
+    if (dtype == ASH_Q8_W) return _mm512_add_epi32(total, dots);
+    if (dtype == ASH_Q8_0) return _mm512_add_epi32(total, _mm512_mullo_epi32(dots, steps));
+    return _mm512_dpwssd_epi32(total, dots, steps);
 }
 
-static void expand(enum ash_dtype dtype, const uint8_t *panel, size_t k, uint8_t *expanded)
-{
-    if (dtype == ASH_Q8_0)
-        expand_as(ASH_Q8_0, panel, k / ASH_QUANT_BLOCK, expanded);
-    else
-        expand_as(ASH_Q4_0, panel, k / ASH_QUANT_BLOCK, expanded);
-}
+/* ---- products ---------------------------------------------------------------------------------------------------- */
 
-/* ---- packing ----------------------------------------------------------------------------------------------------- */
+/* Some panels, or parts of them; far: they come from memory. */
+struct panels {
+    const uint8_t *at[ASH_QUANT_STREAMS];
+    size_t count;
+    bool far;
+};
 
-/* Sixteen bytes of each of 16 rows: word i of all of them, side by side, in v[i]. A quarter of a vector begins as four
- * words of one row and ends as one word of four rows. */
-INLINE void load_words(const uint8_t *rows, size_t row_bytes, __m512i v[4])
+/* Rows of a tile. */
+struct rows {
+    const uint8_t *tile;
+    size_t strips, first, count;
+};
+
+/* A block of all panels times all rows, into the dots of the group: panel by panel, row by row. */
+INLINE void run_block(enum ash_dtype dtype, struct panels panels, const struct rows *rows, size_t block,
+                      __m512i *totals)
 {
-    __m512i low, high, low_next, high_next;
+    const uint8_t *numbers = x_numbers(rows->tile, rows->strips, rows->first) + block * ASH_QUANT_BLOCK;
+    const int32_t *sums = x_sums(rows->tile, rows->strips, rows->first) + block;
+    __m512i dots[AT_ONCE];
 
     UNROLL
-    for (size_t i = 0; i < 4; i++) {
-        const uint8_t *row = rows + i * row_bytes;
-
-        v[i] = _mm512_castsi128_si512(_mm_loadu_si128((const __m128i *)(const void *)row));
-        v[i] = _mm512_inserti32x4(v[i], _mm_loadu_si128((const __m128i *)(const void *)(row + 4 * row_bytes)), 1);
-        v[i] = _mm512_inserti32x4(v[i], _mm_loadu_si128((const __m128i *)(const void *)(row + 8 * row_bytes)), 2);
-        v[i] = _mm512_inserti32x4(v[i], _mm_loadu_si128((const __m128i *)(const void *)(row + 12 * row_bytes)), 3);
-    }
-    low = _mm512_unpacklo_epi32(v[0], v[1]);
-    high = _mm512_unpackhi_epi32(v[0], v[1]);
-    low_next = _mm512_unpacklo_epi32(v[2], v[3]);
-    high_next = _mm512_unpackhi_epi32(v[2], v[3]);
-    v[0] = _mm512_unpacklo_epi64(low, low_next);
-    v[1] = _mm512_unpackhi_epi64(low, low_next);
-    v[2] = _mm512_unpacklo_epi64(high, high_next);
-    v[3] = _mm512_unpackhi_epi64(high, high_next);
-}
-
-/* The scales of a block of 16 rows, that lie at `places` of the first one. */
-INLINE __m256i row_scales(const uint8_t *rows, __m512i places)
-{
-    return _mm512_cvtepi32_epi16(_mm512_i32gather_epi32(places, rows, 1)); /* without the two bytes behind them */
-}
-
-/* Numbers of a block of 16 rows; returns what follows them. */
-INLINE uint8_t *pack_numbers(enum ash_dtype dtype, const uint8_t *rows, size_t row_bytes, uint8_t *to)
-{
-    const __m512i flip = _mm512_set1_epi8(dtype == ASH_Q8_0 ? (char)0x80 : 0);
-    const size_t quads = dtype == ASH_Q4_0 ? QUADS / 2 : QUADS;
-
-    for (size_t first = 0; first < quads; first += 4) {
-        __m512i v[4];
-
-        load_words(rows + sizeof(uint16_t) + 4 * first, row_bytes, v);
+    for (size_t i = 0; i < panels.count * rows->count; i++)
+        dots[i] = dots_start(dtype, sums[i % rows->count * ASH_QUANT_GROUP_BLOCKS]);
+    UNROLL
+    for (size_t quad = 0; quad < QUADS; quad++) {
         UNROLL
-        for (size_t i = 0; i < 4; i++)
-            _mm512_storeu_si512(to + (first + i) * 64, _mm512_xor_si512(v[i], flip));
-    }
-    return to + quads * 64;
-}
+        for (size_t p = 0; p < panels.count; p++) {
+            const uint8_t *w = quads_block(dtype, panels.at[p], block);
+            __m512i four = panel_quad(dtype, w, quad);
 
-INLINE void pack_as(enum ash_dtype dtype, const uint8_t *rows, size_t row_bytes, size_t blocks, uint8_t *panel)
-{
-    const __m512i places = _mm512_mullo_epi32(_mm512_set1_epi32((int)row_bytes),
-                                              _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15));
-
-    for (size_t b = 0; b < blocks; b++, rows += ash_dtype_bytes(dtype)) {
-        if (dtype == ASH_Q8_W && b % (ASH_QUANT_WIDE / ASH_QUANT_BLOCK) == 0) {
-            _mm512_storeu_ps(panel, _mm512_cvtph_ps(row_scales(rows, places)));
-            panel += 64;
-        } else if (dtype != ASH_Q8_W) {
-            _mm256_storeu_si256((__m256i *)(void *)panel, row_scales(rows, places));
-            panel += 32;
+            if (panels.far) fetch_quad(dtype, w, quad);
+            UNROLL
+            for (size_t i = 0; i < rows->count; i++)
+                dots[p * rows->count + i] =
+                    _mm512_dpbusd_epi32(dots[p * rows->count + i], four, x_quad(numbers + i * ASH_QUANT_GROUP, quad));
         }
-        panel = pack_numbers(dtype, rows, row_bytes, panel);
     }
+    UNROLL
+    for (size_t i = 0; i < panels.count * rows->count; i++)
+        totals[i] = add_dots(dtype, totals[i], dots[i], panel_steps(dtype, panels.at[i / rows->count], block));
 }
 
-void ash_quant_quads_pack(enum ash_dtype dtype, const uint8_t *rows, size_t row_bytes, size_t blocks, uint8_t *panel)
+/* k of panels times rows, added to sums: panel by panel, row by row. How many there are of each is known when it is
+ * compiled. */
+INLINE void run(enum ash_dtype dtype, struct panels panels, struct rows rows, size_t k, float *sums)
 {
-    if (dtype == ASH_Q8_0)
-        pack_as(ASH_Q8_0, rows, row_bytes, blocks, panel);
-    else if (dtype == ASH_Q8_W)
-        pack_as(ASH_Q8_W, rows, row_bytes, blocks, panel);
-    else
-        pack_as(ASH_Q4_0, rows, row_bytes, blocks, panel);
-}
-
-/* ---- several rows ------------------------------------------------------------------------------------------------ */
-
-/* Blocks of 32 k, which are unrolled, of the next span that shares a scale. */
-INLINE size_t span_parts(enum ash_dtype dtype, size_t k)
-{
-    if (dtype != ASH_Q8_W) return 1;
-    return k < ASH_QUANT_WIDE ? k / ASH_QUANT_BLOCK : ASH_QUANT_WIDE / ASH_QUANT_BLOCK;
-}
-
-/* Rows first ... first + count - 1 of a tile. */
-INLINE void run_rows(enum ash_dtype dtype, bool expanded, const uint8_t *panel, const uint8_t *x, size_t strips,
-                     size_t first, size_t count, size_t k, float *sums)
-{
-    const size_t span = block_k(dtype);
-    __m512 acc[TILE_AT_ONCE];
+    const size_t count = panels.count * rows.count;
+    __m512 acc[AT_ONCE];
 
     UNROLL
     for (size_t i = 0; i < count; i++)
-        acc[i] = _mm512_loadu_ps(sums + (first + i) * QUADS_ROWS);
-    for (size_t at = 0; at < k;
-         at += span, panel += panel_block(dtype, expanded), x += strips * QUADS_STRIP_BYTES(span)) {
-        const uint8_t *rows = quads_row(x, strips, first, span);
-        const int32_t *minus_sums = quads_sums(x, strips) + first;
-        const float *x_scales = quads_scales(x) + first;
-        __m512 scales = panel_scales(dtype, expanded, panel);
-        __m512i dots[TILE_AT_ONCE];
+        acc[i] = _mm512_loadu_ps(sums + i * QUADS_ROWS);
+    for (size_t done = 0; done < k; done += ASH_QUANT_GROUP, rows.tile += rows.strips * STRIP_BYTES) {
+        __m512i totals[AT_ONCE];
 
         UNROLL
         for (size_t i = 0; i < count; i++)
-            dots[i] = dot_start(dtype, minus_sums[i]);
-        for (size_t part = 0; part < span_parts(dtype, k - at); part++) {
-            UNROLL
-            for (size_t i = 0; i < QUADS; i++) {
-                size_t quad = part * QUADS + i;
-                __m512i w = panel_quad(dtype, expanded, panel, quad);
-
-                if (!expanded) fetch_quad(dtype, panel, quad);
-                UNROLL
-                for (size_t j = 0; j < count; j++)
-                    dots[j] = _mm512_dpbusd_epi32(dots[j], w, x_quad(rows + j * span, quad));
-            }
-        }
+            totals[i] = _mm512_setzero_si512();
+        UNROLL
+        for (size_t p = 0; p < panels.count; p++)
+            if (panels.far) fetch_head(dtype, panels.at[p]);
+        for (size_t block = 0; block < quads_count(k - done) / ASH_QUANT_BLOCK; block++)
+            run_block(dtype, panels, &rows, block, totals);
         UNROLL
         for (size_t i = 0; i < count; i++) {
-            __m512 scale = _mm512_mul_ps(_mm512_set1_ps(x_scales[i]), scales);
+            __m512 x_scale = _mm512_set1_ps(x_scales(rows.tile, rows.first)[i % rows.count]);
+            __m512 units = _mm512_loadu_ps(panels.at[i / rows.count]);
 
-            acc[i] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dots[i]), scale, acc[i]);
+            acc[i] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(totals[i]), _mm512_mul_ps(x_scale, units), acc[i]);
         }
+        UNROLL
+        for (size_t p = 0; p < panels.count; p++)
+            panels.at[p] += ash_quant_panel_group(ASH_QUANT_QUADS, dtype);
     }
     UNROLL
     for (size_t i = 0; i < count; i++)
-        _mm512_storeu_ps(sums + (first + i) * QUADS_ROWS, acc[i]);
+        _mm512_storeu_ps(sums + i * QUADS_ROWS, acc[i]);
 }
 
-INLINE void run_tile(enum ash_dtype dtype, bool expanded, const uint8_t *panel, const uint8_t *x, size_t strips,
-                     size_t k, float *sums)
+/* So many rows at once, as long as there are as many; returns the rest. */
+INLINE struct rows run_rows(enum ash_dtype dtype, struct panels panels, struct rows rows, size_t count, size_t k,
+                            float *sums)
 {
-    size_t first = 0;
-
-    for (; first + 8 <= strips; first += 8)
-        run_rows(dtype, expanded, panel, x, strips, first, 8, k, sums);
-    for (; first + 4 <= strips; first += 4)
-        run_rows(dtype, expanded, panel, x, strips, first, 4, k, sums);
-    for (; first + 2 <= strips; first += 2)
-        run_rows(dtype, expanded, panel, x, strips, first, 2, k, sums);
-    for (; first < strips; first++)
-        run_rows(dtype, expanded, panel, x, strips, first, 1, k, sums);
+    for (rows.count = count; rows.first + count <= rows.strips; rows.first += count)
+        run(dtype, panels, rows, k, sums + rows.first * QUADS_ROWS);
+    return rows;
 }
 
-static void tile(enum ash_dtype dtype, bool expanded, const uint8_t *panel, const uint8_t *x, size_t strips, size_t k,
-                 float *sums)
+INLINE void tile_as(enum ash_dtype dtype, bool far, const uint8_t *panel, struct rows rows, size_t k, float *sums)
 {
-    if (expanded && dtype == ASH_Q8_W)
-        run_tile(ASH_Q8_W, true, panel, x, strips, k, sums);
-    else if (dtype == ASH_Q8_W)
-        run_tile(ASH_Q8_W, false, panel, x, strips, k, sums);
-    else if (expanded && dtype == ASH_Q8_0)
-        run_tile(ASH_Q8_0, true, panel, x, strips, k, sums);
-    else if (expanded)
-        run_tile(ASH_Q4_0, true, panel, x, strips, k, sums);
+    const struct panels panels = {.at = {panel}, .count = 1, .far = far};
+
+    rows = run_rows(dtype, panels, rows, 8, k, sums);
+    rows = run_rows(dtype, panels, rows, 4, k, sums);
+    rows = run_rows(dtype, panels, rows, 2, k, sums);
+    run_rows(dtype, panels, rows, 1, k, sums);
+}
+
+static void tile(enum ash_dtype dtype, const uint8_t *panel, const uint8_t *expanded, const uint8_t *x, size_t strips,
+                 size_t k, float *sums)
+{
+    const struct rows rows = {.tile = x, .strips = strips};
+    const bool many = expanded != NULL;
+
+    if (dtype == ASH_Q8_0 && many)
+        tile_as(ASH_Q8_0, false, panel, rows, k, sums);
     else if (dtype == ASH_Q8_0)
-        run_tile(ASH_Q8_0, false, panel, x, strips, k, sums);
+        tile_as(ASH_Q8_0, true, panel, rows, k, sums);
+    else if (dtype == ASH_Q8_W && many)
+        tile_as(ASH_Q8_W, false, panel, rows, k, sums);
+    else if (dtype == ASH_Q8_W)
+        tile_as(ASH_Q8_W, true, panel, rows, k, sums);
+    else if (many)
+        tile_as(ASH_Q4_0, false, panel, rows, k, sums);
     else
-        run_tile(ASH_Q4_0, false, panel, x, strips, k, sums);
+        tile_as(ASH_Q4_0, true, panel, rows, k, sums);
 }
-
-void ash_quant_quads_untile(const float *sums, size_t rows, float *y, size_t y_stride)
-{
-    for (size_t m = 0; m < rows; m++)
-        _mm512_storeu_ps(y + m * y_stride, _mm512_loadu_ps(sums + m * QUADS_ROWS));
-}
-
-/* ---- one row ----------------------------------------------------------------------------------------------------- */
 
 /* Panels side by side: as many streams of memory. */
-INLINE void run_one(enum ash_dtype dtype, const uint8_t *const *panels, size_t count, const uint8_t *x, size_t k,
-                    float *y)
+INLINE void run_one(enum ash_dtype dtype, const uint8_t *const *at, size_t count, const uint8_t *x, size_t k, float *y)
 {
-    const size_t span = block_k(dtype);
-    const uint8_t *at[ASH_QUANT_PANEL_GROUP];
-    __m512 acc[ASH_QUANT_PANEL_GROUP];
+    const struct rows row = {.tile = x, .strips = 1, .count = 1};
+    struct panels panels = {.count = count, .far = true};
 
-    UNROLL
-    for (size_t i = 0; i < count; i++) {
-        at[i] = panels[i];
-        acc[i] = _mm512_setzero_ps();
-    }
-    for (size_t done = 0; done < k; done += span, x += QUADS_STRIP_BYTES(span)) {
-        const uint8_t *row = quads_row(x, 1, 0, span);
-        __m512 scale = _mm512_set1_ps(quads_scales(x)[0]);
-        __m512i dots[ASH_QUANT_PANEL_GROUP];
-
-        UNROLL
-        for (size_t i = 0; i < count; i++)
-            dots[i] = dot_start(dtype, quads_sums(x, 1)[0]);
-        for (size_t part = 0; part < span_parts(dtype, k - done); part++) {
-            UNROLL
-            for (size_t i = 0; i < QUADS; i++) {
-                size_t quad = part * QUADS + i;
-                __m512i four = x_quad(row, quad);
-
-                UNROLL
-                for (size_t j = 0; j < count; j++) {
-                    fetch_quad(dtype, at[j], quad);
-                    dots[j] = _mm512_dpbusd_epi32(dots[j], panel_quad(dtype, false, at[j], quad), four);
-                }
-            }
-        }
-        UNROLL
-        for (size_t i = 0; i < count; i++) {
-            __m512 scales = _mm512_mul_ps(scale, panel_scales(dtype, false, at[i]));
-
-            acc[i] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dots[i]), scales, acc[i]);
-            at[i] += panel_block(dtype, false);
-        }
-    }
-    UNROLL
-    for (size_t i = 0; i < count; i++)
-        _mm512_storeu_ps(y + i * QUADS_ROWS, acc[i]);
+    memcpy(panels.at, at, count * sizeof(*at));
+    memset(y, 0, count * QUADS_ROWS * sizeof(*y));
+    run(dtype, panels, row, k, y);
 }
 
 INLINE void one_as(enum ash_dtype dtype, const uint8_t *const *panels, size_t count, const uint8_t *x, size_t k,
@@ -364,35 +275,17 @@ static void one(enum ash_dtype dtype, const uint8_t *const *panels, size_t count
 }
 
 const struct ash_quant_panels ash_quant_panels_vnni = {.layout = ASH_QUANT_QUADS,
-                                                       .block_k = ASH_QUANT_BLOCK,
                                                        .strip_rows = 1,
-                                                       .strip_bytes = QUADS_STRIP_BYTES(ASH_QUANT_BLOCK),
-                                                       .tile_strips = QUADS_TILE_STRIPS,
-                                                       .expanded_bytes = QUADS_EXPANDED_BYTES,
-                                                       .k_blocks = 32,
-                                                       .expanded_panels = 4,
-                                                       .one_bytes = QUADS_STRIP_BYTES(ASH_QUANT_BLOCK),
+                                                       .strip_bytes = STRIP_BYTES,
+                                                       .tile_strips = TILE_STRIPS,
+                                                       .k_groups = 2,
+                                                       .expanded_panels = 2,
+                                                       .one_bytes = STRIP_BYTES,
                                                        .pack = ash_quant_quads_pack,
                                                        .quantise = quantise,
-                                                       .expand = expand,
                                                        .tile = tile,
                                                        .untile = ash_quant_quads_untile,
                                                        .quantise_one = quantise_one,
                                                        .one = one};
-
-const struct ash_quant_panels ash_quant_wide_vnni = {.layout = ASH_QUANT_QUADS,
-                                                     .block_k = ASH_QUANT_WIDE,
-                                                     .strip_rows = 1,
-                                                     .strip_bytes = QUADS_STRIP_BYTES(ASH_QUANT_WIDE),
-                                                     .tile_strips = QUADS_TILE_STRIPS,
-                                                     .k_blocks = 4,
-                                                     .expanded_panels = 2,
-                                                     .one_bytes = QUADS_STRIP_BYTES(ASH_QUANT_WIDE),
-                                                     .pack = ash_quant_quads_pack,
-                                                     .quantise = quantise_wide,
-                                                     .tile = tile,
-                                                     .untile = ash_quant_quads_untile,
-                                                     .quantise_one = quantise_one,
-                                                     .one = one};
 
 #endif

@@ -8,24 +8,22 @@
 #define ASH_QUANT_ROWS 64 /* rows of x that are quantised together: they stay in the second cache */
 #define ASH_QUANT_QUAD 4  /* rows of w that a kernel takes together: neighbours in a vector of sums */
 
-/* Quantised rows of x, from row `first` on. A group of span k, whole blocks, has one scale. Plain: q is
- * [rows, blocks, 32], scale [rows, groups], and sum (of a block's q) [rows, blocks]. Paired, for instructions that
- * multiply 2 x 8 by 8 x 2: q is [rows / 2, blocks, 4, 2, 8] and scale is [rows / 2, groups, 4], each row's twice, with
- * a row of zeros after an odd last one; no sum. */
+/* Quantised rows of x, from row `first` on. Plain: q is [rows, blocks, 32], scale [rows, groups], and sum (of a block's
+ * q) [rows, blocks]. Paired, for instructions that multiply 2 x 8 by 8 x 2: q is [rows / 2, blocks, 4, 2, 8] and scale
+ * is [rows / 2, groups, 4], each row's twice, with a row of zeros after an odd last one; no sum. */
 struct ash_quant_rows {
-    size_t first, rows, blocks;
-    size_t span, groups; /* ASH_QUANT_BLOCK, or ASH_QUANT_WIDE of which the last may be shorter */
+    size_t first, rows, blocks, groups; /* a row's last group may have fewer blocks */
     const int8_t *q;
     const float *scale;
     const int32_t *sum;
 };
 
-/* The block behind the group that begins with block b. */
-static inline size_t ash_quant_group_end(const struct ash_quant_rows *x, size_t b)
+/* Blocks of a group. */
+static inline size_t ash_quant_group_blocks(const struct ash_quant_rows *x, size_t group)
 {
-    size_t end = b + x->span / ASH_QUANT_BLOCK;
+    size_t left = x->blocks - group * ASH_QUANT_GROUP_BLOCKS;
 
-    return end < x->blocks ? end : x->blocks;
+    return left < ASH_QUANT_GROUP_BLOCKS ? left : ASH_QUANT_GROUP_BLOCKS;
 }
 
 /* y for all rows of x and rows [begin, end) of w; begin is a multiple of ASH_QUANT_QUAD. */

@@ -1,6 +1,5 @@
-/* quant_quads - what the kernels for weights packed in quads (quant_pack.h) share: how x is prepared, and functions
- * that do not differ between VNNI and AMX. Of each block of k, a tile of up to 16 rows of x holds their scales, minus
- * the sums of their numbers, and the numbers, row by row. */
+/* quant_quads - what the kernels for weights packed in quads (quant_pack.h) share: quantising x, packing, and sums as
+ * rows. */
 #ifndef ASH_COMPUTE_QUANT_QUADS_H
 #define ASH_COMPUTE_QUANT_QUADS_H
 
@@ -15,25 +14,24 @@
 
 #define QUADS 8       /* fours of k in a block */
 #define QUADS_ROWS 16 /* of a panel */
-#define QUADS_TILE_STRIPS 16
-#define QUADS_STRIP_BYTES(block_k) (sizeof(float) + sizeof(int32_t) + (block_k))
-#define QUADS_EXPANDED_BYTES (64 + QUADS * 64)              /* scales as floats, then the numbers as bytes */
-#define QUADS_WIDE_BYTES (64 + ASH_QUANT_WIDE * QUADS_ROWS) /* the same of a group of Q8_W */
+#define QUADS_LINE 64 /* bytes of a four of k of a panel's rows, and of their units */
+#define QUADS_LINES(dtype) (ash_quant_number_bytes(dtype) / 4) /* of a block's numbers */
 
-static inline const float *quads_scales(const uint8_t *tile)
+/* Of a group of a panel: the steps of a block, and its numbers. */
+static inline const uint8_t *quads_steps(enum ash_dtype dtype, const uint8_t *group, size_t block)
 {
-    return (const float *)(const void *)tile;
+    return group + QUADS_LINE + block * QUADS_ROWS * ash_quant_step_bytes(dtype);
 }
 
-/* Minus the sums. */
-static inline const int32_t *quads_sums(const uint8_t *tile, size_t strips)
+static inline const uint8_t *quads_block(enum ash_dtype dtype, const uint8_t *group, size_t block)
 {
-    return (const int32_t *)(const void *)(tile + strips * sizeof(float));
+    return group + ash_quant_panel_head(ASH_QUANT_QUADS, dtype) + block * QUADS_LINES(dtype) * QUADS_LINE;
 }
 
-static inline const uint8_t *quads_row(const uint8_t *tile, size_t strips, size_t strip, size_t block_k)
+/* k of a group, where k are left. */
+static inline size_t quads_count(size_t k)
 {
-    return tile + strips * (sizeof(float) + sizeof(int32_t)) + strip * block_k;
+    return k < ASH_QUANT_GROUP ? k : ASH_QUANT_GROUP;
 }
 
 /* ash_quant_numbers on vectors, in two halves: the scale of count numbers (a multiple of 16) and what they are times

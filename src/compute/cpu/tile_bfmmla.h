@@ -1,37 +1,12 @@
-/* tile_bfmmla - 8 x 12 sums of products of bf16 in registers. Each of the 24 registers holds a 2 x 2 block, what one
- * BFMMLA adds to; v8 + 6 i + j is that of row pair i and column pair j. A group of four k is 4 row pairs and 6 column
- * pairs of operands: the columns stay in v2 to v7, the rows take turns in v0 and v1. The columns' panel is expected in
- * L1; the rows' comes from L2 and is fetched ahead. */
+/* tile_bfmmla - 8 x 12 sums of products of bf16 in registers, by groups of four k (TILE_MMLA_GROUP). The columns' panel
+ * is expected in L1; the rows' comes from L2 and is fetched ahead. */
 #ifndef ASH_COMPUTE_TILE_BFMMLA_H
 #define ASH_COMPUTE_TILE_BFMMLA_H
 
 #include "compute/cpu/tile_neon.h"
 
 #define BFMMLA(sum, a, b) "bfmmla v" #sum ".4s, v" #a ".8h, v" #b ".8h\n"
-#define BFMMLA_ROW(a, s0, s1, s2, s3, s4, s5)                                                                          \
-    BFMMLA(s0, a, 2) BFMMLA(s1, a, 3) BFMMLA(s2, a, 4) BFMMLA(s3, a, 5) BFMMLA(s4, a, 6) BFMMLA(s5, a, 7)
-/* One group, whose first operands are loaded; loads those of the next. */
-#define BFMMLA_GROUP(a, b)                                                                                             \
-    BFMMLA_ROW(0, 8, 9, 10, 11, 12, 13)                                                                                \
-    TILE_A(0, a + 32)                                                                                                  \
-    BFMMLA_ROW(1, 14, 15, 16, 17, 18, 19)                                                                              \
-    TILE_A(1, a + 48)                                                                                                  \
-    BFMMLA_ROW(0, 20, 21, 22, 23, 24, 25)                                                                              \
-    TILE_A(0, a + 64)                                                                                                  \
-    "prfm pldl1keep, [%[a], #1024 + " #a "]\n"                                                                         \
-    BFMMLA(26, 1, 2)                                                                                                   \
-    TILE_B(2, b + 96)                                                                                                  \
-    BFMMLA(27, 1, 3)                                                                                                   \
-    TILE_B(3, b + 112)                                                                                                 \
-    BFMMLA(28, 1, 4)                                                                                                   \
-    TILE_B(4, b + 128)                                                                                                 \
-    BFMMLA(29, 1, 5)                                                                                                   \
-    TILE_B(5, b + 144)                                                                                                 \
-    BFMMLA(30, 1, 6)                                                                                                   \
-    TILE_B(6, b + 160)                                                                                                 \
-    BFMMLA(31, 1, 7)                                                                                                   \
-    TILE_B(7, b + 176)                                                                                                 \
-    TILE_A(1, a + 80)
+#define BFMMLA_GROUP(a, b) TILE_MMLA_GROUP(BFMMLA, "prfm pldl1keep, [%[a], #1024 + " #a "]\n", a, b)
 
 /* Two rows of c, at x9, into six sums; and back. */
 #define BFMMLA_TAKE(s0, s1, s2, s3, s4, s5)                                                                            \
@@ -77,8 +52,7 @@ static void tile_bfmmla(size_t groups, const void *a, const void *b, bool add, f
                      "cbnz %w[add], 1f\n" TILE_SUMS(TILE_ZERO) /* */
                      "b 2f\n"
                      "1:\n" BFMMLA_ROWS(BFMMLA_TAKE) /* */
-                     "2:\n" TILE_A(0, 0) TILE_B(2, 0) TILE_B(3, 16) TILE_B(4, 32) TILE_B(5, 48) TILE_B(6, 64)
-                         TILE_B(7, 80) TILE_A(1, 16) /* */
+                     "2:\n" TILE_MMLA_FIRST          /* */
                      "cbz %[turns], 4f\n"
                      ".p2align 6\n"
                      "3:\n" BFMMLA_GROUP(0, 0) BFMMLA_GROUP(64, 96) BFMMLA_GROUP(128, 192) BFMMLA_GROUP(192, 288)

@@ -51,7 +51,7 @@ static void tile_fmla(size_t k_count, const void *a, const void *b, bool add, fl
     __asm__ volatile("mov x9, %[c]\n"
                      "cbnz %w[add], 1f\n" TILE_SUMS(TILE_ZERO) /* */
                      "b 2f\n"
-                     "1:\n" FMLA_ROWS(FMLA_TAKE) /* */
+                     "1:\n" FMLA_ROWS(FMLA_TAKE)                                  /* */
                      "2:\n" TILE_A(0, 0) TILE_B(2, 0) TILE_B(3, 16) TILE_B(4, 32) /* */
                      "cbz %[turns], 4f\n"
                      ".p2align 6\n"

@@ -1,5 +1,5 @@
-/* Products with a quantised matrix in plain C: exact integer dots of blocks or groups of them, one fused multiply-add
- * chain over them. */
+/* Products with a quantised matrix in plain C: an exact whole number for each group, one fused multiply-add chain over
+ * them. */
 #include "compute/ref/ref_priv.h"
 
 #include "base/assert.h"
@@ -8,11 +8,25 @@
 /* A unit is one output element; neighbours share a thread. Each quantises its row of x anew, to stay readable. */
 #define QUANT_MIN_ELEMENTS 16
 
+/* count inputs of a row, a group, added to acc. */
+static float add_group(const float *x, const uint8_t *w, enum ash_dtype dtype, size_t count, float acc)
+{
+    int8_t qx[ASH_QUANT_GROUP], qw[ASH_QUANT_BLOCK];
+    int32_t steps[ASH_QUANT_GROUP_BLOCKS], dot = 0;
+    float dx = ash_quant_numbers(x, count, qx);
+    float unit = ash_quant_steps(w, count / ASH_QUANT_BLOCK, dtype, steps);
+
+    for (size_t i = 0; i < count; i += ASH_QUANT_BLOCK, w += ash_dtype_bytes(dtype)) {
+        ash_quant_unpack(w, dtype, qw);
+        dot += steps[i / ASH_QUANT_BLOCK] * ash_quant_dot(qx + i, qw);
+    }
+    return fmaf((float)dot, dx * unit, acc);
+}
+
 static void quant_elements(void *ctx, size_t begin, size_t end, int worker)
 {
     const struct ash_quant_args *args = ctx;
-    size_t block_bytes = ash_dtype_bytes(args->dtype), row_bytes = ash_dtype_size(args->dtype, args->K);
-    size_t span = ash_quant_span(args->dtype);
+    size_t row_bytes = ash_dtype_size(args->dtype, args->K);
 
     (void)worker;
     for (size_t unit = begin; unit < end; unit++) {
@@ -22,17 +36,10 @@ static void quant_elements(void *ctx, size_t begin, size_t end, int worker)
         float *y = args->y + m * args->y_stride + n;
         float acc = args->accumulate ? *y : 0.0f;
 
-        for (size_t k = 0; k < args->K; k += span) {
-            size_t count = args->K - k < span ? args->K - k : span;
-            int8_t qx[ASH_QUANT_WIDE], qw[ASH_QUANT_BLOCK];
-            float dx = ash_quant_numbers(x + k, count, qx), dw = ash_quant_scale(w);
-            int32_t dot = 0;
+        for (size_t k = 0; k < args->K; k += ASH_QUANT_GROUP) {
+            size_t count = args->K - k < ASH_QUANT_GROUP ? args->K - k : ASH_QUANT_GROUP;
 
-            for (size_t i = 0; i < count; i += ASH_QUANT_BLOCK, w += block_bytes) {
-                ash_quant_unpack(w, args->dtype, qw);
-                dot += ash_quant_dot(qx + i, qw);
-            }
-            acc = fmaf((float)dot, dx * dw, acc);
+            acc = add_group(x + k, w + ash_dtype_size(args->dtype, k), args->dtype, count, acc);
         }
         *y = args->bias != NULL ? acc + args->bias[n] : acc;
     }

@@ -429,7 +429,7 @@ static void test_wide(void **state)
 static void test_broken_promise(void **state)
 {
     struct ash_model *original = draw_model(), *model = NULL;
-    struct twist twist = {.scale_group = ASH_QUANT_WIDE};
+    struct twist twist = {.scale_group = ASH_QUANT_GROUP};
     struct ash_err err = {0};
 
     (void)state;
