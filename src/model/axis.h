@@ -14,7 +14,7 @@ struct ash_common {
     float *data; /* NULL: none */
     void *handle;
 };
-#define ASH_COMMON_COUNTERS 4
+#define ASH_COMMON_COUNTERS 8
 
 /* All calls but send, say and wait are made by every rank of the axis, in the same order, and fail only where a rank is
  * lost. */

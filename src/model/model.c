@@ -502,12 +502,18 @@ void ash_model_clear_grads(const struct ash_model *model, struct ash_exec *exec,
     }
 }
 
+void ash_model_grad_fold_part(const struct ash_model *model, struct ash_exec *exec, float *grads, size_t part,
+                              size_t parts)
+{
+    struct ash_run run = ash_slice_deal(tied_count(model), model->config.hidden, part, parts);
+
+    if (run.count == 0) return;
+    float *embed = grads + model->params[model->top.param[ASH_ROLE_EMBED]].grad_offset + run.first,
+          *head = grads + model->tied_grad_offset + run.first;
+    exec->ops->row->add(exec, embed, head, run.count, embed);
+}
+
 void ash_model_grad_fold(const struct ash_model *model, struct ash_exec *exec, float *grads)
 {
-    size_t count = tied_count(model);
-
-    if (count == 0) return;
-    float *embed = grads + model->params[model->top.param[ASH_ROLE_EMBED]].grad_offset,
-          *head = grads + model->tied_grad_offset;
-    exec->ops->row->add(exec, embed, head, count, embed);
+    ash_model_grad_fold_part(model, exec, grads, 0, 1);
 }

@@ -157,10 +157,12 @@ struct ash_batch {
                         Weight gradients sum sequence by sequence, so this (and nothing else of the batch's shape) is
                         part of their order. */
     bool starts; /* are these the first terms of their gradient sums? Then only ash_model_clear_grads has to come before
-                    them: products write what they would else add to zeros. Not where the pass has a cp or ep axis. */
+                    them: products write what they would else add to zeros. Not where the pass has an ep axis, nor a
+                    cp axis whose ranks have sums of their own. */
     bool goes_on; /* does another batch of the same gradient sums follow? Only asked where the pass has a cp axis: all
                      its ranks get the whole batch (one sequence) and the losses of all rows, and each computes some
-                     of the rows. The sums go from rank to rank; after the last batch the last rank has them. */
+                     of the rows. The sums go from rank to rank; after the last batch the last rank has them. Or the
+                     ranks have one (ash_pass_opts): then it is complete when a batch's pass has come back. */
 };
 
 enum ash_recompute { ASH_RECOMPUTE_NONE, ASH_RECOMPUTE_SELECTIVE, ASH_RECOMPUTE_FULL };
@@ -184,11 +186,13 @@ struct ash_pass_opts {
     bool backward;   /* will ash_pass_train be called? */
     enum ash_recompute recompute;
     size_t head_rows; /* rows whose logits exist at once, at most (rounded up to a multiple of 32); 0: as seems best */
-    struct ash_axis tp, cp, ep;  /* who shares the pass; all zero: nobody. Their contexts are borrowed until close.
-                                    The ranks of ep have batches of their own and share the experts alone: expert rank
-                                    (see slice.h) ep.rank * tp.size + tp.rank of ep.size * tp.size. */
-    struct ash_axis together;    /* where all ranks along tp and cp can share memory: those, neighbours along tp first.
-                                    Asked for where both axes are longer than 1; all zero: they cannot. */
+    struct ash_axis tp, cp, ep; /* who shares the pass; all zero: nobody. Their contexts are borrowed until close.
+                                   The ranks of ep have batches of their own and share the experts alone: expert rank
+                                   (see slice.h) ep.rank * tp.size + tp.rank of ep.size * tp.size. */
+    struct ash_axis together;   /* where all ranks along tp and cp can share memory: those, neighbours along tp first.
+                                   Asked for where both axes are longer than 1; all zero: they cannot. */
+    bool one_sum; /* where all ranks along cp (and tp) can share memory: are grads, and the experts' sums, the same
+                     memory on the ranks along cp? */
     struct ash_pass_hooks hooks; /* NULLs: nobody is told */
 };
 
@@ -249,6 +253,9 @@ size_t ash_model_grad_size(const struct ash_model *model);
 void ash_model_clear_grads(const struct ash_model *model, struct ash_exec *exec, float *grads, struct ash_run run);
 /* Add that second sum to the embedding's gradient; once per grain, after its last micro-batch. */
 void ash_model_grad_fold(const struct ash_model *model, struct ash_exec *exec, float *grads);
+/* The same by several who have the buffer together: part `part` of `parts` of it. */
+void ash_model_grad_fold_part(const struct ash_model *model, struct ash_exec *exec, float *grads, size_t part,
+                              size_t parts);
 
 /* ---- inference --------------------------------------------------------------------------------------------------- */
 

@@ -93,6 +93,7 @@ struct ash_linear_io {
     size_t seq_rows; /* rows are whole sequences of this many, or one that starts at a multiple of ASH_K_GROUP of its
                         sequence and ends at one or at its end (then seq_rows = rows); 0: rows of many sequences, of
                         which other calls have more */
+    bool among_all;  /* backward: x and dy lie among the rows of all ranks along cp, where these have one sum */
 };
 
 /* A weight as it lies in the file (or in the owned buffer). */

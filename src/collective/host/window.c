@@ -84,6 +84,7 @@ int ash_window_show(struct ash_local *local, const struct ash_window *shown, siz
     int rc;
 
     if (window == NULL) return ash_err_set(err, -ENOMEM, "out of memory for a window");
+    if (rank == ASH_WINDOW_OWN) rank = shown->local->rank;
     rc = map_peers(window, &shown->keys[rank], err);
     if (rc < 0) {
         ash_window_close(window);

@@ -10,9 +10,10 @@ struct ash_window;
 
 /* All ranks call it with the same size. The memory is zeroed. */
 int ash_window_open(struct ash_local *local, size_t size_bytes, struct ash_window **window_out, struct ash_err *err);
-/* A window of what each rank shows the others: the memory of a rank of one of its own windows (with ranks of another
- * group, on the same node), for as long as that window lives. All ranks call it. It has no counters and is for no sums.
- */
+/* A window of what each rank shows the others: the memory of a rank (or ASH_WINDOW_OWN, its own) of one of its own
+ * windows (with ranks of another group, on the same node), for as long as that window lives. All ranks call it. It has
+ * no counters and is for no sums. */
+#define ASH_WINDOW_OWN SIZE_MAX
 int ash_window_show(struct ash_local *local, const struct ash_window *shown, size_t rank,
                     struct ash_window **window_out, struct ash_err *err);
 /* This rank's memory will all be used: see ash_segment_fill. */
@@ -29,7 +30,7 @@ void ash_window_look_away(const struct ash_window *window, size_t rank, size_t f
 
 /* For who uses windows in a way of his own: counters of each rank, all 0 at first, that only grow. What a rank has
  * written before it says a value is seen by who has waited for it. wait returns as the calls of local.h do. */
-#define ASH_WINDOW_COUNTERS 4
+#define ASH_WINDOW_COUNTERS 8
 void ash_window_say(struct ash_window *window, size_t counter, uint64_t value);
 int ash_window_wait(struct ash_window *window, size_t rank, size_t counter, uint64_t value, struct ash_err *err);
 

@@ -206,13 +206,15 @@ void ash_attn_block_backward(struct ash_pass *pass, size_t layer)
                                                      .dy_stride = c->hidden,
                                                      .dx = s->dattn,
                                                      .dx_stride = width,
-                                                     .seq_rows = pass->seq_rows});
+                                                     .seq_rows = pass->seq_rows,
+                                                     .among_all = pass->shares_sums});
     attend_backward(pass, layer);
     const float *x = ash_stream_again(pass, acts->attn.norm.out, s->x_all);
     if (c->attn == ASH_ATTN_LATENT)
         ash_attn_latent_backward(pass, layer, x);
     else
         ash_attn_grouped_backward(pass, layer, x);
+    ash_stream_turn(pass);
     ash_norm_block_backward(pass, params->param[ASH_ROLE_NORM1], params->param[ASH_ROLE_NORM1_BIAS], acts->in,
                             &acts->attn.norm, s->dnorm, true, s->dx);
 }

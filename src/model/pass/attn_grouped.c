@@ -51,8 +51,12 @@ void ash_attn_grouped_backward(struct ash_pass *pass, size_t layer, const float 
 {
     const struct ash_model_config *c = &pass->model->config;
     struct ash_scratch *s = &pass->scratch;
-    struct ash_columns columns = {
-        .rows = pass->rows, .in = c->hidden, .seq_rows = pass->seq_rows, .x = x, .dx = s->dnorm};
+    struct ash_columns columns = {.rows = pass->rows,
+                                  .in = c->hidden,
+                                  .seq_rows = pass->seq_rows,
+                                  .x = x,
+                                  .dx = s->dnorm,
+                                  .among_all = pass->shares_sums};
     struct projection projections[3];
     size_t raw_stride = (c->heads + c->kv_heads) * c->head_dim;
 

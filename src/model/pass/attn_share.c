@@ -183,6 +183,9 @@ void ash_attn_place(struct ash_pass *pass)
     s->dk = s->dspread.k + first * pass->k_stride;
     s->dv = s->dspread.v + first * pass->v_stride;
     s->dattn = s->dspread.out + first * width;
+    if (pass->shares_sums && s->dqk_raw_all != NULL)
+        s->dqk_raw = s->dqk_raw_all +
+                     first * (pass->model->config.heads + pass->model->config.kv_heads) * pass->model->config.head_dim;
 }
 
 /* ---- between rows and heads -------------------------------------------------------------------------------------- */
@@ -331,7 +334,7 @@ void ash_attn_collect(struct ash_pass *pass, size_t layer)
 /* The gradients of a part are at the same place for every layer. */
 void ash_attn_spread_back(struct ash_pass *pass)
 {
-    if (pass->cp.near) ash_share_meet_heads(pass);
+    if (pass->cp.near) ash_share_meet_beside(pass, 1); /* the output's own product is for the next meeting */
     for (size_t part = 0; !stays(pass) && part < ash_attn_parts(pass); part++) {
         pack_out(pass, part, pass->scratch.dattn, false);
         set_out(pass, part, out_width, ash_attn_view(pass, 0, part).dout, false);
@@ -347,7 +350,7 @@ void ash_attn_collect_back(struct ash_pass *pass)
 {
     struct ash_scratch *s = &pass->scratch;
 
-    if (pass->cp.near) ash_share_meet_heads(pass);
+    if (pass->cp.near) ash_share_meet_beside(pass, 0);
     for (size_t part = 0; !stays(pass) && part < ash_attn_parts(pass); part++) {
         ash_attn_await(pass, part);
         pack_qkv(pass, part, (struct row_side){s->dq, s->dk, s->dv}, true);

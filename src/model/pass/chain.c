@@ -61,9 +61,11 @@ const float *ash_stream_again(struct ash_pass *pass, const float *own, float *al
 
 void ash_stream_place(struct ash_pass *pass)
 {
-    size_t skip = pass->own.first * pass->model->config.hidden;
+    size_t hidden = pass->model->config.hidden, here = pass->own.first * hidden,
+           skip = pass->shares_sums ? here + pass->first_row * hidden : here;
+    struct ash_scratch *s = &pass->scratch;
 
-    if (!pass->tp.near) return;
+    if (!pass->tp.near && !pass->shares_sums) return;
     for (size_t i = 0; i < pass->model->config.layers; i++) {
         struct ash_layer_acts *acts = &pass->layers[i];
 
@@ -72,8 +74,22 @@ void ash_stream_place(struct ash_pass *pass)
     }
     if (ash_pass_ends(pass)) pass->final_norm.out = pass->final_norm.all + skip;
     if (!pass->opts.backward) return;
-    pass->scratch.dx = pass->scratch.dx_rows + skip;
-    pass->scratch.dnorm = pass->scratch.dnorm_rows + skip;
+    s->dx_turn = 0;
+    s->dx = (pass->shares_sums ? s->dx_turns[0] : s->dx_rows) + skip;
+    if (pass->tp.near) s->dnorm = s->dnorm_rows + here;
+}
+
+void ash_stream_turn(struct ash_pass *pass)
+{
+    struct ash_scratch *s = &pass->scratch;
+    size_t next = (s->dx_turn + 1) % ASH_DX_TURNS;
+    float *dx;
+
+    if (!pass->shares_sums) return;
+    dx = s->dx_turns[next] + (s->dx - s->dx_turns[s->dx_turn]);
+    pass->exec->memory->copy(dx, s->dx, pass->own.count * pass->model->config.hidden * sizeof(float));
+    s->dx = dx;
+    s->dx_turn = next;
 }
 
 /* ---- tiles ------------------------------------------------------------------------------------------------------- */
@@ -298,13 +314,14 @@ static void grads_meanwhile(struct ash_pass *pass, void *ctx)
     const struct beside *beside = ctx;
 
     beside->weight_grads(pass, beside->columns);
+    ash_parts_take(pass, beside->columns->count); /* those before */
 }
 
 /* Who has to wait for a turn at the weights along cp does dx first. */
 void ash_columns_backward_rows(struct ash_pass *pass, const struct ash_columns *columns,
                                void (*weight_grads)(struct ash_pass *pass, const struct ash_columns *columns))
 {
-    bool waits = pass->cp.rank > 0;
+    bool waits = pass->cp.rank > 0 && !columns->among_all;
     struct beside beside = {columns, weight_grads};
     struct ash_chain chain = {.rows = {columns->first, columns->rows},
                               .cols = columns->in,
@@ -332,7 +349,8 @@ static void columns_grads(struct ash_pass *pass, const struct ash_columns *colum
                                                          .dx = dx,
                                                          .dx_stride = columns->in,
                                                          .dx_add = i > 0,
-                                                         .seq_rows = columns->seq_rows});
+                                                         .seq_rows = columns->seq_rows,
+                                                         .among_all = columns->among_all});
 }
 
 static void columns_weight_grads(struct ash_pass *pass, const struct ash_columns *columns)

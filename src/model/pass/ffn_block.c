@@ -61,7 +61,9 @@ void ash_ffn_backward(struct ash_pass *pass, const struct ash_ffn_params *params
 {
     const struct ash_act_ops *act = pass->exec->ops->act;
     size_t hidden = pass->model->config.hidden, seq_rows = params->expert ? 0 : pass->seq_rows;
-    struct ash_columns columns = {.rows = rows, .in = hidden, .seq_rows = seq_rows, .x = x, .dx = dx};
+    bool among_all = pass->shares_sums && !params->expert;
+    struct ash_columns columns = {
+        .rows = rows, .in = hidden, .seq_rows = seq_rows, .x = x, .dx = dx, .among_all = among_all};
 
     ash_pass_linear_backward(pass, params->down, params->down_bias,
                              &(struct ash_linear_io){.rows = rows,
@@ -71,7 +73,9 @@ void ash_ffn_backward(struct ash_pass *pass, const struct ash_ffn_params *params
                                                      .dy_stride = hidden,
                                                      .dx = dacts->hidden,
                                                      .dx_stride = width,
-                                                     .seq_rows = seq_rows});
+                                                     .seq_rows = seq_rows,
+                                                     .among_all = among_all});
+    if (among_all) ash_parts_await(pass); /* the layer behind this one had its gradients in the same place */
     if (acts->gate != NULL) {
         act->swiglu_backward(pass->exec, acts->gate, acts->up, dacts->hidden, rows * width, dacts->gate, dacts->up);
         columns.columns[columns.count++] = (struct ash_column){params->gate, params->gate_bias, dacts->gate, width};
@@ -80,6 +84,29 @@ void ash_ffn_backward(struct ash_pass *pass, const struct ash_ffn_params *params
     }
     columns.columns[columns.count++] = (struct ash_column){params->up, params->up_bias, dacts->up, width};
     ash_columns_backward(pass, &columns);
+}
+
+void ash_ffn_place(struct ash_pass *pass)
+{
+    const struct ash_model_config *c = &pass->model->config;
+
+    for (size_t i = 0; pass->shares_sums && i < c->layers; i++) {
+        struct ash_layer_acts *acts = &pass->layers[i];
+
+        if (acts->ffn.hidden_all != NULL) acts->ffn.hidden = acts->ffn.hidden_all + pass->first_row * c->ffn;
+        if (acts->moe.shared.hidden_all != NULL)
+            acts->moe.shared.hidden = acts->moe.shared.hidden_all + pass->first_row * c->expert.shared_ffn;
+    }
+}
+
+struct ash_ffn_acts ash_ffn_gradients(const struct ash_pass *pass, size_t width)
+{
+    struct ash_ffn_acts acts = pass->scratch.dffn;
+    size_t skip = pass->shares_sums ? pass->first_row * width : 0;
+
+    if (acts.gate != NULL) acts.gate += skip;
+    acts.up += skip;
+    return acts;
 }
 
 /* ---- the block --------------------------------------------------------------------------------------------------- */
@@ -155,9 +182,11 @@ void ash_ffn_block_backward(struct ash_pass *pass, size_t layer)
         ash_moe_backward(pass, layer, x, dy, s->dnorm);
     } else {
         struct ash_ffn_params params = dense_params(layer_params);
+        struct ash_ffn_acts dacts = ash_ffn_gradients(pass, c->ffn);
         if (pass->opts.recompute == ASH_RECOMPUTE_SELECTIVE) ash_ffn_activate(pass, &acts->ffn, pass->rows * c->ffn);
-        ash_ffn_backward(pass, &params, pass->rows, x, &acts->ffn, &s->dffn, c->ffn, dy, s->dnorm);
+        ash_ffn_backward(pass, &params, pass->rows, x, &acts->ffn, &dacts, c->ffn, dy, s->dnorm);
     }
+    ash_stream_turn(pass);
     ash_norm_block_backward(pass, layer_params->param[ASH_ROLE_NORM2], layer_params->param[ASH_ROLE_NORM2_BIAS],
                             acts->mid, &acts->ffn_norm, s->dnorm, true, s->dx);
 }

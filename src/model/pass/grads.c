@@ -1,21 +1,36 @@
 /* Where a pass adds up gradients, and how several processes take turns at it. A weight gradient is one chain over
  * tokens; where tokens are dealt out (along cp in order of position, and between the blocks of a layer along tp too),
  * the chain goes through the ranks in the order of their tokens: each waits for the sum of the rank before it, adds its
- * own tokens and passes the sum on. So no cut changes a bit. */
+ * own tokens and passes the sum on. So no cut changes a bit. Ranks along cp that share memory have one sum, so there
+ * is only the turn to pass on; and of most matrices each makes a part over everyone's tokens (grads_parts.c). */
 #include "model/pass/pass_priv.h"
 
 /* Of a matrix's turns; a small one has one. */
 #define TURN_PIECES 4
 #define TURN_MIN ((size_t)1 << 9) /* elements */
 
+/* Is the sum the same memory on all ranks of the axis? */
+static bool stays(const struct ash_pass *pass, const struct ash_axis *axis)
+{
+    return axis == &pass->cp && pass->shares_sums;
+}
+
 static void take_turn(struct ash_pass *pass, const struct ash_axis *axis, float *sum, size_t count)
 {
-    if (axis->rank > 0) ash_share_recv(pass, axis, axis->rank - 1, sum, count);
+    if (stays(pass, axis)) pass->common.turns_begun++;
+    if (axis->rank == 0) return;
+    if (stays(pass, axis))
+        ash_share_wait_tokens(pass, axis->rank - 1, ASH_SHARE_TURNS, pass->common.turns_begun);
+    else
+        ash_share_recv(pass, axis, axis->rank - 1, sum, count);
 }
 
 static void end_turn(struct ash_pass *pass, const struct ash_axis *axis, float *sum, size_t count)
 {
-    if (axis->rank + 1 < axis->size) ash_share_send(pass, axis, axis->rank + 1, sum, count);
+    if (stays(pass, axis))
+        ash_share_say(pass, ASH_SHARE_TURNS, ++pass->common.turns);
+    else if (axis->rank + 1 < axis->size)
+        ash_share_send(pass, axis, axis->rank + 1, sum, count);
 }
 
 /* A gradient's sum: of the batch at hand, or of another rank's that experts here serve. */
@@ -38,13 +53,18 @@ static struct sum sum_of(const struct ash_pass *pass, int32_t param)
                         apart ? model->vocab.count * model->config.hidden : model->params[param].count};
 }
 
-bool ash_grad_starts(struct ash_pass *pass, int32_t param)
+bool ash_grad_is_first(struct ash_pass *pass, int32_t param)
 {
     bool tied = param == ASH_TIED_HEAD, *begun = &pass->begun[tied ? pass->model->param_count : (size_t)param];
     bool starts = pass->batch->starts && !*begun && (tied || ash_param_starts(&pass->model->params[param]));
 
     *begun = true;
     return starts;
+}
+
+bool ash_grad_starts(struct ash_pass *pass, int32_t param)
+{
+    return ash_grad_is_first(pass, param) && pass->cp.rank == 0;
 }
 
 static void complete(struct ash_pass *pass, int32_t param)
@@ -139,6 +159,11 @@ void ash_grad_hand_over(struct ash_pass *pass)
     bool own = pass->grads != NULL && pass->batch->goes_on, apart = pass->exchange.served[pass->ep.rank].sums != NULL;
 
     if (pass->cp.size == 1) return;
+    if (pass->shares_sums) {
+        ash_parts_take(pass, 0);
+        ash_share_meet_heads(pass);
+        return;
+    }
     for (int32_t i = 0; own && i < (int32_t)model->param_count; i++)
         if (model->params[i].trained && !(apart && model->params[i].expert)) hand_over(pass, i);
     if (own && model->config.tied && model->slice.embed && ash_pass_ends(pass)) hand_over(pass, ASH_TIED_HEAD);
@@ -181,7 +206,10 @@ void ash_pass_linear_skip(struct ash_pass *pass, int32_t weight)
 
 void ash_pass_weight_backward(struct ash_pass *pass, int32_t sum, int32_t weight, const struct ash_linear_io *io)
 {
-    take_turns(pass, sum, weight, io);
+    if (io->among_all)
+        ash_parts_give(pass, sum, weight, ASH_NO_PARAM, io);
+    else
+        take_turns(pass, sum, weight, io);
 }
 
 /* While the first rank of cp adds to the weight's gradient, the others, who cannot yet, see to dx. */
@@ -190,6 +218,11 @@ void ash_pass_linear_backward(struct ash_pass *pass, int32_t weight, int32_t bia
     bool waits = pass->cp.rank > 0;
     float *dbias;
 
+    if (io->among_all) {
+        ash_parts_give(pass, weight, weight, bias, io);
+        if (io->dx != NULL) ash_linear_input_grad(pass->model, pass->exec, weight, io);
+        return;
+    }
     if (io->dx != NULL && waits) ash_linear_input_grad(pass->model, pass->exec, weight, io);
     take_turns(pass, weight, weight, io);
     dbias = ash_grad_begin(pass, bias, ASH_GRAD_ALL);

@@ -15,6 +15,13 @@ static int32_t head_sum(const struct ash_model *model)
     return model->config.tied && model->slice.embed ? ASH_TIED_HEAD : head_param(model);
 }
 
+void ash_head_place(struct ash_pass *pass)
+{
+    struct ash_scratch *s = &pass->scratch;
+
+    if (s->logits_all != NULL) s->logits = s->logits_all + pass->first_row * pass->model->vocab.count;
+}
+
 void ash_head_logits(struct ash_pass *pass, const float *x, int32_t norm, size_t count, float *logits_out)
 {
     const struct ash_model_config *c = &pass->model->config;
@@ -155,7 +162,8 @@ static void weight_grads(struct ash_pass *pass, const struct ash_columns *column
                                .x_stride = columns->in,
                                .dy = columns->columns[0].dy,
                                .dy_stride = columns->columns[0].dy_stride,
-                               .seq_rows = columns->seq_rows};
+                               .seq_rows = columns->seq_rows,
+                               .among_all = columns->among_all};
 
     if (one_piece(pass)) {
         ash_pass_weight_backward(pass, sum, head, &io);
@@ -178,6 +186,7 @@ static void backward_rows(struct ash_pass *pass, const float *x, size_t first, s
                                   .seq_rows = count < pass->seq_rows ? count : pass->seq_rows,
                                   .x = x,
                                   .dx = s->dnorm,
+                                  .among_all = s->logits_all != NULL,
                                   .count = 1,
                                   .columns[0] = {head, ASH_NO_PARAM, s->logits, vocab}};
     struct ash_linear_io io = {
@@ -188,9 +197,10 @@ static void backward_rows(struct ash_pass *pass, const float *x, size_t first, s
         return;
     }
     /* as in ash_pass_linear_backward: who has to wait for a turn does dx first */
-    if (pass->cp.rank > 0) ash_linear_input_grad(pass->model, pass->exec, head, &io);
+    bool waits = pass->cp.rank > 0 && !columns.among_all;
+    if (waits) ash_linear_input_grad(pass->model, pass->exec, head, &io);
     weight_grads(pass, &columns);
-    if (pass->cp.rank == 0) ash_linear_input_grad(pass->model, pass->exec, head, &io);
+    if (!waits) ash_linear_input_grad(pass->model, pass->exec, head, &io);
 }
 
 /* x: the normed stream, all rows. */

@@ -26,7 +26,8 @@ struct layout {
     struct placer kept, shared;
     struct placer common, common_shared; /* the same in memory that ranks along tp see together */
     struct placer heads, heads_shared;   /* and that ranks along cp do */
-    size_t shared_peak, common_shared_peak, heads_shared_peak;
+    struct placer all, all_shared;       /* and that both do, rows of the whole batch as wide as the stream */
+    size_t shared_peak, common_shared_peak, heads_shared_peak, all_shared_peak;
     size_t rows, own; /* of a batch on this rank; of the stream that it keeps */
 };
 
@@ -67,6 +68,15 @@ static float *take_common(struct layout *layout, enum ash_keep keep, size_t rows
     return place(placer, rows * pass->model->config.hidden * sizeof(float));
 }
 
+/* The same of all ranks along tp and cp, of the whole batch. */
+static float *take_all(struct layout *layout, enum ash_keep keep)
+{
+    const struct ash_pass *pass = layout->pass;
+    struct placer *placer = ash_pass_keeps(pass, keep) ? &layout->all : &layout->all_shared;
+
+    return place(placer, pass->opts.max_rows * pass->model->config.hidden * sizeof(float));
+}
+
 /* A column further right in the same rows. */
 static float *columns_on(float *base, size_t columns)
 {
@@ -77,7 +87,9 @@ static void lay_norm(struct layout *l, struct ash_norm_acts *norm)
 {
     const struct ash_model_config *c = &l->pass->model->config;
 
-    if (l->pass->tp.near)
+    if (l->pass->shares_sums)
+        norm->all = take_all(l, ASH_KEEP_CHEAP);
+    else if (l->pass->tp.near)
         norm->all = take_common(l, ASH_KEEP_CHEAP, l->rows);
     else
         norm->out = take(l, ASH_KEEP_CHEAP, l->own * c->hidden);
@@ -86,9 +98,9 @@ static void lay_norm(struct layout *l, struct ash_norm_acts *norm)
 }
 
 /* All rows of the batch, where ranks along cp share memory; each gets its own of them with a batch (ash_attn_place). */
-static float *take_spread(struct layout *l, size_t width)
+static float *take_spread(struct layout *l, enum ash_keep keep, size_t width)
 {
-    struct placer *placer = ash_pass_keeps(l->pass, ASH_KEEP_COSTLY) ? &l->heads : &l->heads_shared;
+    struct placer *placer = ash_pass_keeps(l->pass, keep) ? &l->heads : &l->heads_shared;
 
     return place(placer, l->pass->opts.max_rows * width * sizeof(float));
 }
@@ -96,7 +108,7 @@ static float *take_spread(struct layout *l, size_t width)
 /* Along cp attention reads other rows, by heads, and these are on their way only. */
 static float *take_qkv(struct layout *l, size_t width)
 {
-    return l->pass->cp.near       ? take_spread(l, width)
+    return l->pass->cp.near       ? take_spread(l, ASH_KEEP_COSTLY, width)
            : l->pass->cp.size > 1 ? place(&l->shared, l->rows * width * sizeof(float))
                                   : take(l, ASH_KEEP_COSTLY, l->rows * width);
 }
@@ -153,7 +165,7 @@ static void lay_spread(struct layout *l, struct ash_attn_acts *a)
         a->spread.q = a->q;
         a->spread.k = a->k;
         a->spread.v = a->v;
-        a->spread.out = take_spread(l, c->heads * pass->v_dim);
+        a->spread.out = take_spread(l, ASH_KEEP_COSTLY, c->heads * pass->v_dim);
     } else {
         a->spread.q = take(l, ASH_KEEP_COSTLY, rows * qkv_width(pass, kv_heads));
         a->spread.out = take(l, ASH_KEEP_COSTLY, rows * heads * pass->v_dim);
@@ -161,11 +173,27 @@ static void lay_spread(struct layout *l, struct ash_attn_acts *a)
     a->spread.lse = pass->opts.backward ? take(l, ASH_KEEP_COSTLY, rows * heads) : NULL;
 }
 
-static void lay_ffn(struct layout *l, struct ash_ffn_acts *ffn, size_t rows, size_t width)
+static void lay_inner(struct layout *l, struct ash_ffn_acts *ffn, size_t rows, size_t width)
 {
     ffn->gate = l->pass->model->config.mlp == ASH_MLP_GATED ? take(l, ASH_KEEP_COSTLY, rows * width) : NULL;
     ffn->up = take(l, ASH_KEEP_COSTLY, rows * width);
+}
+
+static void lay_expert(struct layout *l, struct ash_ffn_acts *ffn, size_t rows, size_t width)
+{
+    lay_inner(l, ffn, rows, width);
     ffn->hidden = take(l, ASH_KEEP_CHEAP, rows * width);
+}
+
+/* A feed-forward of all tokens. */
+static void lay_ffn(struct layout *l, struct ash_ffn_acts *ffn, size_t width)
+{
+    if (!l->pass->shares_sums) {
+        lay_expert(l, ffn, l->rows, width);
+        return;
+    }
+    lay_inner(l, ffn, l->rows, width);
+    ffn->hidden = ffn->hidden_all = take_spread(l, ASH_KEEP_CHEAP, width);
 }
 
 static void lay_moe(struct layout *l, struct ash_moe_acts *moe)
@@ -185,9 +213,9 @@ static void lay_moe(struct layout *l, struct ash_moe_acts *moe)
         moe->x = place(&l->shared, pairs * c->hidden * sizeof(float)); /* on their way out; see moe_exchange.c */
     } else {
         moe->x = take(l, ASH_KEEP_CHEAP, pairs * c->hidden);
-        lay_ffn(l, &moe->expert, pairs, c->expert.ffn);
+        lay_expert(l, &moe->expert, pairs, c->expert.ffn);
     }
-    if (c->expert.shared_ffn != 0) lay_ffn(l, &moe->shared, l->rows, c->expert.shared_ffn);
+    if (c->expert.shared_ffn != 0) lay_ffn(l, &moe->shared, c->expert.shared_ffn);
 }
 
 static void lay_layer(struct layout *l, size_t index)
@@ -196,7 +224,7 @@ static void lay_layer(struct layout *l, size_t index)
     const struct ash_model_config *c = &pass->model->config;
     struct ash_layer_acts *acts = &pass->layers[index];
     size_t shared_start = l->shared.used_bytes, common_start = l->common_shared.used_bytes,
-           heads_start = l->heads_shared.used_bytes;
+           heads_start = l->heads_shared.used_bytes, all_start = l->all_shared.used_bytes;
 
     acts->in = take(l, ASH_KEEP_INPUT, l->own * c->hidden);
     acts->mid = pass->opts.backward ? take(l, ASH_KEEP_COSTLY, l->own * c->hidden) : acts->in;
@@ -214,13 +242,15 @@ static void lay_layer(struct layout *l, size_t index)
     if (c->sparse[index])
         lay_moe(l, &acts->moe);
     else
-        lay_ffn(l, &acts->ffn, l->rows, c->ffn);
+        lay_ffn(l, &acts->ffn, c->ffn);
     if (l->shared.used_bytes > l->shared_peak) l->shared_peak = l->shared.used_bytes;
     if (l->common_shared.used_bytes > l->common_shared_peak) l->common_shared_peak = l->common_shared.used_bytes;
     if (l->heads_shared.used_bytes > l->heads_shared_peak) l->heads_shared_peak = l->heads_shared.used_bytes;
     l->shared.used_bytes = shared_start;
     l->common_shared.used_bytes = common_start;
+    if (l->all_shared.used_bytes > l->all_shared_peak) l->all_shared_peak = l->all_shared.used_bytes;
     l->heads_shared.used_bytes = heads_start;
+    l->all_shared.used_bytes = all_start;
 }
 
 static size_t max_size(size_t a, size_t b)
@@ -248,7 +278,10 @@ static void lay_attn_gradients(struct layout *l)
     if (c->attn == ASH_ATTN_GROUPED) {
         s->dk = columns_on(s->dq, c->heads * c->head_dim);
         s->dv = columns_on(s->dk, c->kv_heads * c->head_dim);
-        if (c->qk_norm) s->dqk_raw = place(p, l->rows * (c->heads + c->kv_heads) * c->head_dim * sizeof(float));
+        if (c->qk_norm)
+            s->dqk_raw = s->dqk_raw_all =
+                place(pass->shares_sums ? attn : p,
+                      (pass->shares_sums ? rows : l->rows) * (c->heads + c->kv_heads) * c->head_dim * sizeof(float));
     } else {
         s->dk = place(attn, rows * pass->k_stride * sizeof(float));
         s->dv = place(attn, rows * pass->v_stride * sizeof(float));
@@ -270,6 +303,24 @@ static void lay_attn_gradients(struct layout *l)
     }
 }
 
+/* Of the stream, and of a norm behind it. */
+static void lay_stream_gradients(struct layout *l)
+{
+    struct ash_pass *pass = l->pass;
+    struct ash_scratch *s = &pass->scratch;
+    size_t hidden = pass->model->config.hidden;
+
+    for (size_t i = 0; pass->shares_sums && i < ASH_DX_TURNS; i++)
+        s->dx_turns[i] = take_all(l, ASH_KEEP_INPUT);
+    if (pass->tp.near) {
+        if (!pass->shares_sums) s->dx_rows = place(&l->common, l->rows * hidden * sizeof(float));
+        s->dnorm_rows = place(&l->common, l->rows * hidden * sizeof(float));
+    } else {
+        if (!pass->shares_sums) s->dx = place(&l->kept, l->own * hidden * sizeof(float));
+        s->dnorm = place(&l->kept, l->own * hidden * sizeof(float));
+    }
+}
+
 static void lay_backward_scratch(struct layout *l)
 {
     struct ash_pass *pass = l->pass;
@@ -278,16 +329,13 @@ static void lay_backward_scratch(struct layout *l)
     size_t pairs = l->rows * c->expert.choices, wide = max_size(c->ffn, c->expert.shared_ffn);
     struct placer *p = &l->kept;
 
-    if (pass->tp.near) {
-        s->dx_rows = place(&l->common, l->rows * c->hidden * sizeof(float));
-        s->dnorm_rows = place(&l->common, l->rows * c->hidden * sizeof(float));
-    } else {
-        s->dx = place(p, l->own * c->hidden * sizeof(float));
-        s->dnorm = place(p, l->own * c->hidden * sizeof(float));
-    }
+    struct placer *ffn = pass->shares_sums ? &l->heads : p;
+    size_t ffn_rows = pass->shares_sums ? pass->opts.max_rows : l->rows;
+
+    lay_stream_gradients(l);
     lay_attn_gradients(l);
-    s->dffn.gate = c->mlp == ASH_MLP_GATED ? place(p, l->rows * wide * sizeof(float)) : NULL;
-    s->dffn.up = place(p, l->rows * wide * sizeof(float));
+    s->dffn.gate = c->mlp == ASH_MLP_GATED ? place(ffn, ffn_rows * wide * sizeof(float)) : NULL;
+    s->dffn.up = place(ffn, ffn_rows * wide * sizeof(float));
     s->dffn.hidden = place(p, l->rows * wide * sizeof(float));
     if (c->expert.experts == 0) return;
     if (pass->ep.size == 1) {
@@ -336,6 +384,18 @@ static void lay_exchange(struct layout *l)
     s->heads.rstd = place(p, l->own * whole->heads * sizeof(float));
 }
 
+/* Where all of a rank's are there at once, the others can see them. */
+static void lay_logits(struct layout *l)
+{
+    struct ash_pass *pass = l->pass;
+    size_t vocab = pass->model->vocab.count;
+
+    if (pass->shares_sums && l->rows <= pass->head_rows)
+        pass->scratch.logits_all = place(&l->heads, pass->opts.max_rows * vocab * sizeof(float));
+    else
+        pass->scratch.logits = place(&l->kept, pass->head_rows * vocab * sizeof(float));
+}
+
 static void lay_all(struct layout *l)
 {
     struct ash_pass *pass = l->pass;
@@ -349,15 +409,16 @@ static void lay_all(struct layout *l)
     if (pass->cp.size > 1 && !pass->cp.near)
         pass->scratch.packed = place(p, l->rows * qkv_width(pass, c->kv_heads) * sizeof(float));
     pass->scratch.residual = place(p, l->own * c->hidden * sizeof(float));
-    if (ash_pass_ends(pass))
-        pass->scratch.logits = place(p, pass->head_rows * pass->model->vocab.count * sizeof(float));
+    if (ash_pass_ends(pass)) lay_logits(l);
     if (pass->tp.size > 1) lay_exchange(l);
     for (size_t i = 0; i < c->layers; i++)
         lay_layer(l, i);
     /* without a backward pass the stream is one buffer that every layer updates in place */
     pass->final_in = pass->opts.backward ? place(p, l->own * c->hidden * sizeof(float)) : pass->layers[0].in;
     if (ash_pass_ends(pass)) {
-        if (pass->tp.near)
+        if (pass->shares_sums)
+            pass->final_norm.all = take_all(l, ASH_KEEP_INPUT);
+        else if (pass->tp.near)
             pass->final_norm.all = place(&l->common, l->rows * c->hidden * sizeof(float));
         else
             pass->final_norm.out = place(p, l->own * c->hidden * sizeof(float));
@@ -431,13 +492,25 @@ static size_t heads_bytes(const struct layout *layout)
     return layout->heads.used_bytes + layout->heads_shared_peak;
 }
 
+static size_t all_bytes(const struct layout *layout)
+{
+    return layout->all.used_bytes + layout->all_shared_peak;
+}
+
 /* Of the memory that ranks see together, a rank has its share. */
+static size_t rank_bytes(const struct layout *layout)
+{
+    const struct ash_pass *pass = layout->pass;
+
+    return layout->kept.used_bytes + layout->shared_peak + common_bytes(layout) / pass->tp.size +
+           heads_bytes(layout) / pass->cp.size + all_bytes(layout) / pass->together.size;
+}
+
 size_t ash_pass_layout_bytes(struct ash_pass *pass)
 {
     struct layout layout = measure(pass);
 
-    return layout.kept.used_bytes + layout.shared_peak + common_bytes(&layout) / pass->tp.size +
-           heads_bytes(&layout) / pass->cp.size + ash_moe_inbox_bytes(pass);
+    return rank_bytes(&layout) + ash_moe_inbox_bytes(pass);
 }
 
 /* bytes becomes the most that any of those who share memory has. */
@@ -468,10 +541,10 @@ end:
     return rc;
 }
 
-/* Where a rank's parts of the memory that all see begin: what it has with ranks along tp, with those along cp, and what
- * others only read. */
+/* Where a rank's parts of the memory that all see begin: what it has with ranks along tp, with those along cp, with
+ * all, and what others only read. */
 struct parts {
-    char *common, *heads, *own;
+    char *common, *heads, *all, *own;
 };
 
 /* Memory of this rank, which the others see where sums are made by rows, and of all. */
@@ -480,7 +553,7 @@ static int open_memory(struct ash_pass *pass, const struct layout *measured, str
 {
     const struct ash_axis *all = &pass->together;
     size_t own = measured->kept.used_bytes + measured->shared_peak, most = own, common = common_bytes(measured),
-           heads = heads_bytes(measured), teams = all->size / pass->tp.size;
+           heads = heads_bytes(measured), rows = all_bytes(measured), teams = all->size / pass->tp.size;
     int rc = 0;
 
     *parts_out = (struct parts){0};
@@ -491,14 +564,16 @@ static int open_memory(struct ash_pass *pass, const struct layout *measured, str
     }
     if (rc < 0 || !(pass->tp.near || pass->cp.near)) return rc;
     if ((rc = agree_on_most(pass, &most, err)) < 0 || (rc = agree_on_most(pass, &heads, err)) < 0) return rc;
-    rc = all->ops->common_open(all->ctx, (teams * common + pass->tp.size * heads + all->size * most) / sizeof(float),
+    rc = all->ops->common_open(all->ctx,
+                               (teams * common + pass->tp.size * heads + rows + all->size * most) / sizeof(float),
                                &pass->common.memory, err);
     if (rc < 0) return rc;
     char *memory = (char *)pass->common.memory.data;
     parts_out->common = memory + all->rank / pass->tp.size * common;
     parts_out->heads = memory + teams * common + pass->tp.rank * heads;
+    parts_out->all = memory + teams * common + pass->tp.size * heads;
     if (!pass->tp.near) return 0;
-    parts_out->own = memory + teams * common + pass->tp.size * heads + all->rank * most;
+    parts_out->own = parts_out->all + rows + all->rank * most;
     pass->memory = (struct ash_buffer){.data = parts_out->own, .size_bytes = own};
     return 0;
 }
@@ -523,7 +598,10 @@ int ash_pass_layout(struct ash_pass *pass, struct ash_err *err)
                           .common.base = parts.common,
                           .common_shared.base = behind(parts.common, measured.common.used_bytes),
                           .heads.base = parts.heads,
-                          .heads_shared.base = behind(parts.heads, measured.heads.used_bytes)};
+                          .heads_shared.base = behind(parts.heads, measured.heads.used_bytes),
+                          .all.base = parts.all,
+                          .all_shared.base = behind(parts.all, measured.all.used_bytes)};
     lay_all(&real);
+    pass->size_bytes = rank_bytes(&measured);
     return 0;
 }

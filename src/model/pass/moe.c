@@ -52,7 +52,8 @@ static struct ash_ffn_params shared_params(const struct ash_layer *layer)
 /* Rows from first on. */
 static struct ash_ffn_acts acts_from(const struct ash_ffn_acts *acts, size_t first, size_t width)
 {
-    return (struct ash_ffn_acts){acts->gate + first * width, acts->up + first * width, acts->hidden + first * width};
+    return (struct ash_ffn_acts){
+        .gate = acts->gate + first * width, .up = acts->up + first * width, .hidden = acts->hidden + first * width};
 }
 
 static void experts_forward(struct ash_pass *pass, size_t layer)
@@ -210,7 +211,8 @@ void ash_moe_backward(struct ash_pass *pass, size_t layer, const float *x, const
     if (pass->rows == 0) return;
     if (shared) {
         struct ash_ffn_params params = shared_params(&pass->model->layers[layer]);
-        ash_ffn_backward(pass, &params, pass->rows, x, &moe->shared, &s->dffn, c->expert.shared_ffn, dy, dx);
+        struct ash_ffn_acts dacts = ash_ffn_gradients(pass, c->expert.shared_ffn);
+        ash_ffn_backward(pass, &params, pass->rows, x, &moe->shared, &dacts, c->expert.shared_ffn, dy, dx);
     }
     pass->exec->ops->row->combine(pass->exec, s->dpair, c->hidden, moe->where + pass->own.first * c->expert.choices,
                                   NULL, c->expert.choices, pass->own.count, shared, dx);

@@ -24,6 +24,7 @@ static void set_axes(struct ash_pass *pass)
     if (pass->tp.size == 1 || pass->cp.size == 1) pass->together = pass->tp.size > 1 ? pass->tp : pass->cp;
     pass->cp.near = pass->cp.size > 1 && pass->together.near && pass->together.size == pass->tp.size * pass->cp.size;
     if (pass->tp.size > 1 && pass->cp.size > 1 && !pass->cp.near) pass->together = pass->tp;
+    pass->shares_sums = pass->cp.near && pass->opts.one_sum && pass->opts.backward;
 }
 
 /* Small lists that exchanges along tp need. */
@@ -122,7 +123,7 @@ void ash_pass_close(struct ash_pass *pass)
 
 size_t ash_pass_bytes(const struct ash_pass *pass)
 {
-    return pass->memory.size_bytes;
+    return pass->size_bytes;
 }
 
 int ash_pass_measure(const struct ash_model *model, const struct ash_pass_opts *opts, size_t *bytes_out,
@@ -218,6 +219,7 @@ static int begin(struct ash_pass *pass, const struct ash_batch *batch, struct as
     if ((rc = ash_pass_rope_reserve(pass, positions, err)) < 0) return rc;
     own = ash_pass_rows_of(pass, pass->cp.rank);
     bytes = own.count * sizeof(int32_t);
+    pass->first_row = own.first;
     pass->rows = own.count;
     pass->seq_rows = batch->seq_rows != 0 && batch->seq_rows < own.count ? batch->seq_rows : own.count;
     pass->losses = pass->all_losses + own.first;
@@ -232,6 +234,8 @@ static int begin(struct ash_pass *pass, const struct ash_batch *batch, struct as
     pass->own = ash_stream_rows(pass, pass->tp.rank);
     ash_stream_place(pass);
     ash_attn_place(pass);
+    ash_head_place(pass);
+    ash_ffn_place(pass);
     if (pass->tp.near) ash_share_meet(pass, ASH_SHARE_BATCHES, ++pass->common.batches); /* through with the last */
     return ash_embed_begin(pass, batch->ids + own.first, err);
 }
@@ -264,11 +268,20 @@ static void need(struct ash_pass *pass, int unit, bool backward)
         pass->failed = hooks->need(hooks->ctx, unit, backward, &pass->failure);
 }
 
+/* Gradients of the batch at hand so far are complete. */
+static void settle(struct ash_pass *pass)
+{
+    ash_grad_settle(pass);
+    if (!pass->shares_sums) return;
+    ash_parts_take(pass, 0);
+    ash_share_meet_heads(pass);
+}
+
 static void done(struct ash_pass *pass, int unit, bool backward)
 {
     const struct ash_pass_hooks *hooks = &pass->opts.hooks;
 
-    if (hooks->done != NULL && backward) ash_grad_settle(pass);
+    if (hooks->done != NULL && backward) settle(pass);
     if (hooks->done != NULL && pass->failed == 0)
         pass->failed = hooks->done(hooks->ctx, unit, backward, &pass->failure);
 }
@@ -303,6 +316,8 @@ static void layer_backward(struct ash_pass *pass, size_t layer)
 {
     bool again = pass->opts.recompute == ASH_RECOMPUTE_FULL;
 
+    /* what is recomputed, and experts' gradients, have one place for all layers */
+    if (pass->opts.recompute != ASH_RECOMPUTE_NONE || pass->model->config.sparse[layer]) ash_parts_await(pass);
     if (again && pass->tp.near) ash_share_meet(pass, ASH_SHARE_POSTS, ++pass->common.posts); /* norms are shared */
     if (again) layer_forward(pass, layer, pass->scratch.residual);
     if (pass->rows == 0) {
@@ -311,6 +326,7 @@ static void layer_backward(struct ash_pass *pass, size_t layer)
     }
     ash_ffn_block_backward(pass, layer);
     ash_attn_block_backward(pass, layer);
+    ash_parts_take(pass, 0);
 }
 
 /* From the loss to the gradient of the stream behind the last layer. */
@@ -434,7 +450,7 @@ int ash_pass_backward(struct ash_pass *pass, float scale, float *grads, float *l
 
     ash_assert(pass->opts.backward);
     if ((rc = ash_moe_check_sums(pass, err)) < 0) return rc;
-    ash_assert(!pass->batch->starts || (pass->cp.size == 1 && pass->ep.size == 1));
+    ash_assert(!pass->batch->starts || ((pass->cp.size == 1 || pass->shares_sums) && pass->ep.size == 1));
     pass->grads = pass->rows > 0 ? grads : NULL;
     memset(pass->begun, 0, (pass->model->param_count + 1) * sizeof(*pass->begun));
     if (ash_pass_ends(pass)) {

@@ -15,7 +15,8 @@ enum ash_keep {
 
 struct ash_norm_acts {
     float *out;         /* [own rows, C] */
-    float *all;         /* [rows, C], out among them, where ranks along tp share memory */
+    float *all;         /* [rows, C], out among them, where ranks along tp share memory; where those along cp have one
+                           sum of gradients, [rows of the batch, C] */
     float *rstd, *mean; /* [own rows]; mean for layer norm only */
 };
 
@@ -40,6 +41,7 @@ struct ash_attn_acts {
 
 struct ash_ffn_acts {
     float *gate, *up, *hidden; /* [rows, F]; gate NULL for a gelu feed-forward */
+    float *hidden_all; /* [rows of the batch, F], hidden among them, where ranks along cp have one sum of gradients */
 };
 
 /* What the experts here got from the batches of all ranks of ep: pairs sorted by (rank, expert, token). How many come
@@ -83,30 +85,38 @@ struct ash_head_rows {
     float *rstd;       /* [own rows * H] */
 };
 
+/* Places for the stream's gradient: before a block, behind it, and that of the block before, which others may be
+ * reading. */
+#define ASH_DX_TURNS 3
+
 /* Gradients and temporaries of one layer at a time. Own rows are those of the stream that this rank keeps. */
 struct ash_scratch {
-    float *residual;             /* [own rows, C]: a block's output before it joins the stream */
-    float *dx;                   /* [own rows, C]: gradient of the stream, layer by layer; */
-    float *dnorm;                /* [own rows, C] */
-    float *dx_rows, *dnorm_rows; /* [rows, C]: where these lie if ranks along tp share memory */
-    float *x_all, *dy_all;       /* [rows, C]: rows of the stream of all ranks along tp */
-    float *tile;                 /* sums that go from rank to rank */
+    float *residual;               /* [own rows, C]: a block's output before it joins the stream */
+    float *dx;                     /* [own rows, C]: gradient of the stream, layer by layer; */
+    float *dnorm;                  /* [own rows, C] */
+    float *dx_rows, *dnorm_rows;   /* [rows, C]: where these lie if ranks along tp share memory */
+    float *dx_turns[ASH_DX_TURNS]; /* [rows of the batch, C]: where dx lies in turn if those along cp have one sum */
+    size_t dx_turn;
+    float *x_all, *dy_all; /* [rows, C]: rows of the stream of all ranks along tp */
+    float *tile;           /* sums that go from rank to rank */
     struct ash_head_rows heads;
-    float *dattn;        /* [rows, H * v_dim] */
-    float *dq, *dk, *dv; /* like q, k, v; grouped: columns of one row */
-    float *dqk_raw;
+    float *dattn;                 /* [rows, H * v_dim] */
+    float *dq, *dk, *dv;          /* like q, k, v; grouped: columns of one row */
+    float *dqk_raw, *dqk_raw_all; /* as hidden_all */
     struct {
         float *q, *k, *v, *out;
     } dspread;     /* gradients of attn.spread's */
     float *packed; /* [rows, (H + kv heads) * D + kv heads * v_dim]: on their way along cp */
     float *dq_low, *dq_low_norm, *dkv_low, *dkv_low_norm, *dkv_up; /* norms: own rows */
     float *dkey;              /* [own rows, rope_dim]: of the key that heads share */
-    struct ash_ffn_acts dffn; /* wide enough for dense and shared */
+    struct ash_ffn_acts dffn; /* wide enough for dense and shared; where ranks along cp have one sum of gradients, gate
+                                 and up of all rows of the batch: see ash_ffn_gradients */
     struct ash_ffn_acts dexpert;
     float *dpair;             /* [pairs, C] */
     float *pair_weight;       /* [pairs] */
     float *dweight, *dlogits; /* [rows, choices], [rows, experts] */
     float *logits;            /* [head_rows, own part of the vocabulary] */
+    float *logits_all;        /* [rows of the batch, the same], logits among them; NULL: those are of this rank alone */
     float *top, *lanes;       /* [rows, 2], [rows, ASH_LANES]: see ash_loss_part */
 };
 
@@ -185,9 +195,23 @@ struct ash_posted {
 /* What ranks along tp (see by_rows.c) and cp (see attn_share.c) have in memory that all see, where they can. */
 struct ash_pass_common {
     struct ash_common memory;
-    struct ash_posted *posted[2];         /* [tp size, ASH_PROJECT_OUTS_MAX]: of a sum and the one before it */
-    float *losses;                        /* [rows] */
-    uint64_t batches, posts, sums, heads; /* so far: what the counters below say */
+    struct ash_posted *posted[2];                /* [tp size, ASH_PROJECT_OUTS_MAX]: of a sum and the one before it */
+    float *losses;                               /* [rows] */
+    uint64_t batches, posts, sums, heads, turns; /* so far: what the counters below say */
+    uint64_t turns_begun;
+};
+
+/* A product whose weight gradient waits to be made, over all rows of the batch (see grads_parts.c). */
+struct ash_part {
+    int32_t sum, weight, bias;
+    bool starts; /* the sum begins with it */
+    struct ash_linear_io io;
+};
+#define ASH_PARTS_MAX 12 /* products of a layer and the head */
+struct ash_parts {
+    struct ash_part waiting[ASH_PARTS_MAX];
+    size_t count;
+    uint64_t given, taken; /* so far */
 };
 
 /* Along cp, where rows are exchanged, attention goes over its heads in so many parts at most: the rows of one are on
@@ -200,10 +224,13 @@ struct ash_pass {
     struct ash_pass_opts opts;
     struct ash_axis tp, cp, ep; /* as in opts, never of size 0 */
     struct ash_axis together;   /* those that share memory: along tp, cp or both; size 1: nobody */
+    bool shares_sums;           /* ranks along cp share memory and have one sum of gradients */
     int failed;                 /* 0, or the error of the first exchange that failed */
     struct ash_err failure;
     struct ash_buffer memory;
+    size_t size_bytes; /* of it, and this rank's share of what lies in common */
     struct ash_pass_common common;
+    struct ash_parts parts;
     struct ash_layer_acts *layers; /* [config.layers] */
     float *final_in;               /* [own rows, C]: the stream behind the last layer */
     struct ash_norm_acts final_norm;
@@ -228,6 +255,7 @@ struct ash_pass {
     const struct ash_served *serving; /* whose batch the experts' gradients are of at the moment; NULL: this one */
     float *grads;                     /* where gradients add up; NULL: none are wanted */
     bool *begun;                      /* [parameters, and a tied head's sum]: its first terms are there, host */
+    size_t first_row;                 /* of the batch, of this rank's along cp */
     size_t rows, seq_rows;            /* this rank's rows, all of them unless tokens are dealt out along cp; of one
                                          sequence */
     struct ash_run own;               /* those of the stream that it keeps between blocks: all, or its part along tp */
@@ -260,15 +288,28 @@ void ash_share_broadcast(struct ash_pass *pass, const struct ash_axis *axis, siz
 void ash_share_send(struct ash_pass *pass, const struct ash_axis *axis, size_t to, const float *data, size_t count);
 void ash_share_recv(struct ash_pass *pass, const struct ash_axis *axis, size_t from, float *data, size_t count);
 /* How far a rank is with what lies in common: batches begun; meetings after which all may read what each has written;
- * sums whose terms are there. And along cp: meetings around attention. */
-enum ash_share_counter { ASH_SHARE_BATCHES, ASH_SHARE_POSTS, ASH_SHARE_SUMS, ASH_SHARE_HEADS };
+ * sums whose terms are there. And along cp: meetings; turns at gradients; products whose rows are there; products that
+ * are made. */
+enum ash_share_counter {
+    ASH_SHARE_BATCHES,
+    ASH_SHARE_POSTS,
+    ASH_SHARE_SUMS,
+    ASH_SHARE_HEADS,
+    ASH_SHARE_TURNS,
+    ASH_SHARE_GIVEN,
+    ASH_SHARE_TAKEN
+};
 void ash_share_say(struct ash_pass *pass, enum ash_share_counter counter, uint64_t value);
 /* For another rank along tp (or this one, which does not wait). */
 void ash_share_wait(struct ash_pass *pass, size_t rank, enum ash_share_counter counter, uint64_t value);
 /* Say it, and wait until all have, along tp. */
 void ash_share_meet(struct ash_pass *pass, enum ash_share_counter counter, uint64_t value);
-/* All ranks along cp meet. */
+/* For another rank along cp, likewise. */
+void ash_share_wait_tokens(struct ash_pass *pass, size_t rank, enum ash_share_counter counter, uint64_t value);
+/* All ranks along cp meet. Where weight gradients wait to be made, all of them but some are made between saying so and
+ * waiting for the others. */
 void ash_share_meet_heads(struct ash_pass *pass);
+void ash_share_meet_beside(struct ash_pass *pass, size_t but);
 /* 0, or the first failure. */
 int ash_share_result(struct ash_pass *pass, struct ash_err *err);
 
@@ -281,7 +322,9 @@ enum ash_grad_rows { ASH_GRAD_ALL, ASH_GRAD_STREAM };
 
 /* Where a parameter's gradient adds up, and no turn at it; NULL as below. */
 float *ash_grad_sum(struct ash_pass *pass, int32_t param);
-/* Does the product at hand bring the first terms of a sum? From then on it has some. */
+/* Does the batch at hand start the sum, which has no terms of it yet? From then on it has some. Of ranks that take
+ * turns at it, does the turn at hand bring the first ones? */
+bool ash_grad_is_first(struct ash_pass *pass, int32_t param);
 bool ash_grad_starts(struct ash_pass *pass, int32_t param);
 /* Zeros for sums of a layer (-1: of what stands behind the layers) that have got no terms though the batch starts them.
  */
@@ -294,7 +337,8 @@ void ash_grad_end(struct ash_pass *pass, int32_t param, enum ash_grad_rows rows)
 void ash_grad_end_both(struct ash_pass *pass, int32_t one, int32_t other, enum ash_grad_rows rows);
 /* Sums over rows of the stream, which the last rank of tp has so far, to all: before anyone reads them. */
 void ash_grad_settle(struct ash_pass *pass);
-/* After a batch: where another of the same sums follows, the first rank of cp goes on with what the last one has. */
+/* After a batch: where another of the same sums follows, the first rank of cp goes on with what the last one has. Where
+ * ranks along cp have one sum, it is complete. */
 void ash_grad_hand_over(struct ash_pass *pass);
 /* dx from dy, and the gradients of weight and bias (or ASH_NO_PARAM) over all rows. dx is neither x nor dy. */
 void ash_pass_linear_backward(struct ash_pass *pass, int32_t weight, int32_t bias, const struct ash_linear_io *io);
@@ -303,6 +347,17 @@ void ash_pass_linear_backward(struct ash_pass *pass, int32_t weight, int32_t bia
 void ash_pass_weight_backward(struct ash_pass *pass, int32_t sum, int32_t weight, const struct ash_linear_io *io);
 /* The turns at a weight of a rank that has no rows for it. */
 void ash_pass_linear_skip(struct ash_pass *pass, int32_t weight);
+
+/* ---- grads_parts.c: gradients of ranks along cp that have one sum --------------------------------------------------
+ */
+
+/* This rank's rows of a product, which lie among those of all, are there; they stay as they are until ash_parts_await
+ * or the end of the way back. io: of this rank's rows. */
+void ash_parts_give(struct ash_pass *pass, int32_t sum, int32_t weight, int32_t bias, const struct ash_linear_io *io);
+/* Make this rank's part of all products that wait, but for the last ones. */
+void ash_parts_take(struct ash_pass *pass, size_t but);
+/* Wait until all ranks have made what this one has: where its rows of that lie it may write again. */
+void ash_parts_await(struct ash_pass *pass);
 
 /* ---- chain.c: what tensor-parallel ranks have parts of. Between the blocks of a layer each keeps some rows of the
  * stream (own rows); inside of a block each has all rows, of its own heads or columns. ----------------------------- */
@@ -319,6 +374,8 @@ const float *ash_stream_gather(struct ash_pass *pass, const float *own, float *a
 const float *ash_stream_again(struct ash_pass *pass, const float *own, float *all);
 /* Point norms and scratch.dx at this rank's rows of the batch at hand, where they lie among those of all. */
 void ash_stream_place(struct ash_pass *pass);
+/* Before scratch.dx is added to: it goes on in another place where others may still read it as it is. */
+void ash_stream_turn(struct ash_pass *pass);
 
 /* A sum per row and column whose terms are dealt out. It goes over the terms of a round from rank to rank, then on to
  * the next round. */
@@ -362,6 +419,7 @@ struct ash_columns {
     size_t rows, in, seq_rows; /* as in ash_linear_io */
     const float *x;            /* [rows, in] */
     float *dx;                 /* [own rows, in], as out of a chain; [rows, in] where the outputs are all here */
+    bool among_all;            /* as in ash_linear_io */
     size_t count;
     struct ash_column columns[ASH_PROJECT_OUTS_MAX];
 };
@@ -467,6 +525,8 @@ void ash_attn_return_back(struct ash_pass *pass, size_t part);
 void ash_attn_collect(struct ash_pass *pass, size_t layer);
 void ash_attn_collect_back(struct ash_pass *pass);
 
+/* Point what feed-forwards have among the rows of all ranks along cp at this rank's. */
+void ash_ffn_place(struct ash_pass *pass);
 void ash_ffn_block_forward(struct ash_pass *pass, size_t layer, const float *mid, float *out);
 void ash_ffn_block_backward(struct ash_pass *pass, size_t layer);
 
@@ -481,6 +541,8 @@ void ash_ffn_forward(struct ash_pass *pass, const struct ash_ffn_params *params,
 void ash_ffn_backward(struct ash_pass *pass, const struct ash_ffn_params *params, size_t rows, const float *x,
                       const struct ash_ffn_acts *acts, const struct ash_ffn_acts *dacts, size_t width, const float *dy,
                       float *dx);
+/* Where the gradients of a feed-forward so wide are: gate and up, where others see them, at rows of that width. */
+struct ash_ffn_acts ash_ffn_gradients(const struct ash_pass *pass, size_t width);
 /* hidden from gate and up, as forward does. */
 void ash_ffn_activate(struct ash_pass *pass, const struct ash_ffn_acts *acts, size_t count);
 
@@ -558,6 +620,8 @@ void ash_moe_nodes_dispatch(struct ash_pass *pass, size_t layer, const float *x,
 void ash_head_loss(struct ash_pass *pass, float scale);
 /* logits_out [count, vocab] of rows x, which are normed already or go through norm first (as in a group). */
 void ash_head_logits(struct ash_pass *pass, const float *x, int32_t norm, size_t count, float *logits_out);
+/* Point scratch.logits at this rank's rows, where they lie among those of all ranks along cp. */
+void ash_head_place(struct ash_pass *pass);
 
 /* ---- cache.c ----------------------------------------------------------------------------------------------------- */
 

@@ -87,6 +87,11 @@ void ash_share_wait(struct ash_pass *pass, size_t rank, enum ash_share_counter c
     wait_for(pass, pass->together.rank - pass->tp.rank + rank, counter, value);
 }
 
+void ash_share_wait_tokens(struct ash_pass *pass, size_t rank, enum ash_share_counter counter, uint64_t value)
+{
+    wait_for(pass, rank * pass->tp.size + pass->tp.rank, counter, value);
+}
+
 void ash_share_meet(struct ash_pass *pass, enum ash_share_counter counter, uint64_t value)
 {
     ash_share_say(pass, counter, value);
@@ -94,11 +99,17 @@ void ash_share_meet(struct ash_pass *pass, enum ash_share_counter counter, uint6
         ash_share_wait(pass, r, counter, value);
 }
 
-void ash_share_meet_heads(struct ash_pass *pass)
+void ash_share_meet_beside(struct ash_pass *pass, size_t but)
 {
     ash_share_say(pass, ASH_SHARE_HEADS, ++pass->common.heads);
+    ash_parts_take(pass, but);
     for (size_t r = 0; r < pass->cp.size; r++)
-        wait_for(pass, r * pass->tp.size + pass->tp.rank, ASH_SHARE_HEADS, pass->common.heads);
+        ash_share_wait_tokens(pass, r, ASH_SHARE_HEADS, pass->common.heads);
+}
+
+void ash_share_meet_heads(struct ash_pass *pass)
+{
+    ash_share_meet_beside(pass, SIZE_MAX);
 }
 
 int ash_share_result(struct ash_pass *pass, struct ash_err *err)
