@@ -71,6 +71,11 @@ every moe fp32 3 mesh.ep=3
 # mixtures
 every dense fp32 4 mesh.tp=2 mesh.pp=2
 every dense fp32 4 mesh.cp=2 mesh.tp=2
+every dense fp32 4 mesh.cp=4 train.recompute=full
+every tied bf16 4 mesh.dp=2 mesh.cp=2
+every tied fp32 4 mesh.pp=2 mesh.cp=2
+every moe fp32 4 mesh.fsdp=2 mesh.zero=1 mesh.cp=2
+every dense fp32 4 mesh.fsdp=2 mesh.zero=2 mesh.cp=2
 every dense fp32 4 mesh.fsdp=2 mesh.tp=2 mesh.zero=3
 every tied bf16 4 mesh.fsdp=2 mesh.pp=2
 every tied fp32 4 mesh.dp=2 mesh.fsdp=2 mesh.zero=2
@@ -83,6 +88,7 @@ every moe fp32 8 mesh.ep=2 mesh.fsdp=2 mesh.dp=2 mesh.zero=3 train.micro_batch=2
 every tied bf16 8 mesh.dp=2 mesh.tp=2 mesh.pp=2
 every dense fp32 8 mesh.fsdp=2 mesh.cp=2 mesh.tp=2
 every moe fp32 8 mesh.ep=2 mesh.pp=2 mesh.tp=2
+every moe bf16 8 mesh.ep=2 mesh.cp=2 mesh.tp=2 train.recompute=selective
 every tied bf16 8 mesh.fsdp=2 mesh.pp=2 mesh.interleave=2 mesh.cp=2
 
 # Over two nodes, through libfabric, in networks of their own where that is permitted: every axis crosses.
@@ -93,6 +99,7 @@ if "$ASHLAR" version | grep -q 'libfabric [0-9]'; then
     every dense fp32 4 mesh.tp=4
     every dense fp32 4 mesh.pp=4
     every tied bf16 2 mesh.cp=2
+    every tied bf16 4 mesh.dp=2 mesh.cp=2
     every dense fp32 4 mesh.fsdp=4
     every moe fp32 4 mesh.ep=4
     every moe bf16 6 mesh.ep=6 group.algorithm=hierarchical

@@ -8,6 +8,8 @@
 #include "base/assert.h"
 #include "collective/host/window.h"
 
+#define SHARE_FLOATS ((size_t)1024) /* shares begin on pages */
+
 struct ash_span ash_grains_dealt(size_t grain_count, size_t rank, size_t size)
 {
     size_t first = grain_count * rank / size;
@@ -72,6 +74,24 @@ static size_t group_size(const struct ash_grains_opts *opts)
     return opts->group != NULL ? ash_group_size(opts->group) : 1;
 }
 
+/* Of those who make leaves together, the first. */
+static bool leads(const struct ash_grains *grains)
+{
+    return grains->opts.along == NULL || ash_group_rank(grains->opts.along) == 0;
+}
+
+/* Of elements that all of them go over, those of this rank. */
+static struct ash_run share_of(const struct ash_grains *grains, struct ash_run run)
+{
+    struct ash_group *along = grains->opts.along;
+    struct ash_run share = run;
+
+    if (along == NULL) return run;
+    share = ash_slice_deal(run.count, SHARE_FLOATS, ash_group_rank(along), ash_group_size(along));
+    share.first += run.first;
+    return share;
+}
+
 /* Grains of a lane of rank `rank`. */
 static struct ash_span lane_of(const struct ash_grains_opts *opts, size_t rank, size_t lane)
 {
@@ -116,9 +136,27 @@ static int plan_shares(struct ash_grains *grains, struct ash_err *err)
     return ash_tree_of_spans(&grains->shares.tree, spans, count, opts->grain_count);
 }
 
-/* Memory of this process alone. */
-static int open_buffers(const struct ash_grains *grains, struct ash_grains_lane *lane, struct ash_err *err)
+/* What the first of those who make leaves together has is the memory of all: it has a window with them, or (in_group)
+ * shows them the one that it has with its group. */
+static int open_along(struct ash_grains *grains, struct ash_grains_lane *lane, bool in_group, struct ash_err *err)
 {
+    struct ash_group *along = grains->opts.along;
+
+    for (size_t i = 0; i < lane->buffer_count; i++) {
+        int rc = in_group ? ash_group_window_show(along, grains->windows[i], ASH_WINDOW_OWN, &lane->along[i], err)
+                          : ash_group_window_open(along, grains->opts.leaf_size * sizeof(float), &lane->along[i], err);
+
+        if (rc < 0) return rc;
+        if (!in_group && ash_group_rank(along) == 0 && grains->opts.unused.count == 0) ash_window_fill(lane->along[i]);
+        lane->sums[i] = ash_window_data_of(lane->along[i], 0);
+    }
+    return 0;
+}
+
+/* Memory of this process alone. */
+static int open_buffers(struct ash_grains *grains, struct ash_grains_lane *lane, struct ash_err *err)
+{
+    if (grains->opts.along != NULL) return open_along(grains, lane, false, err);
     for (size_t i = 0; i < lane->buffer_count; i++) {
         int rc = ash_buffer_init(&lane->buffers[i], grains->opts.exec->memory, grains->opts.leaf_size * sizeof(float),
                                  "gradients", err);
@@ -144,10 +182,10 @@ static int open_windows(struct ash_grains *grains, struct ash_grains_lane *lane,
         int rc = ash_group_window_open(opts->group, opts->leaf_size * sizeof(float), &grains->windows[i], err);
 
         if (rc < 0) return rc;
-        if (i < lane->buffer_count && opts->unused.count == 0) ash_window_fill(grains->windows[i]);
+        if (i < lane->buffer_count && opts->unused.count == 0 && leads(grains)) ash_window_fill(grains->windows[i]);
         lane->sums[i] = ash_window_data(grains->windows[i]);
     }
-    return 0;
+    return opts->along != NULL ? open_along(grains, lane, true, err) : 0;
 }
 
 static int open_lane(struct ash_grains *grains, size_t index, struct ash_err *err)
@@ -201,8 +239,10 @@ void ash_grains_fini(struct ash_grains *grains)
     land(grains, NULL);
     free(grains->flights);
     for (size_t lane = 0; grains->lanes != NULL && lane < grains->opts.lane_count; lane++)
-        for (size_t i = 0; i < grains->lanes[lane].buffer_count; i++)
+        for (size_t i = 0; i < grains->lanes[lane].buffer_count; i++) {
             ash_buffer_fini(&grains->lanes[lane].buffers[i]);
+            ash_window_close(grains->lanes[lane].along[i]);
+        }
     for (size_t i = 0; i < ASH_GRAINS_DEPTH_MAX; i++)
         ash_window_close(grains->windows[i]);
     free(grains->lanes);
@@ -215,7 +255,8 @@ size_t ash_grains_bytes(const struct ash_grains *grains)
 
     for (size_t lane = 0; lane < grains->opts.lane_count; lane++)
         buffers += grains->lanes[lane].buffer_count;
-    return (buffers * (grains->opts.leaf_size - grains->opts.unused.count) + grains->opts.unused.count) * sizeof(float);
+    return (buffers * (grains->opts.leaf_size - grains->opts.unused.count) + grains->opts.unused.count) *
+           sizeof(float) / (grains->opts.along != NULL ? ash_group_size(grains->opts.along) : 1);
 }
 
 struct ash_span ash_grains_lane(const struct ash_grains *grains, size_t lane)
@@ -240,8 +281,10 @@ float *ash_grains_begin(struct ash_grains *grains, size_t lane, bool zeroed)
     ash_assert(depth < grains->lanes[lane].buffer_count);
     float *leaf = grains->lanes[lane].sums[depth];
     if (!zeroed) return leaf;
-    ash_exec_zero(opts->exec, leaf, opts->unused.first * sizeof(float));
-    ash_exec_zero(opts->exec, leaf + behind, (opts->leaf_size - behind) * sizeof(float));
+    struct ash_run before = share_of(grains, (struct ash_run){0, opts->unused.first}),
+                   rest = share_of(grains, (struct ash_run){behind, opts->leaf_size - behind});
+    ash_exec_zero(opts->exec, leaf + before.first, before.count * sizeof(float));
+    ash_exec_zero(opts->exec, leaf + rest.first, rest.count * sizeof(float));
     return leaf;
 }
 
@@ -262,7 +305,7 @@ void ash_grains_end(struct ash_grains *grains, size_t lane)
 {
     struct ash_grains_lane *taken = &grains->lanes[lane];
 
-    take_leaf(grains, taken, &taken->stack, (struct ash_run){0, grains->opts.sum_size});
+    take_leaf(grains, taken, &taken->stack, share_of(grains, (struct ash_run){0, grains->opts.sum_size}));
 }
 
 void ash_grains_end_run(struct ash_grains *grains, struct ash_run run)

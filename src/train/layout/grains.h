@@ -3,7 +3,10 @@
  * down (collective/sum.h). A lane is a run of neighbouring leaves that come in order: it holds a stack of partial sums,
  * at most log2(n) + 1 of them, and neighbours that are the halves of a subtree are added as soon as both are there. A
  * process has one lane for its own grains, or one for each rank whose gradients it sums. What the lanes of all ranks
- * hold at the end is joined by a collective. One owner thread. */
+ * hold at the end is joined by a collective. One owner thread.
+ * Ranks of a node that make a leaf together (opts.along) have one set of sums. All of them call begin, end and move;
+ * each clears and adds up its share of the elements, so they meet behind begin and around end. What joins runs over the
+ * ranks of the group (start, end_run, finish) is for the first of them alone. */
 #ifndef ASH_TRAIN_GRAINS_H
 #define ASH_TRAIN_GRAINS_H
 
@@ -24,6 +27,7 @@
 struct ash_grains_opts {
     struct ash_exec *exec; /* borrowed */
     struct ash_group *group;
+    struct ash_group *along; /* ranks of a node that add to the same leaves and have one sum (borrowed; NULL: nobody) */
     size_t grain_count, lane_count;
     size_t at_once;   /* leaves of a lane that ash_grains_put gets at a time (at its end, fewer); 0: it is not called */
     size_t sum_size;  /* floats that are added up: the first ones of a leaf */
@@ -52,6 +56,7 @@ struct ash_grains_lane {
     struct ash_grains_stack stack;
     size_t buffer_count;
     struct ash_buffer buffers[ASH_GRAINS_DEPTH_MAX]; /* where they are not windows */
+    struct ash_window *along[ASH_GRAINS_DEPTH_MAX];  /* what the first of opts.along has, as all of them see it */
     float *sums[ASH_GRAINS_DEPTH_MAX];               /* the partial sums, in one or the other */
 };
 

@@ -135,6 +135,17 @@ static int find_together(struct ash_mesh *mesh, struct ash_err *err)
     return 0;
 }
 
+/* The ranks of tp and cp are neighbours. All ranks must come to the same answer, whatever node they are on. */
+static void find_one_sum(struct ash_mesh *mesh)
+{
+    size_t team = mesh->size[ASH_MESH_TP] * mesh->size[ASH_MESH_CP];
+
+    mesh->one_sum = mesh->size[ASH_MESH_CP] > 1 && mesh->zero < 2;
+    for (size_t r = 0; r < ash_group_size(mesh->world); r++)
+        if (ash_group_member(mesh->world, r).node_index != ash_group_member(mesh->world, r / team * team).node_index)
+            mesh->one_sum = false;
+}
+
 static int open_groups(struct ash_mesh *mesh, struct ash_err *err)
 {
     unsigned experts = 1u << ASH_MESH_DP | 1u << ASH_MESH_FSDP, data = experts | 1u << ASH_MESH_EP,
@@ -152,6 +163,7 @@ static int open_groups(struct ash_mesh *mesh, struct ash_err *err)
             (rc = ash_mesh_link_open(&mesh->links[a], mesh->groups[a], &mesh->meter, err)) < 0)
             return rc;
     if ((rc = find_together(mesh, err)) < 0) return rc;
+    find_one_sum(mesh);
     return find_ep_nodes(mesh, err);
 }
 
@@ -226,7 +238,28 @@ size_t ash_mesh_replicas(const struct ash_mesh *mesh)
 
 bool ash_mesh_starts(const struct ash_mesh *mesh)
 {
-    return mesh->size[ASH_MESH_CP] == 1 && mesh->size[ASH_MESH_EP] == 1;
+    return (mesh->size[ASH_MESH_CP] == 1 || mesh->one_sum) && mesh->size[ASH_MESH_EP] == 1;
+}
+
+bool ash_mesh_one_sum(const struct ash_mesh *mesh)
+{
+    return mesh->one_sum;
+}
+
+bool ash_mesh_leads(const struct ash_mesh *mesh)
+{
+    return !mesh->one_sum || mesh->at[ASH_MESH_CP] == 0;
+}
+
+int ash_mesh_meet_tokens(struct ash_mesh *mesh, struct ash_err *err)
+{
+    int rc;
+
+    if (!mesh->one_sum) return 0;
+    ash_meter_begin(&mesh->meter);
+    rc = ash_group_barrier(mesh->groups[ASH_MESH_CP], err);
+    ash_meter_end(&mesh->meter, ASH_METER_COMM);
+    return rc;
 }
 
 struct ash_group *ash_mesh_sharers(const struct ash_mesh *mesh)

@@ -44,6 +44,7 @@ struct ash_mesh {
     struct ash_group *ep_here;
     struct ash_mesh_link ep_link;
     struct ash_axis ep_axis;
+    bool one_sum;           /* ranks of cp make one sum of gradients: see ash_mesh_one_sum */
     struct ash_meter meter; /* of the step at hand */
 };
 
@@ -66,8 +67,16 @@ size_t ash_mesh_data_size(const struct ash_mesh *mesh);
 /* This rank's place among those that hold the same part of the state (dp and cp). */
 size_t ash_mesh_replica(const struct ash_mesh *mesh);
 size_t ash_mesh_replicas(const struct ash_mesh *mesh);
-/* Do this rank's passes alone add to its gradients, so that each grain's first batch can start them? */
+/* Do this rank's passes alone add to its gradients, or those of cp to one sum, so that each grain's first batch can
+ * start them? */
 bool ash_mesh_starts(const struct ash_mesh *mesh);
+/* Are all that share sequences (cp, and tp beside it) on one node each, so that those of cp make one sum of gradients
+ * in memory that all see? Not where gradients are dealt out (zero 2 and 3). Then the first of cp is the one who joins
+ * it with others'. */
+bool ash_mesh_one_sum(const struct ash_mesh *mesh);
+bool ash_mesh_leads(const struct ash_mesh *mesh);
+/* Where they do, all of cp meet, on the clock. */
+int ash_mesh_meet_tokens(struct ash_mesh *mesh, struct ash_err *err);
 /* Those that this rank's slice is dealt out to (fsdp), where all of them are on this node; NULL: nobody, or they are
  * not. */
 struct ash_group *ash_mesh_sharers(const struct ash_mesh *mesh);

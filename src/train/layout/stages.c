@@ -21,6 +21,7 @@ static struct ash_pass_opts pass_opts(const struct ash_job *job, struct ash_mesh
     opts.cp = ash_mesh_axis(mesh, ASH_MESH_CP, opts.max_rows * hidden);
     opts.ep = ash_mesh_axis(mesh, ASH_MESH_EP, opts.max_rows * hidden);
     opts.together = ash_mesh_together(mesh);
+    opts.one_sum = ash_mesh_one_sum(mesh);
     return opts;
 }
 
@@ -90,6 +91,7 @@ static int open_sums(struct ash_stages *stages, struct ash_stage *stage, struct 
     bool served = mesh->size[ASH_MESH_EP] > 1 && experts > 0;
     struct ash_grains_opts opts = {.exec = stages->exec,
                                    .group = mesh->data,
+                                   .along = ash_mesh_one_sum(mesh) ? mesh->groups[ASH_MESH_CP] : NULL,
                                    .grain_count = (size_t)stages->job->train.grains,
                                    .lane_count = 1,
                                    .sum_size = size,
@@ -252,12 +254,23 @@ void ash_stages_close(struct ash_stages *stages)
 /* ---- behind the last micro-batch ----------------------------------------------------------------------------------
  */
 
-/* The last rank of cp holds the sums over all tokens. */
+/* The last rank of cp holds the sums over all tokens, unless they have one. */
 static int spread_over_tokens(struct ash_stages *stages, struct ash_stage *stage, size_t count, struct ash_err *err)
 {
     struct ash_group *cp = stages->mesh->groups[ASH_MESH_CP];
 
-    return cp == NULL ? 0 : ash_group_broadcast(cp, stage->grads, count * sizeof(float), ash_group_size(cp) - 1, err);
+    return cp == NULL || ash_mesh_one_sum(stages->mesh)
+               ? 0
+               : ash_group_broadcast(cp, stage->grads, count * sizeof(float), ash_group_size(cp) - 1, err);
+}
+
+/* Over the ranks' grains. */
+static int join_sums(struct ash_stage *stage, struct ash_err *err)
+{
+    int rc = ash_grains_finish(&stage->grains, NULL, err);
+
+    if (rc < 0 || stage->experts.opts.lane_count == 0) return rc;
+    return ash_grains_finish(&stage->experts, stage->grads + ash_model_dense_size(stage->state.model), err);
 }
 
 static int join_chunk(struct ash_stages *stages, struct ash_stage *stage, struct ash_err *err)
@@ -269,11 +282,9 @@ static int join_chunk(struct ash_stages *stages, struct ash_stage *stage, struct
         return rc < 0 ? rc : spread_over_tokens(stages, stage, stage->state.shards->total, err);
     }
     stage->grads = ash_grains_sum(&stage->grains);
-    if ((rc = ash_grains_finish(&stage->grains, NULL, err)) < 0) return rc;
-    if (stage->experts.opts.lane_count > 0) {
-        rc = ash_grains_finish(&stage->experts, stage->grads + ash_model_dense_size(stage->state.model), err);
-        if (rc < 0) return rc;
-    }
+    if ((rc = ash_mesh_meet_tokens(stages->mesh, err)) < 0) return rc;
+    if (ash_mesh_leads(stages->mesh) && (rc = join_sums(stage, err)) < 0) return rc;
+    if ((rc = ash_mesh_meet_tokens(stages->mesh, err)) < 0) return rc;
     return spread_over_tokens(stages, stage, ash_model_size(stage->state.model), err);
 }
 

@@ -32,6 +32,7 @@ struct ash_stage {
     struct ash_span *wanted;  /* of their sum, runs of elements that this rank updates, where no other asks for them */
     size_t wanted_count;
     bool joins;                /* their sum goes between nodes, beside the way back (stages_hooks.c) */
+    bool leads;                /* that is for this rank to do: it is the first of those who make one sum */
     bool ends;                 /* the batch on its way back is the last of the rank's last grain */
     bool *joined;              /* [units of the model]: whose sums have set out */
     struct ash_grains experts; /* then, of experts that serve several ranks: a lane for each; others' are in grains */

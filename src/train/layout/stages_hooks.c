@@ -47,6 +47,7 @@ static int done(void *ctx, int unit, bool backward, struct ash_err *err)
     rc = ash_fsdp_done(&stage->fsdp, unit, backward, err);
 
     if (!backward || !stage->joins || !stage->ends || !ash_fsdp_completes(stage->state.model, unit)) return rc;
+    if (!stage->leads) return rc;
     for (size_t i = 0; rc == 0 && i < stage->state.shards->unit_count; i++)
         if (stage->state.shards->units[i].unit == unit) rc = join_unit(stage, i, err);
     return rc;
@@ -63,6 +64,7 @@ int ash_stages_open_joins(const struct ash_stages *stages, struct ash_stage *sta
     const struct ash_group *data = stages->mesh->data;
 
     stage->joins = stages->mesh->zero < 2 && data != NULL && ash_group_nodes(data) > 1;
+    stage->leads = ash_mesh_leads(stages->mesh);
     if (!stage->joins) return 0;
     stage->joined = calloc(stage->state.shards->unit_count, sizeof(*stage->joined));
     return stage->joined != NULL ? 0 : ash_err_set(err, -ENOMEM, "out of memory for a model's layers");
@@ -70,7 +72,7 @@ int ash_stages_open_joins(const struct ash_stages *stages, struct ash_stage *sta
 
 int ash_stages_join_rest(struct ash_stage *stage, struct ash_err *err)
 {
-    for (size_t i = 0; i < stage->state.shards->unit_count; i++) {
+    for (size_t i = 0; stage->leads && i < stage->state.shards->unit_count; i++) {
         int rc = join_unit(stage, i, err);
         if (rc < 0) return rc;
     }

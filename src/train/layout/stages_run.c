@@ -62,6 +62,15 @@ static int go_forward(struct walk *walk, struct ash_stage *stage, size_t micro, 
     return ash_stages_pass_output(stages, slot, err);
 }
 
+/* Of count elements of a gradient, those that this rank clears. */
+static struct ash_run share_of(const struct ash_stages *stages, size_t count)
+{
+    const struct ash_mesh *mesh = stages->mesh;
+
+    if (!ash_mesh_one_sum(mesh)) return (struct ash_run){0, count};
+    return ash_slice_deal(count, 1, mesh->at[ASH_MESH_CP], mesh->size[ASH_MESH_CP]);
+}
+
 /* Room for the gradients of a grain, and of those of the ranks that are served. */
 static int begin_grain(struct ash_stages *stages, struct ash_stage *stage, size_t round, struct ash_err *err)
 {
@@ -71,11 +80,29 @@ static int begin_grain(struct ash_stages *stages, struct ash_stage *stage, size_
     if (stages->mesh->zero > 1) return ash_fsdp_begin(&stage->fsdp, &stage->leaf, stage->expert_leaves, err);
     if (grain_of(stages, round) != SIZE_MAX) stage->leaf = ash_grains_begin(&stage->grains, 0, !starts);
     if (starts && stage->leaf != NULL)
-        ash_model_clear_grads(model, stages->exec, stage->leaf, (struct ash_run){0, ash_model_grad_size(model)});
+        ash_model_clear_grads(model, stages->exec, stage->leaf, share_of(stages, ash_model_grad_size(model)));
     for (size_t lane = 0; lane < stage->experts.opts.lane_count; lane++)
         if (round < ash_grains_lane(&stage->experts, lane).count)
             stage->expert_leaves[lane] = ash_grains_begin(&stage->experts, lane, true);
-    return 0;
+    return ash_mesh_meet_tokens(stages->mesh, err);
+}
+
+/* What another stage and a tied output matrix of this one have for the embedding joins its gradient. */
+static int fold_grain(struct ash_stages *stages, struct ash_stage *stage, struct ash_err *err)
+{
+    const struct ash_mesh *mesh = stages->mesh;
+    bool one = ash_mesh_one_sum(mesh);
+    int rc = 0;
+
+    if (ash_mesh_leads(mesh)) {
+        ash_meter_begin(&stages->mesh->meter);
+        rc = ash_stages_tie(stages, stage, err);
+        ash_meter_end(&stages->mesh->meter, ASH_METER_COMM);
+    }
+    if (rc < 0) return rc;
+    ash_model_grad_fold_part(stage->state.model, stages->exec, stage->leaf, one ? mesh->at[ASH_MESH_CP] : 0,
+                             one ? mesh->size[ASH_MESH_CP] : 1);
+    return ash_mesh_meet_tokens(stages->mesh, err);
 }
 
 /* A grain's gradients are complete. */
@@ -84,13 +111,7 @@ static int end_grain(struct ash_stages *stages, struct ash_stage *stage, size_t 
     bool works = grain_of(stages, round) != SIZE_MAX;
     int rc;
 
-    if (works) {
-        ash_meter_begin(&stages->mesh->meter);
-        rc = ash_stages_tie(stages, stage, err);
-        ash_meter_end(&stages->mesh->meter, ASH_METER_COMM);
-        if (rc < 0) return rc;
-        ash_model_grad_fold(stage->state.model, stages->exec, stage->leaf);
-    }
+    if (works && (rc = fold_grain(stages, stage, err)) < 0) return rc;
     if (stages->mesh->zero > 1) return ash_fsdp_end(&stage->fsdp, err);
     if (stage->joins && stage->ends) {
         if ((rc = ash_stages_join_rest(stage, err)) < 0) return rc;

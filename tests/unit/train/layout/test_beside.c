@@ -145,6 +145,9 @@ static void test_bits_between_nodes(void **state)
         {"abc", 0, UINT64_MAX, {"mesh.fsdp=3", "mesh.zero=2", "train.precision=bf16"}},
         {"abab", 0, UINT64_MAX, {"mesh.dp=2", "mesh.fsdp=2", "mesh.zero=3"}},
         {"aabb", 0, UINT64_MAX, {"mesh.dp=2", "mesh.cp=2"}},
+        {"aaab", 0, UINT64_MAX, {"mesh.dp=2", "mesh.cp=2"}}, /* one sum could be made on one node only: nowhere */
+        {"aabb", 0, UINT64_MAX, {"mesh.ep=2", "mesh.cp=2", EXPERTS}},
+        {"aabb", 0, UINT64_MAX, {"mesh.fsdp=2", "mesh.zero=1", "mesh.cp=2", "train.precision=bf16", "data.seq=64"}},
         {"abab", 0, UINT64_MAX, {"mesh.dp=2", "mesh.fsdp=2", "mesh.zero=1"}},
         {"abab", 0, UINT64_MAX, {"mesh.ep=2", "mesh.fsdp=2", "mesh.zero=3", EXPERTS}},
         {"aabb", 0, UINT64_MAX, {"mesh.dp=2", "mesh.tp=2"}},
