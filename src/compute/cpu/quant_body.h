@@ -2,8 +2,8 @@
  * quant_pack.h (norm, quantising) and behind them (bias, residual, SwiGLU). Include after norm_body.h and point_body.h.
  *
  * A few rows of x: one parallel loop, in which each thread prepares x for itself. Many rows: x is prepared once, in
- * parallel; then units of panels go through k in blocks, so that a group of panels and a tile of x stay in the first
- * cache, all rows of x in the second. */
+ * parallel; then units of panels go through k some groups at a time, so that these of one panel or a few and a tile of
+ * x stay in the first cache, all rows of x in the second. */
 #ifndef ASH_COMPUTE_QUANT_BODY_H
 #define ASH_COMPUTE_QUANT_BODY_H
 

@@ -1,6 +1,7 @@
 /* tile_smmla - tiles of exact sums of products of bytes (SMMLA, 2 x 8 times 8 x 2), in assembly for the order of their
- * loads (see tile_neon.h). A step is 64 k, of which a group has up to four. Each register holds a 2 x 2 block: (row 0
- * of x) x (w0, w1), (row 1 of x) x (w0, w1). Panels are those of quant_pack.h, pairs: w is four of them. */
+ * loads (see tile_neon.h). "Steps" are those of quant.h: the scale of a block in whole numbers. Each register holds a 2
+ * x 2 block: (row 0 of x) x (w0, w1), (row 1 of x) x (w0, w1). Panels are those of quant_pack.h, pairs: w is four of
+ * them. */
 #ifndef ASH_COMPUTE_TILE_SMMLA_H
 #define ASH_COMPUTE_TILE_SMMLA_H
 
