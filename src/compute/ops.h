@@ -11,15 +11,16 @@
  *     step, and so of ASH_K_GROUP on every backend; a product whose k is cut elsewhere says cut_anywhere and keeps the
  *     fma chain. Whoever sums over tokens (weight gradients) cuts k at the ends of sequences and inside one at
  *     multiples of ASH_K_GROUP.
- *   - A product with a quantised matrix goes by groups of ASH_QUANT_GROUP inputs, of which a row's last may be shorter.
- *     Each group of a row of x is quantised: amax is the largest |x|, d = amax / 127, q = x * (1 / d) rounded to
- *     nearest even. Where 1 / d is not finite (zeros, all but zeros), q and d are 0; where x has an infinity or NaN, q
- *     is 0 and d is NaN. The blocks of a group of w (ASH_QUANT_BLOCK inputs) have scales of their own, which become
- *     whole steps of one unit: with top the largest |scale| and S = ASH_QUANT_STEPS_Q8 or _Q4, unit = top / S and
- *     steps = scale * (S / top), rounded to nearest even. Where top is 0 both are 0; where a scale is infinite or NaN,
- *     steps are 0 and the unit is NaN. (ASH_Q8_W: the unit is the scale of the group's first block, and steps are 1.)
- *     Then, groups ascending, one chain per output element: acc = fma((float)dot, d * unit, acc), where dot is the
- *     exact integer sum over blocks of steps times the sum of the block's products.
+ *   - A product with a quantised matrix goes by groups of inputs: of one block, ASH_QUANT_BLOCK (ASH_Q8_0), or of
+ *     ASH_QUANT_GROUP, of which a row's last may be shorter (ASH_Q4_0, ASH_Q8_W). Each group of a row of x is
+ *     quantised: amax is the largest |x|, d = amax / 127, q = x * (1 / d) rounded to nearest even. Where 1 / d is not
+ *     finite (zeros, all but zeros), q and d are 0; where x has an infinity or NaN, q is 0 and d is NaN. Of w, a
+ *     group's unit is the scale of its first block (ASH_Q8_W has the same in all of them). With ASH_Q4_0 the blocks of
+ *     a group have scales of their own, which become whole steps of one unit: with top the largest |scale| and S =
+ *     ASH_QUANT_STEPS, unit = top / S and steps = scale * (S / top), rounded to nearest even. Where top is 0 both are
+ *     0; where a scale is infinite or NaN, steps are 0 and the unit is NaN. Then, groups ascending, one chain per
+ *     output element: acc = fma((float)dot, d * unit, acc), where dot is the exact integer sum of the group's products,
+ *     with ASH_Q4_0 each block's times its steps.
  *   - A sum over a row (norms, softmax) uses ASH_LANES interleaved partial sums, lane l taking elements l, l +
  *     ASH_LANES, ... in ascending order, then halves added pairwise (l with l + 8, then + 4, + 2, + 1).
  *   - A sum over tokens (weight gradients) walks tokens in ascending order, one chain, starting from the value already
@@ -44,10 +45,8 @@
 #define ASH_QUANT_BLOCK 32
 #define ASH_QUANT_GROUP 256
 #define ASH_QUANT_GROUP_BLOCKS (ASH_QUANT_GROUP / ASH_QUANT_BLOCK)
-#define ASH_QUANT_STEPS_Q8                                                                                             \
-    255 /* so large that rounding scales is a small part of what quantising loses, and so small */
-#define ASH_QUANT_STEPS_Q4 127 /* that a number times its steps has 16 bits and a group's sum 32 */
-#define ASH_PACK_ROWS 16       /* rows of a weight that are packed together, or a divisor of that */
+#define ASH_QUANT_STEPS 127 /* so many that rounding scales is a small part of what quantising loses */
+#define ASH_PACK_ROWS 16    /* rows of a weight that are packed together, or a divisor of that */
 #define ASH_ATTN_BLOCK 64
 #define ASH_ATTN_HEAD_MAX 512 /* largest head dimension */
 #define ASH_ROUTE_EXPERTS_MAX 1024

@@ -14,6 +14,24 @@
 #define ASH_QUANT_ROUNDER 12582912.0f
 #define ASH_QUANT_ROUNDER_BITS 0x4b400000u
 
+/* Blocks of a group (ops.h); a row's last group may have fewer. */
+static inline size_t ash_quant_group_blocks(enum ash_dtype dtype)
+{
+    return dtype == ASH_Q8_0 ? 1 : ASH_QUANT_GROUP_BLOCKS;
+}
+
+/* Its inputs. */
+static inline size_t ash_quant_group(enum ash_dtype dtype)
+{
+    return ash_quant_group_blocks(dtype) * ASH_QUANT_BLOCK;
+}
+
+/* Groups of a row of K inputs. */
+static inline size_t ash_quant_groups(enum ash_dtype dtype, size_t K)
+{
+    return (K + ash_quant_group(dtype) - 1) / ash_quant_group(dtype);
+}
+
 /* count numbers of x, a group: q gets as many in [-127, 127]. Returns their scale. */
 static inline float ash_quant_numbers(const float *x, size_t count, int8_t *q)
 {
@@ -56,27 +74,26 @@ static inline float ash_quant_scale(const uint8_t *block)
 /* The scales of count blocks of weights, a group, as whole steps of one unit. Returns the unit. */
 static inline float ash_quant_steps(const uint8_t *blocks, size_t count, enum ash_dtype dtype, int32_t *steps)
 {
-    float most = dtype == ASH_Q4_0 ? ASH_QUANT_STEPS_Q4 : ASH_QUANT_STEPS_Q8, top = 0.0f;
-    size_t block_bytes = ash_dtype_bytes(dtype);
+    float scales[ASH_QUANT_GROUP_BLOCKS], top = 0.0f;
     bool finite = true;
 
+    for (size_t b = 0; b < count; b++)
+        steps[b] = dtype != ASH_Q4_0;
+    if (dtype != ASH_Q4_0) return ash_quant_scale(blocks);
     for (size_t b = 0; b < count; b++) {
-        float scale = ash_quant_scale(blocks + b * block_bytes);
-
-        steps[b] = dtype == ASH_Q8_W;
-        finite = finite && isfinite(scale);
-        top = fabsf(scale) > top ? fabsf(scale) : top;
+        scales[b] = ash_quant_scale(blocks + b * ash_dtype_bytes(dtype));
+        finite = finite && isfinite(scales[b]);
+        top = fabsf(scales[b]) > top ? fabsf(scales[b]) : top;
     }
-    if (dtype == ASH_Q8_W) return ash_quant_scale(blocks);
     if (!finite || top == 0.0f) return finite ? 0.0f : NAN;
     for (size_t b = 0; b < count; b++) {
-        float whole = ash_quant_scale(blocks + b * block_bytes) * (most / top) + ASH_QUANT_ROUNDER;
+        float whole = scales[b] * (ASH_QUANT_STEPS / top) + ASH_QUANT_ROUNDER;
         uint32_t value;
 
         memcpy(&value, &whole, sizeof(value));
         steps[b] = (int32_t)(value - ASH_QUANT_ROUNDER_BITS);
     }
-    return top / most;
+    return top / ASH_QUANT_STEPS;
 }
 
 /* The whole numbers of a block of weights. */

@@ -237,12 +237,12 @@ static void test_gather(void **state)
     check_scenario(scenario_gather, 60);
 }
 
-/* One block, by hand: element i of w is i - 8 (low nibbles) and 7 - i (high), with a scale of which a unit is a power
- * of two; x is 127 times a one-hot. */
+/* One block, by hand: element i of w is i - 8 (low nibbles) and 7 - i (high), with a scale of which the unit of Q4_0 is
+ * a power of two; x is 127 times a one-hot. */
 static void test_layout(void **state)
 {
     uint8_t q4[18], q8[34];
-    float scale4 = ASH_QUANT_STEPS_Q4 / 256.0f, scale8 = ASH_QUANT_STEPS_Q8 / 512.0f;
+    float scale4 = ASH_QUANT_STEPS / 256.0f, scale8 = 0.375f;
     uint16_t half4 = ash_f32_to_f16(scale4), half8 = ash_f32_to_f16(scale8);
 
     (void)state;
@@ -278,15 +278,16 @@ static void test_layout(void **state)
 static void test_steps(void **state)
 {
     enum { BLOCKS = ASH_QUANT_GROUP_BLOCKS };
-    static const int steps[BLOCKS] = {ASH_QUANT_STEPS_Q8, 3, -20, 0, 254, -255, 1, 77};
-    uint8_t w[BLOCKS * 34] = {0};
+    static const int steps[BLOCKS] = {ASH_QUANT_STEPS, 3, -20, 0, 126, -127, 1, 77};
+    uint8_t w[BLOCKS * 18];
 
     (void)state;
+    memset(w, 0x88, sizeof(w)); /* zeros */
     for (size_t b = 0; b < BLOCKS; b++) {
         uint16_t half = ash_f32_to_f16((float)steps[b] / 512.0f);
 
-        memcpy(w + b * 34, &half, sizeof(half));
-        w[b * 34 + sizeof(half) + b] = 1;
+        memcpy(w + b * 18, &half, sizeof(half));
+        w[b * 18 + sizeof(half) + b]++;
     }
     for (const char *const *name = backends_under_test(); *name != NULL; name++) {
         struct ash_exec exec;
@@ -295,11 +296,51 @@ static void test_steps(void **state)
         for (size_t hot = 0; hot < BLOCKS; hot++) {
             float x[ASH_QUANT_GROUP] = {0}, y;
             struct ash_quant_args args = {
-                .M = 1, .N = 1, .K = ASH_QUANT_GROUP, .x = x, .w = w, .dtype = ASH_Q8_0, .y = &y};
+                .M = 1, .N = 1, .K = ASH_QUANT_GROUP, .x = x, .w = w, .dtype = ASH_Q4_0, .y = &y};
 
             x[hot * ASH_QUANT_BLOCK + hot] = 127.0f;
             exec.ops->matrix->quant_gemm(&exec, &args);
             assert_true(y == 127.0f * (float)steps[hot] / 512.0f);
+        }
+        ash_exec_fini(&exec);
+    }
+}
+
+/* Blocks of Q8_0 do not know each other: each of x has its own size and each of w its own scale, powers of two far
+ * apart, so the sum is exact to its last bit, whichever of them are there. */
+static void test_blocks_apart(void **state)
+{
+    enum { BLOCKS = 9, K = BLOCKS * ASH_QUANT_BLOCK, M = 7, N = 9 };
+    uint8_t w[N][BLOCKS * 34];
+    float x[M][K], y[M][N];
+
+    (void)state;
+    for (size_t i = 0; i < (size_t)N * BLOCKS; i++) {
+        uint16_t half = ash_f32_to_f16(ldexpf(1.0f, -(int)(i % 5)));
+        uint8_t *block = &w[i / BLOCKS][i % BLOCKS * 34];
+
+        memset(block, 0, 34);
+        memcpy(block, &half, sizeof(half));
+        block[sizeof(half) + i % 32] = (uint8_t)(1 + i % 3);
+    }
+    for (size_t i = 0; i < (size_t)M * K; i++) /* of each block, the largest is 127 times a power of two */
+        x[i / K][i % K] = ldexpf(i % 32 == 5 ? 127.0f : (float)(i % 100), (int)(i % K / 32 + i / K) % 4 - 8);
+    for (const char *const *name = backends_under_test(); *name != NULL; name++) {
+        struct ash_exec exec;
+        struct ash_quant_args args = {
+            .M = M, .N = N, .K = K, .x = x[0], .x_stride = K, .w = w, .dtype = ASH_Q8_0, .y = y[0], .y_stride = N};
+
+        exec_init(&exec, *name, 1);
+        exec.ops->matrix->quant_gemm(&exec, &args);
+        for (size_t i = 0; i < (size_t)M * N; i++) {
+            float want = 0.0f;
+
+            for (size_t b = 0; b < BLOCKS; b++) {
+                size_t at = i % N * BLOCKS + b;
+
+                want += ldexpf(x[i / N][b * 32 + at % 32] * (float)(1 + at % 3), -(int)(at % 5));
+            }
+            assert_true(y[i / N][i % N] == want);
         }
         ash_exec_fini(&exec);
     }
@@ -375,9 +416,9 @@ static void test_not_finite(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_quant_gemm), cmocka_unit_test(test_project), cmocka_unit_test(test_gather),
-        cmocka_unit_test(test_layout),     cmocka_unit_test(test_steps),   cmocka_unit_test(test_rows_alone),
-        cmocka_unit_test(test_not_finite),
+        cmocka_unit_test(test_quant_gemm), cmocka_unit_test(test_project),    cmocka_unit_test(test_gather),
+        cmocka_unit_test(test_layout),     cmocka_unit_test(test_steps),      cmocka_unit_test(test_blocks_apart),
+        cmocka_unit_test(test_rows_alone), cmocka_unit_test(test_not_finite),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -8,7 +8,7 @@
 #include "compute/quant.h"
 #include "infra/cpu.h"
 
-#define QUANTISE_MIN_GROUPS 32 /* fewer are not worth another thread */
+#define QUANTISE_MIN_BLOCKS 256 /* fewer are not worth another thread */
 #define PRODUCT_MIN_QUADS 4
 
 struct quant {
@@ -25,7 +25,7 @@ struct quant {
 
 static void store_plain(const struct quant *op, size_t row, size_t group, size_t count, const int8_t *q, float scale)
 {
-    size_t block = row * op->x.blocks + group * ASH_QUANT_GROUP_BLOCKS;
+    size_t block = row * op->x.blocks + group * op->x.group_blocks;
 
     memcpy(op->q + block * ASH_QUANT_BLOCK, q, count);
     op->scale[row * op->x.groups + group] = scale;
@@ -38,7 +38,7 @@ static void store_plain(const struct quant *op, size_t row, size_t group, size_t
 
 static void store_paired(const struct quant *op, size_t row, size_t group, size_t count, const int8_t *q, float scale)
 {
-    size_t block = row / 2 * op->x.blocks + group * ASH_QUANT_GROUP_BLOCKS, half = row % 2;
+    size_t block = row / 2 * op->x.blocks + group * op->x.group_blocks, half = row % 2;
     float *scales = op->scale + 4 * (row / 2 * op->x.groups + group) + 2 * half;
 
     for (size_t i = 0; i < count / 8; i++)
@@ -54,8 +54,9 @@ static void quantise_units(void *ctx, size_t begin, size_t end, int worker)
 
     (void)worker;
     for (size_t unit = begin; unit < end; unit++) {
-        size_t row = unit / op->x.groups, group = unit % op->x.groups, k = group * ASH_QUANT_GROUP;
-        size_t count = ash_quant_group_blocks(&op->x, group) * ASH_QUANT_BLOCK;
+        size_t row = unit / op->x.groups, group = unit % op->x.groups;
+        size_t k = group * op->x.group_blocks * ASH_QUANT_BLOCK;
+        size_t count = ash_quant_rows_blocks(&op->x, group) * ASH_QUANT_BLOCK;
         int8_t q[ASH_QUANT_GROUP] = {0};
         float scale = 0.0f;
 
@@ -78,7 +79,7 @@ static void quantise(struct ash_exec *exec, struct quant *op)
     op->x.scale = op->scale;
     op->sum = (int32_t *)(void *)(op->scale + blocks); /* paired: the second half of the scales instead */
     op->x.sum = op->sum;
-    ash_workers_run(exec->workers, rows * op->x.groups, QUANTISE_MIN_GROUPS, quantise_units, op);
+    ash_workers_run(exec->workers, rows * op->x.groups, QUANTISE_MIN_BLOCKS / op->x.group_blocks, quantise_units, op);
 }
 
 /* ---- the product ------------------------------------------------------------------------------------------------- */
@@ -99,7 +100,8 @@ static void drive(struct ash_exec *exec, const struct ash_quant_args *args, ash_
     ash_assert(args->K % ASH_QUANT_BLOCK == 0 && (args->bias == NULL || !args->accumulate));
     ash_assert(ash_dtype_block(args->dtype) == ASH_QUANT_BLOCK);
     op.x.blocks = args->K / ASH_QUANT_BLOCK;
-    op.x.groups = (args->K + ASH_QUANT_GROUP - 1) / ASH_QUANT_GROUP;
+    op.x.groups = ash_quant_groups(args->dtype, args->K);
+    op.x.group_blocks = ash_quant_group_blocks(args->dtype);
     for (size_t m = 0; m < args->M; m += ASH_QUANT_ROWS) {
         op.x.first = m;
         op.x.rows = args->M - m < ASH_QUANT_ROWS ? args->M - m : ASH_QUANT_ROWS;
@@ -121,7 +123,7 @@ static void plain_row(const struct ash_quant_args *args, const struct ash_quant_
     for (size_t m = 0; m < x->rows; m++)
         sums[m] = args->accumulate ? y[m * args->y_stride] : 0.0f;
     for (size_t group = 0, b = 0; group < x->groups; group++) {
-        size_t blocks = ash_quant_group_blocks(x, group);
+        size_t blocks = ash_quant_rows_blocks(x, group);
         int32_t dots[ASH_QUANT_ROWS] = {0}, steps[ASH_QUANT_GROUP_BLOCKS];
         float unit = ash_quant_steps(w, blocks, args->dtype, steps);
 
@@ -157,7 +159,8 @@ const struct ash_quant_panels *ash_quant_panels_neon(const struct ash_ops *ops, 
 {
     (void)ops;
     if (!ash_cpu_get()->i8mm) return NULL;
-    return dtype == ASH_Q8_W ? &ash_quant_wide_i8mm : &ash_quant_panels_i8mm;
+    if (dtype == ASH_Q8_0) return &ash_quant_q8_i8mm;
+    return dtype == ASH_Q4_0 ? &ash_quant_q4_i8mm : &ash_quant_q8w_i8mm;
 }
 
 void ash_quant_gemm_neon(struct ash_exec *exec, const struct ash_quant_args *args)
@@ -177,8 +180,9 @@ const struct ash_quant_panels *ash_quant_panels_avx512(const struct ash_ops *ops
     const struct ash_cpu *cpu = ash_cpu_get();
 
     if (!cpu->avx512_vnni) return NULL;
-    if (ops != &ash_ops_amx || !cpu->amx_int8) return &ash_quant_panels_vnni;
-    return dtype == ASH_Q8_W ? &ash_quant_wide_amx : &ash_quant_panels_amx;
+    if (dtype == ASH_Q8_0) return ops == &ash_ops_amx && cpu->avx512_fp16 ? &ash_quant_q8_amx : &ash_quant_q8_vnni;
+    if (ops != &ash_ops_amx || !cpu->amx_int8) return &ash_quant_wide_vnni;
+    return dtype == ASH_Q4_0 ? &ash_quant_q4_amx : &ash_quant_q8w_amx;
 }
 
 void ash_quant_gemm_avx2(struct ash_exec *exec, const struct ash_quant_args *args)

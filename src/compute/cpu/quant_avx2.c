@@ -1,6 +1,6 @@
 /* The kernel of quantised products for x86-64 with AVX2: four rows of w side by side, one group at a time. Its numbers
- * are widened to 16 bits, which hold them times their steps, so that what is left for each row of x is products of 16
- * bits and sums of 32. (The instruction for bytes, vpmaddubsw, saturates, and the sums must be exact.) */
+ * are widened to 16 bits, which hold them times their steps (Q4_0), so that what is left for each row of x is products
+ * of 16 bits and sums of 32. (The instruction for bytes, vpmaddubsw, saturates, and the sums must be exact.) */
 #if defined(__x86_64__)
 
 #include "compute/cpu/quant_priv.h"
@@ -12,26 +12,35 @@
 
 /* A group of four rows. */
 struct group {
-    int16_t w[ASH_QUANT_QUAD][ASH_QUANT_GROUP]; /* numbers times their steps */
+    int16_t w[ASH_QUANT_QUAD][ASH_QUANT_GROUP]; /* numbers, times their steps if they have any */
     float units[ASH_QUANT_QUAD];
     size_t count; /* of k */
 };
 
-/* ash_quant_steps with a vector: a lane is a block. */
-static float find_steps(const uint8_t *blocks, size_t count, enum ash_dtype dtype, int32_t *steps)
+/* The scales of the blocks at `at` of four rows. */
+static void load_scales(const uint8_t *const *rows, size_t at, float *scales)
+{
+    uint16_t halves[ASH_QUANT_QUAD];
+
+    for (size_t i = 0; i < ASH_QUANT_QUAD; i++)
+        memcpy(&halves[i], rows[i] + at, sizeof(halves[i]));
+    _mm_storeu_ps(scales, _mm_cvtph_ps(_mm_loadl_epi64((const __m128i *)(const void *)halves)));
+}
+
+/* ash_quant_steps of Q4_0 with a vector: a lane is a block. */
+static float find_steps(const uint8_t *blocks, size_t count, int32_t *steps)
 {
     const __m256 sizes = _mm256_castsi256_ps(_mm256_set1_epi32(0x7fffffff)),
                  rounder = _mm256_set1_ps(ASH_QUANT_ROUNDER);
-    float most = dtype == ASH_Q4_0 ? ASH_QUANT_STEPS_Q4 : ASH_QUANT_STEPS_Q8, tops[4];
     uint16_t halves[ASH_QUANT_GROUP_BLOCKS] = {0};
     __m256 scales, size, whole;
+    float tops[4];
     __m128 top;
 
     for (size_t b = 0; b < count; b++) {
-        memcpy(&halves[b], blocks + b * ash_dtype_bytes(dtype), sizeof(halves[b]));
-        steps[b] = dtype == ASH_Q8_W;
+        memcpy(&halves[b], blocks + b * ash_dtype_bytes(ASH_Q4_0), sizeof(halves[b]));
+        steps[b] = 0;
     }
-    if (dtype == ASH_Q8_W) return ash_quant_scale(blocks);
     scales = _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)halves));
     size = _mm256_and_ps(scales, sizes);
     if (_mm256_movemask_ps(_mm256_cmp_ps(size, _mm256_set1_ps(INFINITY), _CMP_LT_OQ)) != 0xff) return NAN;
@@ -39,47 +48,62 @@ static float find_steps(const uint8_t *blocks, size_t count, enum ash_dtype dtyp
     top = _mm_max_ps(top, _mm_movehl_ps(top, top));
     _mm_storeu_ps(tops, _mm_max_ps(top, _mm_movehdup_ps(top)));
     if (tops[0] == 0.0f) return 0.0f;
-    whole = _mm256_add_ps(_mm256_mul_ps(scales, _mm256_set1_ps(most / tops[0])), rounder);
+    whole = _mm256_add_ps(_mm256_mul_ps(scales, _mm256_set1_ps(ASH_QUANT_STEPS / tops[0])), rounder);
     _mm256_storeu_si256((__m256i *)(void *)steps,
                         _mm256_sub_epi32(_mm256_castps_si256(whole), _mm256_set1_epi32(ASH_QUANT_ROUNDER_BITS)));
-    return tops[0] / most;
+    return tops[0] / ASH_QUANT_STEPS;
 }
 
-/* 16 numbers of a row times their steps. */
-static inline void store_numbers(__m256i numbers, int32_t steps, int16_t *to)
+static inline void store_words(int16_t *to, __m256i words)
 {
-    _mm256_storeu_si256((__m256i *)(void *)to, _mm256_mullo_epi16(numbers, _mm256_set1_epi16((short)steps)));
+    _mm256_storeu_si256((__m256i *)(void *)to, words);
 }
 
-static inline void open_block(const uint8_t *block, enum ash_dtype dtype, int32_t steps, int16_t *to)
+static inline void open_block_q8(const uint8_t *block, int16_t *to)
 {
     const __m128i *bytes = (const __m128i *)(const void *)(block + sizeof(uint16_t));
-    const __m128i nibble = _mm_set1_epi8(15), eight = _mm_set1_epi8(8);
-    __m128i first = _mm_loadu_si128(bytes), second;
 
-    if (dtype == ASH_Q4_0) {
-        second = _mm_sub_epi8(_mm_and_si128(_mm_srli_epi16(first, 4), nibble), eight);
-        first = _mm_sub_epi8(_mm_and_si128(first, nibble), eight);
-    } else {
-        second = _mm_loadu_si128(bytes + 1);
-    }
-    store_numbers(_mm256_cvtepi8_epi16(first), steps, to);
-    store_numbers(_mm256_cvtepi8_epi16(second), steps, to + ASH_QUANT_BLOCK / 2);
+    store_words(to, _mm256_cvtepi8_epi16(_mm_loadu_si128(bytes)));
+    store_words(to + ASH_QUANT_BLOCK / 2, _mm256_cvtepi8_epi16(_mm_loadu_si128(bytes + 1)));
+}
+
+static inline void open_block_q4(const uint8_t *block, int32_t steps, int16_t *to)
+{
+    const __m128i nibble = _mm_set1_epi8(15), eight = _mm_set1_epi8(8);
+    const __m256i factor = _mm256_set1_epi16((short)steps);
+    __m128i bytes = _mm_loadu_si128((const __m128i *)(const void *)(block + sizeof(uint16_t)));
+    __m128i first = _mm_sub_epi8(_mm_and_si128(bytes, nibble), eight);
+    __m128i second = _mm_sub_epi8(_mm_and_si128(_mm_srli_epi16(bytes, 4), nibble), eight);
+
+    store_words(to, _mm256_mullo_epi16(_mm256_cvtepi8_epi16(first), factor));
+    store_words(to + ASH_QUANT_BLOCK / 2, _mm256_mullo_epi16(_mm256_cvtepi8_epi16(second), factor));
+}
+
+static void open_row_q4(const uint8_t *blocks, size_t count, int16_t *to, float *unit)
+{
+    int32_t steps[ASH_QUANT_GROUP_BLOCKS];
+
+    *unit = find_steps(blocks, count, steps);
+    for (size_t b = 0; b < count; b++)
+        open_block_q4(blocks + b * ash_dtype_bytes(ASH_Q4_0), steps[b], to + b * ASH_QUANT_BLOCK);
 }
 
 /* Blocks first ... first + count - 1 of the rows. */
 static void open_group(const uint8_t *const *rows, enum ash_dtype dtype, size_t first, size_t count,
                        struct group *group)
 {
-    group->count = count * ASH_QUANT_BLOCK;
-    for (size_t i = 0; i < ASH_QUANT_QUAD; i++) {
-        const uint8_t *blocks = rows[i] + first * ash_dtype_bytes(dtype);
-        int32_t steps[ASH_QUANT_GROUP_BLOCKS];
+    const size_t block_bytes = ash_dtype_bytes(dtype), at = first * block_bytes;
 
-        group->units[i] = find_steps(blocks, count, dtype, steps);
-        for (size_t b = 0; b < count; b++)
-            open_block(blocks + b * ash_dtype_bytes(dtype), dtype, steps[b], group->w[i] + b * ASH_QUANT_BLOCK);
+    group->count = count * ASH_QUANT_BLOCK;
+    if (dtype == ASH_Q4_0) {
+        for (size_t i = 0; i < ASH_QUANT_QUAD; i++)
+            open_row_q4(rows[i] + at, count, group->w[i], &group->units[i]);
+        return;
     }
+    load_scales(rows, at, group->units);
+    for (size_t i = 0; i < ASH_QUANT_QUAD; i++)
+        for (size_t b = 0; b < count; b++)
+            open_block_q8(rows[i] + at + b * block_bytes, group->w[i] + b * ASH_QUANT_BLOCK);
 }
 
 static inline __m128i add_across(__m256i a, __m256i b, __m256i c, __m256i d)
@@ -120,10 +144,10 @@ void ash_quant_kernel_avx2(const struct ash_quant_args *args, const struct ash_q
         for (size_t m = 0; m < x->rows; m++)
             ash_quant_begin(args, x->first + m, n, count, sums[m]);
         for (size_t g = 0; g < x->groups; g++) {
-            size_t first = g * ASH_QUANT_GROUP_BLOCKS;
+            size_t first = g * x->group_blocks;
             struct group group;
 
-            open_group(w, args->dtype, first, ash_quant_group_blocks(x, g), &group);
+            open_group(w, args->dtype, first, ash_quant_rows_blocks(x, g), &group);
             for (size_t m = 0; m < x->rows; m++)
                 add_group(&group, x->q + (m * x->blocks + first) * ASH_QUANT_BLOCK, x->scale[m * x->groups + g],
                           sums[m]);

@@ -70,7 +70,9 @@ static uint8_t *quant_tile_at(const struct quant_project *op, uint8_t *x, size_t
 /* k of the groups from `group` on that are used together. */
 static size_t quant_k(const struct quant_project *op, size_t group)
 {
-    return quant_min(op->k_groups * ASH_QUANT_GROUP, op->args->K - group * ASH_QUANT_GROUP);
+    size_t k = ash_quant_group(op->dtype);
+
+    return quant_min(op->k_groups * k, op->args->K - group * k);
 }
 
 /* Strips of the tile that holds `strip`. */
@@ -478,7 +480,7 @@ static void quant_project(struct ash_exec *exec, const struct ash_project_args *
                                .args = args,
                                .kernels = kernels,
                                .dtype = dtype,
-                               .groups = (args->K + ASH_QUANT_GROUP - 1) / ASH_QUANT_GROUP,
+                               .groups = ash_quant_groups(dtype, args->K),
                                .panel_rows = ash_quant_panel_rows(kernels->layout)};
 
     ash_assert(args->out_count >= 1 && args->out_count <= ASH_PROJECT_OUTS_MAX && args->K % ASH_QUANT_BLOCK == 0);

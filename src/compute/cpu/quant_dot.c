@@ -21,11 +21,11 @@ INLINE void load_steps(struct rows *rows, size_t count, enum ash_dtype dtype, si
     for (size_t i = 0; i < count; i++) {
         struct steps steps;
 
-        if (dtype == ASH_Q8_W) {
+        if (dtype != ASH_Q4_0) {
             rows->unit[i] = ash_quant_scale(rows->w[i] + at);
             continue;
         }
-        rows->unit[i] = steps_load(rows->w[i] + at, blocks, dtype, &steps);
+        rows->unit[i] = steps_load(rows->w[i] + at, blocks, &steps);
         vst1q_s32(rows->steps[i], steps.four[0]);
         vst1q_s32(rows->steps[i] + 4, steps.four[1]);
     }
@@ -63,24 +63,21 @@ INLINE int32x4_t add_across(const int32x4_t *rows)
     return vpaddq_s32(vpaddq_s32(rows[0], rows[1]), vpaddq_s32(rows[2], rows[3]));
 }
 
-/* Block b of a group: its dots times its steps are added to the partial sums. */
+/* Block b of a group: its dots, of Q4_0 times its steps, are added to the partial sums. */
 INLINE void add_block(const struct rows *rows, enum ash_dtype dtype, size_t count, size_t at, size_t b, const int8_t *q,
                       int32_t sum, int32x4_t *partial)
 {
     int8x16_t low = vld1q_s8(q), high = vld1q_s8(q + 16);
     int32x4_t dots[ROWS_MAX];
 
-    if (dtype == ASH_Q8_W) {
+    if (dtype != ASH_Q4_0) {
         dots_q8(rows, count, at, low, high, partial);
         return;
     }
     UNROLL
     for (size_t i = 0; i < count; i++)
-        dots[i] = dtype == ASH_Q4_0 ? vsetq_lane_s32(-8 * sum, vdupq_n_s32(0), 0) : vdupq_n_s32(0);
-    if (dtype == ASH_Q4_0)
-        dots_q4(rows, count, at, low, high, dots);
-    else
-        dots_q8(rows, count, at, low, high, dots);
+        dots[i] = vsetq_lane_s32(-8 * sum, vdupq_n_s32(0), 0);
+    dots_q4(rows, count, at, low, high, dots);
     UNROLL
     for (size_t i = 0; i < count; i++)
         partial[i] = vmlaq_n_s32(partial[i], dots[i], rows->steps[i][b]);
@@ -103,8 +100,8 @@ INLINE void run_row(const uint8_t *const *w, enum ash_dtype dtype, const struct 
     UNROLL
     for (size_t i = 0; i < quads; i++)
         acc[i] = vld1q_f32(sums + i * ASH_QUANT_QUAD);
-    for (size_t group = 0, first = 0; group < x->groups; group++, first += ASH_QUANT_GROUP_BLOCKS) {
-        size_t blocks = ash_quant_group_blocks(x, group);
+    for (size_t group = 0, first = 0; group < x->groups; group++, first += ash_quant_group_blocks(dtype)) {
+        size_t blocks = dtype == ASH_Q8_0 ? 1 : ash_quant_rows_blocks(x, group);
         int32x4_t partial[ROWS_MAX];
 
         UNROLL

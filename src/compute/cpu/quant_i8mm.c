@@ -44,22 +44,33 @@ struct pair_scales {
     int32x4_t steps[ASH_QUANT_GROUP_BLOCKS];
 };
 
+/* The scales of a block of two rows in this order. */
+INLINE float32x4_t pair_scale(const uint8_t *first, const uint8_t *second)
+{
+    uint16_t left, right;
+    uint64_t halves;
+
+    memcpy(&left, first, sizeof(left));
+    memcpy(&right, second, sizeof(right));
+    halves = left | (uint64_t)right << 16;
+    return vcvt_f32_f16(vreinterpret_f16_u64(vcreate_u64(halves | halves << 32)));
+}
+
 INLINE void load_scales(const uint8_t *first, const uint8_t *second, enum ash_dtype dtype, size_t blocks,
                         struct pair_scales *out)
 {
     struct steps a, b;
-    float units[4];
+    float32x2_t units = vdup_n_f32(0.0f);
 
-    if (dtype == ASH_Q8_W) {
-        units[0] = units[2] = ash_quant_scale(first);
-        units[1] = units[3] = ash_quant_scale(second);
-    } else {
-        units[0] = units[2] = steps_load(first, blocks, dtype, &a);
-        units[1] = units[3] = steps_load(second, blocks, dtype, &b);
+    if (dtype != ASH_Q4_0) {
+        out->unit = pair_scale(first, second);
+        return;
     }
-    out->unit = vld1q_f32(units);
+    units = vset_lane_f32(steps_load(first, blocks, &a), units, 0);
+    units = vset_lane_f32(steps_load(second, blocks, &b), units, 1);
+    out->unit = vcombine_f32(units, units);
     UNROLL
-    for (size_t i = 0; i < 2 && dtype != ASH_Q8_W; i++) {
+    for (size_t i = 0; i < 2; i++) {
         int64x2_t low = vreinterpretq_s64_s32(vzip1q_s32(a.four[i], b.four[i]));
         int64x2_t high = vreinterpretq_s64_s32(vzip2q_s32(a.four[i], b.four[i]));
 
@@ -120,7 +131,7 @@ INLINE void group_dots(const uint8_t *const *rows, enum ash_dtype dtype, size_t 
 
     zero_dots(pairs, total);
     for (size_t b = 0; b < blocks; b++) {
-        if (dtype == ASH_Q8_W) {
+        if (dtype != ASH_Q4_0) {
             add_dots(rows, dtype, (first + b) * block_bytes, q + (first + b) * 64, step, pairs, total);
             continue;
         }
@@ -142,9 +153,13 @@ INLINE void tile(const uint8_t *const *w, enum ash_dtype dtype, const struct ash
     const int8_t *q = x->q + first_pair * x->blocks * 64;
     const float *scale = x->scale + first_pair * x->groups * 4;
     const uint8_t *rows[ASH_QUANT_QUAD] = {w[0], w[1], w[2], w[3]};
+    float32x4_t acc[PAIRS_MAX][2];
 
-    for (size_t group = 0, first = 0; group < x->groups; group++, first += ASH_QUANT_GROUP_BLOCKS) {
-        size_t blocks = ash_quant_group_blocks(x, group), at = first * block_bytes;
+    UNROLL
+    for (size_t i = 0; i < 2 * pairs; i++)
+        acc[i / 2][i % 2] = sums[i / 2][i % 2];
+    for (size_t group = 0, first = 0; group < x->groups; group++, first += ash_quant_group_blocks(dtype)) {
+        size_t blocks = dtype == ASH_Q8_0 ? 1 : ash_quant_rows_blocks(x, group), at = first * block_bytes;
         struct pair_scales scales[2];
         int32x4_t total[PAIRS_MAX][2];
 
@@ -155,10 +170,13 @@ INLINE void tile(const uint8_t *const *w, enum ash_dtype dtype, const struct ash
         for (size_t p = 0; p < pairs; p++) {
             float32x4_t dx = vld1q_f32(scale + (p * x->groups + group) * 4);
 
-            sums[p][0] = vfmaq_f32(sums[p][0], vcvtq_f32_s32(total[p][0]), vmulq_f32(dx, scales[0].unit));
-            sums[p][1] = vfmaq_f32(sums[p][1], vcvtq_f32_s32(total[p][1]), vmulq_f32(dx, scales[1].unit));
+            acc[p][0] = vfmaq_f32(acc[p][0], vcvtq_f32_s32(total[p][0]), vmulq_f32(dx, scales[0].unit));
+            acc[p][1] = vfmaq_f32(acc[p][1], vcvtq_f32_s32(total[p][1]), vmulq_f32(dx, scales[1].unit));
         }
     }
+    UNROLL
+    for (size_t i = 0; i < 2 * pairs; i++)
+        sums[i / 2][i % 2] = acc[i / 2][i % 2];
 }
 
 #define DEFINE_TILE(NAME, PAIRS)                                                                                       \

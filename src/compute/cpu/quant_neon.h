@@ -1,4 +1,4 @@
-/* quant_neon - what every kernel of quantised products on arm64 needs: the scales of a group of weights, on vectors. */
+/* quant_neon - what the kernels of quantised products on arm64 share: the scales of a group of Q4_0, on vectors. */
 #ifndef ASH_COMPUTE_QUANT_NEON_H
 #define ASH_COMPUTE_QUANT_NEON_H
 
@@ -14,11 +14,10 @@ struct steps {
     int32x4_t four[2];
 };
 
-/* ash_quant_steps, by the same operations; blocks that are not there have 0 steps. Returns the unit. */
-INLINE float steps_load(const uint8_t *blocks, size_t count, enum ash_dtype dtype, struct steps *out)
+/* ash_quant_steps of Q4_0, by the same operations; blocks that are not there have 0 steps. Returns the unit. */
+INLINE float steps_load(const uint8_t *blocks, size_t count, struct steps *out)
 {
-    const float most = dtype == ASH_Q4_0 ? ASH_QUANT_STEPS_Q4 : ASH_QUANT_STEPS_Q8;
-    const size_t block_bytes = dtype == ASH_Q4_0 ? 18 : 34;
+    const size_t block_bytes = 18;
     uint16_t halves[ASH_QUANT_GROUP_BLOCKS] = {0};
     float32x4_t scales[2];
     uint32_t bits;
@@ -35,11 +34,11 @@ INLINE float steps_load(const uint8_t *blocks, size_t count, enum ash_dtype dtyp
     memcpy(&top, &bits, sizeof(top));
     if (bits == 0 || bits >= ASH_QUANT_INFINITY_BITS) return bits == 0 ? 0.0f : NAN;
     for (int i = 0; i < 2; i++) {
-        float32x4_t whole = vaddq_f32(vmulq_n_f32(scales[i], most / top), vdupq_n_f32(ASH_QUANT_ROUNDER));
+        float32x4_t whole = vaddq_f32(vmulq_n_f32(scales[i], ASH_QUANT_STEPS / top), vdupq_n_f32(ASH_QUANT_ROUNDER));
 
         out->four[i] = vsubq_s32(vreinterpretq_s32_f32(whole), vdupq_n_s32((int32_t)ASH_QUANT_ROUNDER_BITS));
     }
-    return top / most;
+    return top / ASH_QUANT_STEPS;
 }
 
 #endif

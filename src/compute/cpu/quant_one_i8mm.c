@@ -21,16 +21,6 @@
 #define START_HIGH_BITS (START_BITS - (4 << 23))
 #define ONE_PANELS 2 /* of Q8_0 or Q8_W, whose dots are made together */
 
-/* Zeros, made where they are needed: the processor makes them for nothing, while a copy of a register of zeros, which
- * compilers prefer, takes the place of an instruction. */
-INLINE int32x4_t zeros(void)
-{
-    int32x4_t zero;
-
-    __asm__ volatile("movi %0.4s, #0" : "=w"(zero));
-    return zero;
-}
-
 /* ---- x ----------------------------------------------------------------------------------------------------------- */
 
 /* 32 numbers; returns what follows them. */
@@ -63,9 +53,12 @@ INLINE int8_t *store_q4(const int8x16_t *q, int8_t *to)
 
 void ash_quant_pairs_quantise_one(enum ash_dtype dtype, const float *row, size_t k, uint8_t *x)
 {
-    for (size_t done = 0, count; done < k; done += count, x += ONE_BYTES) {
+    for (size_t done = 0, count; done < k; done += count, x += ONE_BYTES(dtype)) {
         int8_t *to = (int8_t *)x + VEC;
-        float factor, scale = numbers_scale(row + done, count = group_k(k - done), &factor);
+        float factor, scale;
+
+        count = dtype == ASH_Q8_0 ? ASH_QUANT_BLOCK : group_k(k - done);
+        scale = numbers_scale(row + done, count, &factor);
 
         vst1q_f32((float *)(void *)x, vdupq_n_f32(scale));
         for (size_t at = done; at < done + count; at += ASH_QUANT_BLOCK) {
@@ -87,10 +80,8 @@ INLINE void total_q8(enum ash_dtype dtype, const uint8_t *const *at, size_t coun
     int32x4_t sums[ONE_PANELS][PAIRS];
 
     UNROLL
-    for (size_t i = 0; i < count * PAIRS; i++) {
-        totals[i / PAIRS][i % 2] = zeros();
+    for (size_t i = 0; i < count * PAIRS; i++)
         sums[i / PAIRS][i % PAIRS] = zeros();
-    }
     for (size_t b = 0; b < blocks; b++) {
         /* breadth first: neighbours in the program do not wait for each other */
         UNROLL
@@ -104,19 +95,9 @@ INLINE void total_q8(enum ash_dtype dtype, const uint8_t *const *at, size_t coun
                     vmmlaq_s32(sums[i / PAIRS][i % PAIRS], vld1q_s8((const int8_t *)w), vld1q_s8(chunks));
             }
         }
-        UNROLL
-        for (size_t i = 0; i < count && dtype == ASH_Q8_0; i++) {
-            int16x8_t steps = eight_steps(dtype, at[i], b);
-
-            totals[i][0] = vmlaq_s32(totals[i][0], vuzp1q_s32(sums[i][0], sums[i][1]), vmovl_s16(vget_low_s16(steps)));
-            totals[i][1] = vmlaq_s32(totals[i][1], vuzp1q_s32(sums[i][2], sums[i][3]), vmovl_high_s16(steps));
-            UNROLL
-            for (size_t p = 0; p < PAIRS; p++)
-                sums[i][p] = zeros();
-        }
     }
     UNROLL
-    for (size_t i = 0; i < count && dtype == ASH_Q8_W; i++) {
+    for (size_t i = 0; i < count; i++) {
         totals[i][0] = vuzp1q_s32(sums[i][0], sums[i][1]);
         totals[i][1] = vuzp1q_s32(sums[i][2], sums[i][3]);
     }
@@ -157,8 +138,8 @@ INLINE void run_one(enum ash_dtype dtype, const uint8_t *const *panels, size_t c
         at[i] = panels[i];
         acc[i][0] = acc[i][1] = vdupq_n_f32(0.0f);
     }
-    for (size_t done = 0; done < k; done += ASH_QUANT_GROUP, x += ONE_BYTES) {
-        const size_t blocks = group_k(k - done) / ASH_QUANT_BLOCK;
+    for (size_t done = 0; done < k; done += ash_quant_group(dtype), x += ONE_BYTES(dtype)) {
+        const size_t blocks = dtype == ASH_Q8_0 ? 1 : group_k(k - done) / ASH_QUANT_BLOCK;
         float32x4_t scale = vld1q_f32((const float *)(const void *)x);
 
         UNROLL
@@ -174,7 +155,7 @@ INLINE void run_one(enum ash_dtype dtype, const uint8_t *const *panels, size_t c
                 UNROLL
                 for (size_t half = 0; half < 2; half++)
                     acc[i + j][half] = vfmaq_f32(acc[i + j][half], vcvtq_f32_s32(totals[j][half]),
-                                                 vmulq_f32(scale, four_units(at[i + j], half)));
+                                                 vmulq_f32(scale, four_units(dtype, at[i + j], half)));
                 at[i + j] += ash_quant_panel_group(ASH_QUANT_PAIRS, dtype);
             }
         }

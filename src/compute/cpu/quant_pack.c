@@ -49,32 +49,32 @@ static void place_block(const struct packing *op, const uint8_t *block, size_t r
 }
 
 /* The unit of a group of a row, and the steps of its blocks. */
-static void place_steps(const struct packing *op, const uint8_t *blocks, size_t count, size_t row, uint8_t *group)
+static void place_head(const struct packing *op, const uint8_t *blocks, size_t count, size_t row, uint8_t *group)
 {
-    size_t rows = ash_quant_panel_rows(op->layout), bytes = ash_quant_step_bytes(op->dtype);
+    size_t rows = ash_quant_panel_rows(op->layout);
     int32_t steps[ASH_QUANT_GROUP_BLOCKS] = {0};
-    float unit = op->kernels->steps != NULL ? op->kernels->steps(blocks, count, op->dtype, steps)
-                                            : ash_quant_steps(blocks, count, op->dtype, steps);
+    float unit;
 
-    memcpy(group + row * sizeof(unit), &unit, sizeof(unit));
-    group += rows * sizeof(unit);
-    for (size_t b = 0; b < ASH_QUANT_GROUP_BLOCKS && bytes > 0; b++) {
-        int16_t two = (int16_t)steps[b];
-        int8_t one = (int8_t)steps[b];
-
-        memcpy(group + (b * rows + row) * bytes, bytes == sizeof(two) ? (const void *)&two : &one, bytes);
+    if (op->dtype == ASH_Q8_0) {
+        memcpy(group + row * sizeof(uint16_t), blocks, sizeof(uint16_t));
+        return;
     }
+    unit = op->dtype == ASH_Q4_0 && op->kernels->steps != NULL ? op->kernels->steps(blocks, count, steps)
+                                                               : ash_quant_steps(blocks, count, op->dtype, steps);
+    memcpy(group + row * sizeof(unit), &unit, sizeof(unit));
+    for (size_t b = 0; b < ASH_QUANT_GROUP_BLOCKS && op->dtype == ASH_Q4_0; b++)
+        group[rows * sizeof(unit) + b * rows + row] = (uint8_t)steps[b];
 }
 
 static void pack_row(const struct packing *op, const uint8_t *block, size_t row, uint8_t *group)
 {
     size_t rows = ash_quant_panel_rows(op->layout), blocks = op->K / ASH_QUANT_BLOCK;
-    size_t numbers = rows * ash_quant_number_bytes(op->dtype);
+    size_t numbers = rows * ash_quant_number_bytes(op->dtype), group_blocks = ash_quant_group_blocks(op->dtype);
 
-    for (size_t b = 0; b < blocks; b += ASH_QUANT_GROUP_BLOCKS) {
-        size_t count = blocks - b < ASH_QUANT_GROUP_BLOCKS ? blocks - b : ASH_QUANT_GROUP_BLOCKS;
+    for (size_t b = 0; b < blocks; b += group_blocks) {
+        size_t count = blocks - b < group_blocks ? blocks - b : group_blocks;
 
-        place_steps(op, block, count, row, group);
+        place_head(op, block, count, row, group);
         for (size_t i = 0; i < count; i++, block += ash_dtype_bytes(op->dtype))
             place_block(op, block, row, group + ash_quant_panel_head(op->layout, op->dtype) + i * numbers);
         group += ash_quant_panel_group(op->layout, op->dtype);
@@ -88,7 +88,7 @@ static void pack_panel(const struct packing *op, size_t panel)
     const uint8_t *from = op->rows + panel * rows * row_bytes;
     uint8_t *to = op->panels + panel * panel_bytes;
 
-    if ((panel + 1) * rows > op->count || op->K % ASH_QUANT_GROUP != 0) memset(to, 0, panel_bytes);
+    if ((panel + 1) * rows > op->count || op->K % ash_quant_group(op->dtype) != 0) memset(to, 0, panel_bytes);
     if (op->kernels->pack != NULL && (panel + 1) * rows <= op->count) {
         op->kernels->pack(op->dtype, from, row_bytes, op->K / ASH_QUANT_BLOCK, to);
         return;

@@ -1,13 +1,14 @@
 /* quant_pack - how pack() lays quantised weights out, and what the kernels that read them offer.
  *
  * Rows of w lie in panels of `rows` rows, one panel after the other; the last one is filled up with zeros. A panel is
- * groups of ASH_QUANT_GROUP k, one after the other, each of:
- *   - the units of its rows, side by side, float32;
- *   - the steps of its blocks, block by block, those of a block's rows side by side: two bytes each (Q8_0), one (Q4_0),
- *     none (Q8_W: all are 1); always of ASH_QUANT_GROUP_BLOCKS blocks, zeros where there are fewer;
+ * its groups (ash_quant_group), one after the other, each of:
+ *   - the units of its rows, side by side: float32, or with Q8_0 the scales as they are in the file;
+ *   - with Q4_0 the steps of its blocks, block by block, those of a block's rows side by side, a byte each; always of
+ *     ASH_QUANT_GROUP_BLOCKS blocks, zeros where there are fewer;
  *   - the whole numbers, block by block, in the order in which the instruction takes them; a row's last group has only
- *     its own, filled up with zeros to whole ASH_QUANT_PANEL_STEPs. What is filled up has 0 steps.
- * So one panel is one stream of memory, read in order, and everything in it is aligned to 16 bytes (64 with 16 rows).
+ *     its own, filled up with zeros (but for Q8_0) to whole ASH_QUANT_PANEL_STEPs. What is filled up has 0 steps.
+ * So one panel is one stream of memory, read in order, and everything in it is aligned to 16 bytes (with 16 rows to 64,
+ * but for Q8_0).
  *
  * ASH_QUANT_PAIRS (arm64 with SMMLA): 8 rows.
  *   Q8_0, Q8_W, 256 bytes a block: for each 8 k (4 of them), for each pair of rows: 8 bytes of the first, 8 of the
@@ -24,6 +25,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include "compute/ops.h"
+#include "compute/quant.h"
 
 enum ash_quant_layout { ASH_QUANT_PAIRS, ASH_QUANT_QUADS };
 
@@ -38,12 +40,7 @@ static inline size_t ash_quant_panel_rows(enum ash_quant_layout layout)
     return layout == ASH_QUANT_PAIRS ? 8 : 16;
 }
 
-/* Bytes of a block's steps, and of its whole numbers, of one row. */
-static inline size_t ash_quant_step_bytes(enum ash_dtype dtype)
-{
-    return dtype == ASH_Q8_0 ? sizeof(int16_t) : dtype == ASH_Q4_0 ? sizeof(int8_t) : 0;
-}
-
+/* Bytes of a block's whole numbers, of one row. */
 static inline size_t ash_quant_number_bytes(enum ash_dtype dtype)
 {
     return dtype == ASH_Q4_0 ? ASH_QUANT_BLOCK / 2 : ASH_QUANT_BLOCK;
@@ -52,22 +49,24 @@ static inline size_t ash_quant_number_bytes(enum ash_dtype dtype)
 /* Bytes of a group of a panel that come before its whole numbers, and of all of it. */
 static inline size_t ash_quant_panel_head(enum ash_quant_layout layout, enum ash_dtype dtype)
 {
-    return ash_quant_panel_rows(layout) * (sizeof(float) + ASH_QUANT_GROUP_BLOCKS * ash_quant_step_bytes(dtype));
+    size_t steps = dtype == ASH_Q4_0 ? ASH_QUANT_GROUP_BLOCKS : 0;
+
+    return ash_quant_panel_rows(layout) * ((dtype == ASH_Q8_0 ? sizeof(uint16_t) : sizeof(float)) + steps);
 }
 
 static inline size_t ash_quant_panel_group(enum ash_quant_layout layout, enum ash_dtype dtype)
 {
     return ash_quant_panel_head(layout, dtype) +
-           ash_quant_panel_rows(layout) * ASH_QUANT_GROUP_BLOCKS * ash_quant_number_bytes(dtype);
+           ash_quant_panel_rows(layout) * ash_quant_group_blocks(dtype) * ash_quant_number_bytes(dtype);
 }
 
 /* Bytes of a whole panel. */
 static inline size_t ash_quant_panel_bytes(enum ash_quant_layout layout, enum ash_dtype dtype, size_t K)
 {
-    size_t groups = (K + ASH_QUANT_GROUP - 1) / ASH_QUANT_GROUP;
-    size_t blocks = (K + ASH_QUANT_PANEL_STEP - 1) / ASH_QUANT_PANEL_STEP * (ASH_QUANT_PANEL_STEP / ASH_QUANT_BLOCK);
+    size_t step = dtype == ASH_Q8_0 ? ASH_QUANT_BLOCK : ASH_QUANT_PANEL_STEP;
+    size_t blocks = (K + step - 1) / step * (step / ASH_QUANT_BLOCK);
 
-    return groups * ash_quant_panel_head(layout, dtype) +
+    return ash_quant_groups(dtype, K) * ash_quant_panel_head(layout, dtype) +
            blocks * ash_quant_panel_rows(layout) * ash_quant_number_bytes(dtype);
 }
 
@@ -104,8 +103,8 @@ struct ash_quant_panels {
     size_t k_groups, expanded_panels; /* that the first cache holds beside a tile of x, for many rows */
     size_t one_bytes;                 /* of a group of a single row, as one() takes it */
 
-    /* ash_quant_steps, faster. NULL: plain C does. */
-    float (*steps)(const uint8_t *blocks, size_t count, enum ash_dtype dtype, int32_t *steps);
+    /* ash_quant_steps of Q4_0, faster. NULL: plain C does. */
+    float (*steps)(const uint8_t *blocks, size_t count, int32_t *steps);
     /* Lay a whole panel out; rows of the plain weight lie row_bytes apart, and what is filled up is zeros already.
      * NULL: plain C does. */
     void (*pack)(enum ash_dtype dtype, const uint8_t *rows, size_t row_bytes, size_t blocks, uint8_t *panel);
@@ -131,10 +130,10 @@ struct ash_quant_panels {
 };
 
 #if defined(__aarch64__)
-extern const struct ash_quant_panels ash_quant_panels_i8mm, ash_quant_wide_i8mm;
+extern const struct ash_quant_panels ash_quant_q8_i8mm, ash_quant_q4_i8mm, ash_quant_q8w_i8mm;
 #elif defined(__x86_64__)
-extern const struct ash_quant_panels ash_quant_panels_vnni;
-extern const struct ash_quant_panels ash_quant_panels_amx, ash_quant_wide_amx;
+extern const struct ash_quant_panels ash_quant_q8_vnni, ash_quant_wide_vnni; /* the second: Q4_0 and Q8_W */
+extern const struct ash_quant_panels ash_quant_q8_amx, ash_quant_q4_amx, ash_quant_q8w_amx;
 #endif
 
 #endif

@@ -13,7 +13,9 @@
 #define BLOCK_BYTES (CHUNKS * PAIRS * VEC) /* numbers of a block of a panel, as bytes */
 #define BLOCKS ASH_QUANT_GROUP_BLOCKS
 #define GROUP_CHUNKS (BLOCKS * CHUNKS)
-#define ONE_BYTES (VEC + BLOCKS * (VEC + CHUNKS * VEC)) /* of a group of a single row: see quant_one_i8mm.c */
+/* Bytes of a group of a single row: see quant_one_i8mm.c. */
+#define ONE_BYTES(dtype)                                                                                               \
+    (VEC + ((dtype) == ASH_Q8_0 ? CHUNKS * VEC : BLOCKS * (((dtype) == ASH_Q4_0 ? VEC : 0) + CHUNKS * VEC)))
 
 /* ---- x ----------------------------------------------------------------------------------------------------------- */
 
@@ -59,7 +61,31 @@ INLINE void numbers_block(const float *x, float factor, int8x16_t q[2])
     }
 }
 
-/* k of the next group, of k that are left. */
+/* One group of a strip into its place among the strips of a tile: the scales of the two rows, each twice, then the
+ * chunks. */
+INLINE void quantise_strip(const float *const *rows, size_t first, size_t count, size_t strip, size_t strips,
+                           uint8_t *tile)
+{
+    int8_t *chunks = (int8_t *)tile + strips * VEC + strip * VEC;
+    float factors[2] = {0}, scales[4] = {0};
+
+    scales[0] = scales[1] = numbers_scale(rows[0] + first, count, &factors[0]);
+    if (rows[1] != NULL) scales[2] = scales[3] = numbers_scale(rows[1] + first, count, &factors[1]);
+    vst1q_f32((float *)(void *)(tile + strip * VEC), vld1q_f32(scales));
+    for (size_t at = first; at < first + count; at += ASH_QUANT_BLOCK, chunks += CHUNKS * strips * VEC) {
+        int8x16_t left[2], right[2];
+
+        numbers_block(rows[0] + at, factors[0], left);
+        numbers_block(rows[1] != NULL ? rows[1] + at : NULL, factors[1], right);
+        UNROLL
+        for (size_t c = 0; c < CHUNKS; c++)
+            vst1q_s8(chunks + c * strips * VEC,
+                     vcombine_s8(c % 2 == 0 ? vget_low_s8(left[c / 2]) : vget_high_s8(left[c / 2]),
+                                 c % 2 == 0 ? vget_low_s8(right[c / 2]) : vget_high_s8(right[c / 2])));
+    }
+}
+
+/* k of the next group of ASH_QUANT_GROUP, of k that are left. */
 INLINE size_t group_k(size_t k)
 {
     return k < ASH_QUANT_GROUP ? k : ASH_QUANT_GROUP;
@@ -67,18 +93,16 @@ INLINE size_t group_k(size_t k)
 
 /* ---- panels ------------------------------------------------------------------------------------------------------ */
 
-/* Of a group: the units of four of its rows; the steps of a block; and where its numbers begin. */
-INLINE float32x4_t four_units(const uint8_t *group, size_t half)
+/* Of a group: the units of four of its rows; of Q4_0 the steps of a block; and where its numbers begin. */
+INLINE float32x4_t four_units(enum ash_dtype dtype, const uint8_t *group, size_t half)
 {
+    if (dtype == ASH_Q8_0) return vcvt_f32_f16(vld1_f16((const float16_t *)(const void *)group + 4 * half));
     return vld1q_f32((const float *)(const void *)group + 4 * half);
 }
 
-INLINE int16x8_t eight_steps(enum ash_dtype dtype, const uint8_t *group, size_t block)
+INLINE int16x8_t eight_steps(const uint8_t *group, size_t block)
 {
-    const uint8_t *steps = group + ROWS * sizeof(float) + block * ROWS * (dtype == ASH_Q8_0 ? 2 : 1);
-
-    if (dtype == ASH_Q8_0) return vld1q_s16((const int16_t *)(const void *)steps);
-    return vmovl_s8(vld1_s8((const int8_t *)steps));
+    return vmovl_s8(vld1_s8((const int8_t *)group + ROWS * (sizeof(float) + block)));
 }
 
 INLINE const uint8_t *group_numbers(enum ash_dtype dtype, const uint8_t *group)
@@ -86,7 +110,30 @@ INLINE const uint8_t *group_numbers(enum ash_dtype dtype, const uint8_t *group)
     return group + ash_quant_panel_head(ASH_QUANT_PAIRS, dtype);
 }
 
-/* As struct ash_quant_panels says (quant_one_i8mm.c). */
+/* The units of the rows: u0 u1 u0 u1, u2 u3 u2 u3, ... */
+INLINE void panel_units(enum ash_dtype dtype, const uint8_t *group, float32x4_t out[PAIRS])
+{
+    UNROLL
+    for (size_t i = 0; i < 2; i++) {
+        float64x2_t wide = vreinterpretq_f64_f32(four_units(dtype, group, i));
+
+        out[2 * i] = vreinterpretq_f32_f64(vzip1q_f64(wide, wide));
+        out[2 * i + 1] = vreinterpretq_f32_f64(vzip2q_f64(wide, wide));
+    }
+}
+
+/* Zeros, made where they are needed: the processor makes them for nothing, while a copy of a register of zeros, which
+ * compilers prefer, takes the place of an instruction. */
+INLINE int32x4_t zeros(void)
+{
+    int32x4_t zero;
+
+    __asm__ volatile("movi %0.4s, #0" : "=w"(zero));
+    return zero;
+}
+
+/* As struct ash_quant_panels says: quant_panel_i8mm.c, quant_one_i8mm.c. */
+void ash_quant_pairs_untile(const float *sums, size_t rows, float *y, size_t y_stride);
 void ash_quant_pairs_quantise_one(enum ash_dtype dtype, const float *row, size_t k, uint8_t *x);
 void ash_quant_pairs_one(enum ash_dtype dtype, const uint8_t *const *panels, size_t count, const uint8_t *x, size_t k,
                          float *y);

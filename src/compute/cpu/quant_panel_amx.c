@@ -1,8 +1,8 @@
-/* Kernels of packed quantised weights for x86-64 with AMX: 32 rows of x times two tiles of weights in four tiles of
- * sums, 16 TDPBSSD for a group. Two tiles of weights are two panels where a number has 8 bits (Q8_W), or both bytes of
- * one (quant_split.h). What floats take (a conversion, a product of scales and a fused multiply-add for 16 outputs of a
- * group) is less than that, and is done for the group before beside them: dots go through memory. Few rows, which
- * memory decides, stay with VNNI. */
+/* Kernels of packed weights of Q4_0 and Q8_W for x86-64 with AMX: 32 rows of x times two tiles of weights in four tiles
+ * of sums, 16 TDPBSSD for a group. Two tiles of weights are two panels where a number has 8 bits (Q8_W), or both bytes
+ * of one (Q4_0: quant_split.h). What floats take (a conversion, a product of scales and a fused multiply-add for 16
+ * outputs of a group) is less than that, and is done for the group before beside them: dots go through memory. Few
+ * rows, which memory decides, stay with VNNI. */
 #if defined(__x86_64__)
 
 #include "compute/cpu/quant_pack.h"
@@ -25,7 +25,7 @@
 static void quantise_row(const float *row, size_t k, size_t at, uint8_t *tile)
 {
     for (size_t done = 0; done < k; done += ASH_QUANT_GROUP, tile += GROUP_BYTES) {
-        size_t count = quads_count(k - done);
+        size_t count = quads_count(ASH_QUANT_GROUP, k - done);
         uint8_t *numbers = tile + SCALES_BYTES + at * ASH_QUANT_PANEL_STEP;
         float factor = 0.0f, scale = row != NULL ? quads_scale(row + done, count, &factor) : 0.0f;
 
@@ -300,42 +300,39 @@ static void many_whole(const struct ash_quant_many *all)
 
 static void many_split(const struct ash_quant_many *all)
 {
-    if (all->dtype == ASH_Q8_0)
-        run_many(SPLIT_SHIFT_Q8, all);
-    else
-        run_many(SPLIT_SHIFT_Q4, all);
+    run_many(SPLIT_SHIFT, all);
 }
 
-const struct ash_quant_panels ash_quant_wide_amx = {.layout = ASH_QUANT_QUADS,
-                                                    .few = &ash_quant_panels_vnni,
-                                                    .strip_rows = TILE_SIDE,
-                                                    .strip_bytes = GROUP_BYTES,
-                                                    .tile_strips = 1,
-                                                    .k_groups = 2,
-                                                    .expanded_panels = 2,
-                                                    .pack = ash_quant_quads_pack,
-                                                    .quantise = quantise,
-                                                    .begin = tile_use_whole,
-                                                    .end = tile_release,
-                                                    .many = many_whole,
-                                                    .many_ends = true,
-                                                    .untile = ash_quant_quads_untile};
+const struct ash_quant_panels ash_quant_q8w_amx = {.layout = ASH_QUANT_QUADS,
+                                                   .few = &ash_quant_wide_vnni,
+                                                   .strip_rows = TILE_SIDE,
+                                                   .strip_bytes = GROUP_BYTES,
+                                                   .tile_strips = 1,
+                                                   .k_groups = 2,
+                                                   .expanded_panels = 2,
+                                                   .pack = ash_quant_quads_pack,
+                                                   .quantise = quantise,
+                                                   .begin = tile_use_whole,
+                                                   .end = tile_release,
+                                                   .many = many_whole,
+                                                   .many_ends = true,
+                                                   .untile = ash_quant_quads_untile};
 
-const struct ash_quant_panels ash_quant_panels_amx = {.layout = ASH_QUANT_QUADS,
-                                                      .few = &ash_quant_panels_vnni,
-                                                      .strip_rows = TILE_SIDE,
-                                                      .strip_bytes = GROUP_BYTES,
-                                                      .tile_strips = 1,
-                                                      .expanded_bytes = SPLIT_BYTES,
-                                                      .k_groups = 2,
-                                                      .expanded_panels = 1,
-                                                      .pack = ash_quant_quads_pack,
-                                                      .quantise = quantise,
-                                                      .expand = split,
-                                                      .begin = tile_use_whole,
-                                                      .end = tile_release,
-                                                      .many = many_split,
-                                                      .many_ends = true,
-                                                      .untile = ash_quant_quads_untile};
+const struct ash_quant_panels ash_quant_q4_amx = {.layout = ASH_QUANT_QUADS,
+                                                  .few = &ash_quant_wide_vnni,
+                                                  .strip_rows = TILE_SIDE,
+                                                  .strip_bytes = GROUP_BYTES,
+                                                  .tile_strips = 1,
+                                                  .expanded_bytes = SPLIT_BYTES,
+                                                  .k_groups = 2,
+                                                  .expanded_panels = 1,
+                                                  .pack = ash_quant_quads_pack,
+                                                  .quantise = quantise,
+                                                  .expand = split,
+                                                  .begin = tile_use_whole,
+                                                  .end = tile_release,
+                                                  .many = many_split,
+                                                  .many_ends = true,
+                                                  .untile = ash_quant_quads_untile};
 
 #endif

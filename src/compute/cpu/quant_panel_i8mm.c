@@ -1,9 +1,10 @@
-/* Kernels of packed quantised weights for arm64 with SMMLA (2 x 8 times 8 x 2); quant_pack.h has the layout (pairs),
- * tile_smmla.h the tiles of many rows, and quant_one_i8mm.c what is done for a single row.
+/* Kernels of packed Q4_0 and Q8_W for arm64 with SMMLA (2 x 8 times 8 x 2), for several rows of x; quant_pack.h has the
+ * layout (pairs), tile_smmla.h the tiles of many rows, quant_one_i8mm.c what is done for a single row, and
+ * quant_q8_i8mm.c Q8_0.
  *
  * A tile is 3 pairs of rows of x by the 4 pairs of rows of a panel, of Q8_W 6 by 4; what is left at the end has fewer
- * strips, in plain vectors. For each block and pair of pairs it takes 4 SMMLA and a multiply-add of whole numbers for
- * the steps; floats come once per group. */
+ * strips, in plain vectors. For each block and pair of pairs it takes 4 SMMLA and, of Q4_0, a multiply-add of whole
+ * numbers for the steps; floats come once per group. */
 #if defined(__aarch64__)
 
 #include "compute/cpu/quant_pairs.h"
@@ -16,63 +17,27 @@
 
 /* ---- quantising x ------------------------------------------------------------------------------------------------ */
 
-/* One group of a strip. */
-INLINE void quantise_group(const float *const *rows, size_t first, size_t count, size_t strip, size_t strips,
-                           uint8_t *tile)
-{
-    int8_t *chunks = (int8_t *)tile + strips * VEC + strip * VEC;
-    float factors[2] = {0}, scales[4] = {0};
-
-    scales[0] = scales[1] = numbers_scale(rows[0] + first, count, &factors[0]);
-    if (rows[1] != NULL) scales[2] = scales[3] = numbers_scale(rows[1] + first, count, &factors[1]);
-    vst1q_f32((float *)(void *)(tile + strip * VEC), vld1q_f32(scales));
-    for (size_t at = first; at < first + count; at += ASH_QUANT_BLOCK, chunks += CHUNKS * strips * VEC) {
-        int8x16_t left[2], right[2];
-
-        numbers_block(rows[0] + at, factors[0], left);
-        numbers_block(rows[1] != NULL ? rows[1] + at : NULL, factors[1], right);
-        UNROLL
-        for (size_t c = 0; c < CHUNKS; c++)
-            vst1q_s8(chunks + c * strips * VEC,
-                     vcombine_s8(c % 2 == 0 ? vget_low_s8(left[c / 2]) : vget_high_s8(left[c / 2]),
-                                 c % 2 == 0 ? vget_low_s8(right[c / 2]) : vget_high_s8(right[c / 2])));
-    }
-}
-
 static void quantise(const float *const *rows, size_t k, size_t strip, size_t strips, uint8_t *tile)
 {
     for (size_t done = 0; done < k; done += ASH_QUANT_GROUP, tile += strips * STRIP_BYTES)
-        quantise_group(rows, done, group_k(k - done), strip, strips, tile);
+        quantise_strip(rows, done, group_k(k - done), strip, strips, tile);
 }
 
 /* ---- panels ------------------------------------------------------------------------------------------------------ */
 
-/* The units of the rows: u0 u1 u0 u1, u2 u3 u2 u3, ... */
-INLINE void panel_units(const uint8_t *group, float32x4_t out[PAIRS])
+/* What tiles of Q4_0 read before the numbers: units, and for each block the differences of its steps to the next
+ * block's, in the same order. */
+INLINE void expand_head(const uint8_t *group, uint8_t *to)
 {
-    UNROLL
-    for (size_t i = 0; i < 2; i++) {
-        float64x2_t wide = vreinterpretq_f64_f32(four_units(group, i));
-
-        out[2 * i] = vreinterpretq_f32_f64(vzip1q_f64(wide, wide));
-        out[2 * i + 1] = vreinterpretq_f32_f64(vzip2q_f64(wide, wide));
-    }
-}
-
-/* What tiles read before the numbers: units, and for each block the differences of its steps to the next block's, in
- * the same order. */
-INLINE void expand_head(enum ash_dtype dtype, const uint8_t *group, uint8_t *to)
-{
-    int16x8_t steps = eight_steps(dtype, group, 0);
+    int16x8_t steps = eight_steps(group, 0);
     float32x4_t units[PAIRS];
 
-    panel_units(group, units);
+    panel_units(ASH_Q4_0, group, units);
     UNROLL
     for (size_t p = 0; p < PAIRS; p++)
         vst1q_f32((float *)(void *)(to + p * VEC), units[p]);
     for (size_t b = 0; b < BLOCKS; b++) {
-        int16x8_t next = b + 1 < BLOCKS ? eight_steps(dtype, group, b + 1) : vdupq_n_s16(0),
-                  by = vsubq_s16(steps, next);
+        int16x8_t next = b + 1 < BLOCKS ? eight_steps(group, b + 1) : vdupq_n_s16(0), by = vsubq_s16(steps, next);
         int64x2_t low = vreinterpretq_s64_s32(vmovl_s16(vget_low_s16(by)));
         int64x2_t high = vreinterpretq_s64_s32(vmovl_high_s16(by));
         int64_t *out = (int64_t *)(void *)(to + (PAIRS + b * PAIRS) * VEC);
@@ -99,24 +64,11 @@ INLINE void expand_nibbles(const uint8_t *numbers, size_t k, int8_t *to)
     }
 }
 
-/* Units, steps and numbers as tiles take them; numbers of Q8_0 are that already, and copied for many rows alone. */
-INLINE void expand_group(enum ash_dtype dtype, const uint8_t *group, size_t k, uint8_t *to)
-{
-    expand_head(dtype, group, to);
-    if (dtype == ASH_Q4_0) expand_nibbles(group_numbers(dtype, group), k, (int8_t *)to + HEAD_BYTES);
-}
-
 static void expand(enum ash_dtype dtype, const uint8_t *panel, size_t k, uint8_t *to)
 {
     for (size_t done = 0; done < k; done += ASH_QUANT_GROUP, to += EXPANDED_BYTES) {
-        size_t count = group_k(k - done);
-
-        if (dtype == ASH_Q8_0) {
-            expand_group(ASH_Q8_0, panel, count, to);
-            memcpy(to + HEAD_BYTES, group_numbers(dtype, panel), count / ASH_QUANT_BLOCK * BLOCK_BYTES);
-        } else {
-            expand_group(ASH_Q4_0, panel, count, to);
-        }
+        expand_head(panel, to);
+        expand_nibbles(group_numbers(dtype, panel), group_k(k - done), (int8_t *)to + HEAD_BYTES);
         panel += ash_quant_panel_group(ASH_QUANT_PAIRS, dtype);
     }
 }
@@ -200,131 +152,119 @@ static void add_rests(const struct group *group, const uint8_t *x, size_t strips
         add_rest(group, x, strips, first, 1, k, sums);
 }
 
-/* Groups of a panel as tiles read them, so far apart. */
-struct groups {
-    const uint8_t *head; /* expanded */
-    const int8_t *numbers;
-    size_t head_step, numbers_step;
-};
-
-static void add_groups(const struct groups *groups, const uint8_t *x, size_t strips, size_t k, float *sums)
+/* k of an expanded panel. */
+static void add_groups(const uint8_t *expanded, const uint8_t *x, size_t strips, size_t k, float *sums)
 {
-    size_t whole = strips == STEPS_STRIPS ? k / ASH_QUANT_GROUP : 0,
-           count = (k + ASH_QUANT_GROUP - 1) / ASH_QUANT_GROUP;
+    size_t whole = strips == STEPS_STRIPS ? k / ASH_QUANT_GROUP : 0;
 
-    if (whole > 0)
-        tile_smmla_steps(whole, x, strips * STRIP_BYTES, groups->numbers, groups->numbers_step, groups->head,
-                         groups->head_step, sums);
-    for (size_t i = whole; i < count; i++) {
-        const uint8_t *head = groups->head + i * groups->head_step;
+    if (whole > 0) tile_smmla_steps(whole, x, STEPS_STRIPS * STRIP_BYTES, expanded, EXPANDED_BYTES, sums);
+    for (size_t i = whole; i * ASH_QUANT_GROUP < k; i++) {
+        const uint8_t *head = expanded + i * EXPANDED_BYTES;
         struct group group = {(const float *)(const void *)head, (const int32_t *)(const void *)(head + PAIRS * VEC),
-                              groups->numbers + i * groups->numbers_step};
+                              (const int8_t *)head + HEAD_BYTES};
 
         add_rests(&group, x + i * strips * STRIP_BYTES, strips, group_k(k - i * ASH_QUANT_GROUP), sums);
     }
 }
 
 /* What a few rows need of a panel is expanded on the way, group by group. */
-INLINE void tile_packed(enum ash_dtype dtype, const uint8_t *panel, const uint8_t *x, size_t strips, size_t k,
-                        float *sums)
+static void tile(enum ash_dtype dtype, const uint8_t *panel, const uint8_t *expanded, const uint8_t *x, size_t strips,
+                 size_t k, float *sums)
 {
-    uint8_t expanded[EXPANDED_BYTES] __attribute__((aligned(VEC)));
+    uint8_t group[EXPANDED_BYTES] __attribute__((aligned(VEC)));
 
+    if (expanded != NULL) {
+        add_groups(expanded, x, strips, k, sums);
+        return;
+    }
     for (size_t done = 0; done < k; done += ASH_QUANT_GROUP, x += strips * STRIP_BYTES) {
-        struct groups group = {.head = expanded, .numbers = (const int8_t *)expanded + HEAD_BYTES};
-
-        expand_group(dtype, panel, group_k(k - done), expanded);
-        if (dtype == ASH_Q8_0) group.numbers = (const int8_t *)group_numbers(dtype, panel);
-        add_groups(&group, x, strips, group_k(k - done), sums);
+        expand(dtype, panel, group_k(k - done), group);
+        add_groups(group, x, strips, group_k(k - done), sums);
         panel += ash_quant_panel_group(ASH_QUANT_PAIRS, dtype);
     }
 }
 
-static void tile(enum ash_dtype dtype, const uint8_t *panel, const uint8_t *expanded, const uint8_t *x, size_t strips,
-                 size_t k, float *sums)
-{
-    struct groups groups = {expanded, (const int8_t *)expanded + HEAD_BYTES, EXPANDED_BYTES, EXPANDED_BYTES};
-
-    if (expanded != NULL)
-        add_groups(&groups, x, strips, k, sums);
-    else if (dtype == ASH_Q8_0)
-        tile_packed(ASH_Q8_0, panel, x, strips, k, sums);
-    else
-        tile_packed(ASH_Q4_0, panel, x, strips, k, sums);
-}
-
 /* ---- many rows of Q8_W ------------------------------------------------------------------------------------------- */
 
-static void tile_wide(enum ash_dtype dtype, const uint8_t *panel, const uint8_t *expanded, const uint8_t *x,
-                      size_t strips, size_t k, float *sums)
+/* Strips or groups that are no whole tile. */
+static void tile_wide_rest(const uint8_t *panel, const uint8_t *x, size_t strips, size_t k, float *sums)
 {
-    (void)dtype;
-    (void)expanded;
     for (size_t done = 0; done < k; done += ASH_QUANT_GROUP, x += strips * STRIP_BYTES) {
         float32x4_t units[PAIRS];
         struct group group = {(const float *)units, NULL, (const int8_t *)group_numbers(ASH_Q8_W, panel)};
-        size_t count = group_k(k - done), turns = (count + ASH_QUANT_PANEL_STEP - 1) / ASH_QUANT_PANEL_STEP;
 
-        panel_units(panel, units);
-        if (strips == WIDE_STRIPS) /* what fills a group up is 0 */
-            tile_smmla_wide(turns, x, group.numbers, units, sums);
-        else
-            add_rests(&group, x, strips, count, sums);
+        panel_units(ASH_Q8_W, panel, units);
+        add_rests(&group, x, strips, group_k(k - done), sums);
         panel += ash_quant_panel_group(ASH_QUANT_PAIRS, ASH_Q8_W);
     }
 }
 
-static void untile(const float *sums, size_t rows, float *y, size_t y_stride)
+static void tile_wide(enum ash_dtype dtype, const uint8_t *panel, const uint8_t *expanded, const uint8_t *x,
+                      size_t strips, size_t k, float *sums)
 {
-    for (size_t m = 0; m < rows; m += 2, sums += 4 * PAIRS)
-        for (size_t p = 0; p < PAIRS; p++) {
-            float32x4_t four = vld1q_f32(sums + 4 * p);
+    size_t whole = k / ASH_QUANT_GROUP, steps = (k % ASH_QUANT_GROUP + ASH_QUANT_PANEL_STEP - 1) / ASH_QUANT_PANEL_STEP;
 
-            vst1_f32(y + m * y_stride + 2 * p, vget_low_f32(four));
-            if (m + 1 < rows) vst1_f32(y + (m + 1) * y_stride + 2 * p, vget_high_f32(four));
+    (void)dtype;
+    (void)expanded;
+    if (strips < WIDE_STRIPS) {
+        tile_wide_rest(panel, x, strips, k, sums);
+        return;
+    }
+    if (whole > 0) tile_smmla_wide(whole, ASH_QUANT_GROUP / ASH_QUANT_PANEL_STEP, x, panel, sums);
+    if (steps > 0) /* what fills a group up is 0 */
+        tile_smmla_wide(1, steps, x + whole * WIDE_STRIPS * STRIP_BYTES,
+                        panel + whole * ash_quant_panel_group(ASH_QUANT_PAIRS, ASH_Q8_W), sums);
+}
+
+void ash_quant_pairs_untile(const float *sums, size_t rows, float *y, size_t y_stride)
+{
+    for (size_t m = 0; m < rows; m += 2, sums += 4 * PAIRS, y += 2 * y_stride)
+        for (size_t p = 0; p < PAIRS; p += 2) {
+            float64x2_t left = vreinterpretq_f64_f32(vld1q_f32(sums + 4 * p));
+            float64x2_t right = vreinterpretq_f64_f32(vld1q_f32(sums + 4 * p + 4));
+
+            vst1q_f32(y + 2 * p, vreinterpretq_f32_f64(vzip1q_f64(left, right)));
+            if (m + 1 < rows) vst1q_f32(y + y_stride + 2 * p, vreinterpretq_f32_f64(vzip2q_f64(left, right)));
         }
 }
 
-static float steps(const uint8_t *blocks, size_t count, enum ash_dtype dtype, int32_t *out)
+static float steps(const uint8_t *blocks, size_t count, int32_t *out)
 {
     struct steps eight;
-    float unit;
+    float unit = steps_load(blocks, count, &eight);
 
-    if (dtype == ASH_Q8_W) return ash_quant_scale(blocks);
-    unit = steps_load(blocks, count, dtype, &eight);
     vst1q_s32(out, eight.four[0]);
     vst1q_s32(out + 4, eight.four[1]);
     return unit;
 }
 
-const struct ash_quant_panels ash_quant_panels_i8mm = {.layout = ASH_QUANT_PAIRS,
-                                                       .strip_rows = 2,
-                                                       .strip_bytes = STRIP_BYTES,
-                                                       .tile_strips = STEPS_STRIPS,
-                                                       .expanded_bytes = EXPANDED_BYTES,
-                                                       .k_groups = 4,
-                                                       .expanded_panels = 1,
-                                                       .one_bytes = ONE_BYTES,
-                                                       .steps = steps,
-                                                       .quantise = quantise,
-                                                       .expand = expand,
-                                                       .tile = tile,
-                                                       .untile = untile,
-                                                       .quantise_one = ash_quant_pairs_quantise_one,
-                                                       .one = ash_quant_pairs_one};
+const struct ash_quant_panels ash_quant_q4_i8mm = {.layout = ASH_QUANT_PAIRS,
+                                                   .strip_rows = 2,
+                                                   .strip_bytes = STRIP_BYTES,
+                                                   .tile_strips = STEPS_STRIPS,
+                                                   .expanded_bytes = EXPANDED_BYTES,
+                                                   .k_groups = 4,
+                                                   .expanded_panels = 1,
+                                                   .one_bytes = ONE_BYTES(ASH_Q4_0),
+                                                   .steps = steps,
+                                                   .quantise = quantise,
+                                                   .expand = expand,
+                                                   .tile = tile,
+                                                   .untile = ash_quant_pairs_untile,
+                                                   .quantise_one = ash_quant_pairs_quantise_one,
+                                                   .one = ash_quant_pairs_one};
 
-const struct ash_quant_panels ash_quant_wide_i8mm = {.layout = ASH_QUANT_PAIRS,
-                                                     .strip_rows = 2,
-                                                     .strip_bytes = STRIP_BYTES,
-                                                     .tile_strips = WIDE_STRIPS,
-                                                     .k_groups = 4,
-                                                     .expanded_panels = 4,
-                                                     .one_bytes = ONE_BYTES,
-                                                     .steps = steps,
-                                                     .quantise = quantise,
-                                                     .tile = tile_wide,
-                                                     .untile = untile,
-                                                     .quantise_one = ash_quant_pairs_quantise_one,
-                                                     .one = ash_quant_pairs_one};
+const struct ash_quant_panels ash_quant_q8w_i8mm = {.layout = ASH_QUANT_PAIRS,
+                                                    .strip_rows = 2,
+                                                    .strip_bytes = STRIP_BYTES,
+                                                    .tile_strips = WIDE_STRIPS,
+                                                    .k_groups = 4,
+                                                    .expanded_panels = 1,
+                                                    .one_bytes = ONE_BYTES(ASH_Q8_W),
+                                                    .quantise = quantise,
+                                                    .tile = tile_wide,
+                                                    .untile = ash_quant_pairs_untile,
+                                                    .quantise_one = ash_quant_pairs_quantise_one,
+                                                    .one = ash_quant_pairs_one};
 
 #endif

@@ -12,18 +12,19 @@
  * q) [rows, blocks]. Paired, for instructions that multiply 2 x 8 by 8 x 2: q is [rows / 2, blocks, 4, 2, 8] and scale
  * is [rows / 2, groups, 4], each row's twice, with a row of zeros after an odd last one; no sum. */
 struct ash_quant_rows {
-    size_t first, rows, blocks, groups; /* a row's last group may have fewer blocks */
+    size_t first, rows, blocks, groups;
+    size_t group_blocks; /* a row's last group may have fewer */
     const int8_t *q;
     const float *scale;
     const int32_t *sum;
 };
 
-/* Blocks of a group. */
-static inline size_t ash_quant_group_blocks(const struct ash_quant_rows *x, size_t group)
+/* Blocks of this group. */
+static inline size_t ash_quant_rows_blocks(const struct ash_quant_rows *x, size_t group)
 {
-    size_t left = x->blocks - group * ASH_QUANT_GROUP_BLOCKS;
+    size_t left = x->blocks - group * x->group_blocks;
 
-    return left < ASH_QUANT_GROUP_BLOCKS ? left : ASH_QUANT_GROUP_BLOCKS;
+    return left < x->group_blocks ? left : x->group_blocks;
 }
 
 /* y for all rows of x and rows [begin, end) of w; begin is a multiple of ASH_QUANT_QUAD. */

@@ -6,37 +6,28 @@
 /* ---- units and steps --------------------------------------------------------------------------------------------- */
 
 /* The scales of a block of 16 rows, that lie at `places` of the first one. */
+INLINE __m256i row_halves(const uint8_t *rows, __m512i places)
+{
+    return _mm512_cvtepi32_epi16(_mm512_i32gather_epi32(places, rows, 1)); /* without the two bytes behind each */
+}
+
 INLINE __m512 row_scales(const uint8_t *rows, __m512i places)
 {
-    __m512i words = _mm512_i32gather_epi32(places, rows, 1); /* with two bytes of numbers behind each */
-
-    return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(words));
+    return _mm512_cvtph_ps(row_halves(rows, places));
 }
 
-INLINE void store_steps(enum ash_dtype dtype, __m512i steps, uint8_t *to)
+/* ash_quant_steps of 16 rows of Q4_0. Blocks that are not there have zeros already. */
+INLINE void pack_steps(const uint8_t *rows, __m512i places, size_t blocks, uint8_t *group)
 {
-    if (dtype == ASH_Q8_0)
-        _mm256_storeu_si256((__m256i *)(void *)to, _mm512_cvtepi32_epi16(steps));
-    else
-        _mm_storeu_si128((__m128i *)(void *)to, _mm512_cvtepi32_epi8(steps));
-}
-
-/* ash_quant_steps of 16 rows: what a group of a panel begins with. Blocks that are not there have zeros already. */
-INLINE void pack_steps(enum ash_dtype dtype, const uint8_t *rows, __m512i places, size_t blocks, uint8_t *group)
-{
-    const __m512 most = _mm512_set1_ps(dtype == ASH_Q4_0 ? ASH_QUANT_STEPS_Q4 : ASH_QUANT_STEPS_Q8);
+    const __m512 most = _mm512_set1_ps(ASH_QUANT_STEPS);
     const __m512i rounder_bits = _mm512_set1_epi32((int)ASH_QUANT_ROUNDER_BITS);
     __m512 scales[ASH_QUANT_GROUP_BLOCKS], top = _mm512_setzero_ps(), inverse;
     __mmask16 finite = 0xffff, some;
 
-    if (dtype == ASH_Q8_W) {
-        _mm512_storeu_ps(group, row_scales(rows, places));
-        return;
-    }
     for (size_t b = 0; b < blocks; b++) {
         __m512 size;
 
-        scales[b] = row_scales(rows + b * ash_dtype_bytes(dtype), places);
+        scales[b] = row_scales(rows + b * ash_dtype_bytes(ASH_Q4_0), places);
         size = _mm512_abs_ps(scales[b]);
         finite &= _mm512_cmp_ps_mask(size, _mm512_set1_ps(INFINITY), _CMP_LT_OQ);
         top = _mm512_max_ps(size, top);
@@ -45,11 +36,23 @@ INLINE void pack_steps(enum ash_dtype dtype, const uint8_t *rows, __m512i places
     inverse = _mm512_div_ps(most, top);
     _mm512_storeu_ps(group, _mm512_mask_blend_ps(finite, _mm512_set1_ps(NAN), _mm512_div_ps(top, most)));
     group += QUADS_LINE;
-    for (size_t b = 0; b < blocks; b++, group += QUADS_ROWS * ash_quant_step_bytes(dtype)) {
+    for (size_t b = 0; b < blocks; b++, group += QUADS_ROWS) {
         __m512 whole = _mm512_add_ps(_mm512_mul_ps(scales[b], inverse), _mm512_set1_ps(ASH_QUANT_ROUNDER));
+        __m512i steps = _mm512_maskz_sub_epi32(some, _mm512_castps_si512(whole), rounder_bits);
 
-        store_steps(dtype, _mm512_maskz_sub_epi32(some, _mm512_castps_si512(whole), rounder_bits), group);
+        _mm_storeu_si128((__m128i *)(void *)group, _mm512_cvtepi32_epi8(steps));
     }
+}
+
+/* What a group of a panel begins with. */
+INLINE void pack_head(enum ash_dtype dtype, const uint8_t *rows, __m512i places, size_t blocks, uint8_t *group)
+{
+    if (dtype == ASH_Q8_0)
+        _mm256_storeu_si256((__m256i *)(void *)group, row_halves(rows, places));
+    else if (dtype == ASH_Q8_W)
+        _mm512_storeu_ps(group, row_scales(rows, places));
+    else
+        pack_steps(rows, places, blocks, group);
 }
 
 /* ---- whole numbers ----------------------------------------------------------------------------------------------- */
@@ -100,10 +103,10 @@ INLINE void pack_as(enum ash_dtype dtype, const uint8_t *rows, size_t row_bytes,
     const __m512i places = _mm512_mullo_epi32(_mm512_set1_epi32((int)row_bytes),
                                               _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15));
 
-    for (size_t done = 0; done < blocks; done += ASH_QUANT_GROUP_BLOCKS) {
-        size_t left = blocks - done, count = left < ASH_QUANT_GROUP_BLOCKS ? left : ASH_QUANT_GROUP_BLOCKS;
+    for (size_t done = 0; done < blocks; done += ash_quant_group_blocks(dtype)) {
+        size_t count = quads_count(ash_quant_group(dtype), (blocks - done) * ASH_QUANT_BLOCK) / ASH_QUANT_BLOCK;
 
-        pack_steps(dtype, rows, places, count, panel);
+        pack_head(dtype, rows, places, count, panel);
         panel += ash_quant_panel_head(ASH_QUANT_QUADS, dtype);
         for (size_t b = 0; b < count; b++, rows += ash_dtype_bytes(dtype))
             panel = pack_numbers(dtype, rows, row_bytes, panel);

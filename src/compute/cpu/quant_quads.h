@@ -14,13 +14,13 @@
 
 #define QUADS 8       /* fours of k in a block */
 #define QUADS_ROWS 16 /* of a panel */
-#define QUADS_LINE 64 /* bytes of a four of k of a panel's rows, and of their units */
+#define QUADS_LINE 64 /* bytes of a four of k of a panel's rows, and of their units as floats */
 #define QUADS_LINES(dtype) (ash_quant_number_bytes(dtype) / 4) /* of a block's numbers */
 
-/* Of a group of a panel: the steps of a block, and its numbers. */
-static inline const uint8_t *quads_steps(enum ash_dtype dtype, const uint8_t *group, size_t block)
+/* Of a group of a panel: the steps of a block of Q4_0, and the numbers of a block. */
+static inline const uint8_t *quads_steps(const uint8_t *group, size_t block)
 {
-    return group + QUADS_LINE + block * QUADS_ROWS * ash_quant_step_bytes(dtype);
+    return group + QUADS_LINE + block * QUADS_ROWS;
 }
 
 static inline const uint8_t *quads_block(enum ash_dtype dtype, const uint8_t *group, size_t block)
@@ -28,10 +28,11 @@ static inline const uint8_t *quads_block(enum ash_dtype dtype, const uint8_t *gr
     return group + ash_quant_panel_head(ASH_QUANT_QUADS, dtype) + block * QUADS_LINES(dtype) * QUADS_LINE;
 }
 
-/* k of a group, where k are left. */
-static inline size_t quads_count(size_t k)
+/* k of a group, which are `group` unless it is a row's last one, where k are left. These are whole blocks, so a group
+ * of one block is never shorter: a compiler would not see it. */
+static inline size_t quads_count(size_t group, size_t k)
 {
-    return k < ASH_QUANT_GROUP ? k : ASH_QUANT_GROUP;
+    return group == ASH_QUANT_BLOCK || k > group ? group : k;
 }
 
 /* ash_quant_numbers on vectors, in two halves: the scale of count numbers (a multiple of 16) and what they are times

@@ -90,7 +90,8 @@ static void strip_fmla(float *c, size_t c_stride, const float *a, size_t a_strid
         "b.ne 5b\n"
         "6:\n" STRIP_C("st")
         :
-        [r0] "+r"(r0), [r1] "+r"(r1), [r2] "+r"(r2), [r3] "+r"(r3), [b] "+r"(b), [turns] "+r"(turns), [rest] "+r"(rest)
+        [r0] "+&r"(r0), [r1] "+&r"(r1), [r2] "+&r"(r2), [r3] "+&r"(r3), [b] "+&r"(b), [turns] "+&r"(turns),
+        [rest] "+&r"(rest)
         : [c] "r"(c), [c_step] "r"(c_stride * sizeof(*c)), [b_step] "r"(b_stride * sizeof(*b)), [add] "r"((int)add)
         : "cc", "memory", "x9", "v0", "v1", "v2", "v3", "v4", "v5", "v6", "v7", "v8", "v9", "v10", "v11", "v12", "v13",
           "v14", "v15", "v16", "v17", "v18", "v19", "v20", "v21", "v22", "v23", "v24", "v25", "v26", "v27", "v28",

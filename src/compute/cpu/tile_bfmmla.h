@@ -71,7 +71,7 @@ static void tile_bfmmla(size_t groups, const void *a, const void *b, bool add, f
                      "b.ne 5b\n"
                      "6:\n"
                      "mov x9, %[c]\n" BFMMLA_ROWS(BFMMLA_GIVE)
-                     : [a] "+r"(a), [b] "+r"(b), [turns] "+r"(turns), [rest] "+r"(rest)
+                     : [a] "+&r"(a), [b] "+&r"(b), [turns] "+&r"(turns), [rest] "+&r"(rest)
                      : [c] "r"(c), [stride] "r"(stride), [add] "r"((int)add)
                      : TILE_CLOBBERS);
 }

@@ -73,7 +73,7 @@ static void tile_fmla(size_t k_count, const void *a, const void *b, bool add, fl
                      "b.ne 5b\n"
                      "6:\n"
                      "mov x9, %[c]\n" FMLA_ROWS(FMLA_GIVE)
-                     : [a] "+r"(a), [b] "+r"(b), [turns] "+r"(turns), [rest] "+r"(rest)
+                     : [a] "+&r"(a), [b] "+&r"(b), [turns] "+&r"(turns), [rest] "+&r"(rest)
                      : [c] "r"(c), [stride] "r"(stride), [add] "r"((int)add)
                      : TILE_CLOBBERS);
 }

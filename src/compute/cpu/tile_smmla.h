@@ -110,13 +110,14 @@
 #define STEPS_FLOATS_7 STEPS_FLOAT(32, 32, 22, 160) STEPS_FLOAT(0, 48, 15, 48)
 #define STEPS_FLOATS_8 STEPS_FLOAT(16, 48, 19, 112) STEPS_FLOAT(32, 48, 23, 176)
 
-/* Whole groups, one or more, which lie x_step and so on apart. x: the scales of the strips, a vector each; then, for
- * each 8 k, 16 bytes a strip. w: for each 8 k, 16 bytes a pair. head: the units of the pairs; then, for each block,
- * four vectors of differences. sums: for each strip, four vectors. */
-static inline void tile_smmla_steps(size_t groups, const uint8_t *x, size_t x_step, const int8_t *w, size_t w_step,
-                                    const uint8_t *head, size_t head_step, float *sums)
+/* Whole groups, one or more, which lie x_step and w_step apart. x: the scales of the strips, a vector each; then, for
+ * each 8 k, 16 bytes a strip. w: the units of the pairs, a vector each; for each block four vectors of differences;
+ * then, for each 8 k, 16 bytes a pair. sums: for each strip, four vectors. */
+static inline void tile_smmla_steps(size_t groups, const uint8_t *x, size_t x_step, const uint8_t *w, size_t w_step,
+                                    float *sums)
 {
-    const uint8_t *scales = x, *units = head, *chunks = x + 16 * STEPS_STRIPS, *steps = head + 16 * TILE_SMMLA_PAIRS;
+    const uint8_t *scales = x, *chunks = x + 16 * STEPS_STRIPS;
+    const uint8_t *units = w, *steps = w + 16 * TILE_SMMLA_PAIRS, *numbers = steps + 8 * 16 * TILE_SMMLA_PAIRS;
 
     __asm__ volatile(STEPS_BEGIN STEPS_CHUNK(0, 0, , , ) STEPS_CHUNK(48, 64, , , ) STEPS_CHUNK(96, 128, , , ) /* */
                      "b 2f\n"
@@ -125,7 +126,7 @@ static inline void tile_smmla_steps(size_t groups, const uint8_t *x, size_t x_st
                          STEPS_CHUNK(48, 64, STEPS_FLOATS_3, STEPS_FLOATS_4, STEPS_FLOATS_5)
                              STEPS_CHUNK(96, 128, STEPS_FLOATS_6, STEPS_FLOATS_7, STEPS_FLOATS_8) /* */
                      "add %[scales], %[scales], %[x_step]\n"
-                     "add %[units], %[units], %[head_step]\n"
+                     "add %[units], %[units], %[w_step]\n"
                      "2:\n" STEPS_LAST(STEPS_SET, 144, 192, 0, STEPS_NEXT) /* */
                      STEPS_BLOCK(192, 256, 64, STEPS_NEXT)                 /* */
                      STEPS_BLOCK(384, 512, 128, STEPS_NEXT)                /* */
@@ -136,14 +137,107 @@ static inline void tile_smmla_steps(size_t groups, const uint8_t *x, size_t x_st
                      STEPS_BLOCK(1344, 1792, 448, STEPS_NONE)              /* */
                      "add %[x], %[x], %[x_step]\n"
                      "add %[w], %[w], %[w_step]\n"
-                     "add %[steps], %[steps], %[head_step]\n"
+                     "add %[steps], %[steps], %[w_step]\n"
                      "subs %[groups], %[groups], #1\n"
                      "b.ne 1b\n" /* */
                      STEPS_FLOATS_0 STEPS_FLOATS_1 STEPS_FLOATS_2 STEPS_FLOATS_3 STEPS_FLOATS_4 STEPS_FLOATS_5
                          STEPS_FLOATS_6 STEPS_FLOATS_7 STEPS_FLOATS_8
-                     : [x] "+r"(chunks), [w] "+r"(w), [steps] "+r"(steps), [scales] "+r"(scales), [units] "+r"(units),
-                       [groups] "+r"(groups)
-                     : [sums] "r"(sums), [x_step] "r"(x_step), [w_step] "r"(w_step), [head_step] "r"(head_step)
+                     : [x] "+&r"(chunks), [w] "+&r"(numbers), [steps] "+&r"(steps), [scales] "+&r"(scales),
+                       [units] "+&r"(units), [groups] "+&r"(groups)
+                     : [sums] "r"(sums), [x_step] "r"(x_step), [w_step] "r"(w_step)
+                     : "cc", "memory", "v0", "v1", "v2", "v3", "v4", "v5", "v6", "v7", "v8", "v9", "v10", "v11", "v12",
+                       "v13", "v14", "v15", "v16", "v17", "v18", "v19", "v20", "v21", "v22", "v23", "v24", "v25", "v26",
+                       "v27", "v28", "v29", "v30", "v31");
+}
+
+/* ---- floats in every block --------------------------------------------------------------------------------------- */
+
+/* Three pairs of rows of x. v0 to v11 are dots as with steps, v12 to v23 sums of floats; v24 to v27 are the pairs of w
+ * and v28 to v30 the chunks of x, then a pair's scales, products of scales, and the strips' scales. Dots start from
+ * BLOCK_START: whole numbers added to the bits of 1.5 * 2^23 are that float plus the number, so a subtraction of floats
+ * takes the place of a conversion, which would count twice. To start from there is a load: beside vector instructions
+ * one is cheaper than the copy of a register. Operands are loaded in front of all their products, and what is added is
+ * done one kind after the other; finer orders were no faster (docs/performance-log.md). */
+#define BLOCK_STRIPS 3
+#define BLOCK_START 0x4b400000
+#define BLOCK_CHUNK(x, w)                                                                                              \
+    STEPS_W(24, w)                                                                                                     \
+    STEPS_W(25, w + 16)                                                                                                \
+    STEPS_W(26, w + 32)                                                                                                \
+    STEPS_W(27, w + 48)                                                                                                \
+    STEPS_X(28, x)                                                                                                     \
+    STEPS_X(29, x + 16)                                                                                                \
+    STEPS_X(30, x + 32)                                                                                                \
+    SMMLA(0, 28, 24)                                                                                                   \
+    SMMLA(4, 29, 24)                                                                                                   \
+    SMMLA(8, 30, 24)                                                                                                   \
+    SMMLA(1, 28, 25)                                                                                                   \
+    SMMLA(5, 29, 25)                                                                                                   \
+    SMMLA(9, 30, 25)                                                                                                   \
+    SMMLA(2, 28, 26)                                                                                                   \
+    SMMLA(6, 29, 26)                                                                                                   \
+    SMMLA(10, 30, 26)                                                                                                  \
+    SMMLA(3, 28, 27)                                                                                                   \
+    SMMLA(7, 29, 27)                                                                                                   \
+    SMMLA(11, 30, 27)
+#define BLOCK_SCALES(product, strip) "fmul v" #product ".4s, v" #strip ".4s, v24.4s\n"
+#define BLOCK_DOT(dot) "fsub v" #dot ".4s, v" #dot ".4s, v31.4s\n"
+#define BLOCK_ADD(sum, dot, product) "fmla v" #sum ".4s, v" #dot ".4s, v" #product ".4s\n"
+#define BLOCK_BACK(dot) "ldr q" #dot ", [%[start]]\n"
+/* The floats of a pair of w, whose scales are at w. */
+#define BLOCK_FLOATS(w, dot0, dot1, dot2, sum0, sum1, sum2)                                                            \
+    STEPS_W(24, w)                                                                                                     \
+    BLOCK_SCALES(25, 28)                                                                                               \
+    BLOCK_SCALES(26, 29)                                                                                               \
+    BLOCK_SCALES(27, 30)                                                                                               \
+    BLOCK_DOT(dot0)                                                                                                    \
+    BLOCK_DOT(dot1)                                                                                                    \
+    BLOCK_DOT(dot2)                                                                                                    \
+    BLOCK_ADD(sum0, dot0, 25)                                                                                          \
+    BLOCK_ADD(sum1, dot1, 26) BLOCK_ADD(sum2, dot2, 27) BLOCK_BACK(dot0) BLOCK_BACK(dot1) BLOCK_BACK(dot2)
+#define BLOCK(x, w)                                                                                                    \
+    BLOCK_CHUNK(x + 48, w + 64)                                                                                        \
+    BLOCK_CHUNK(x + 96, w + 128)                                                                                       \
+    BLOCK_CHUNK(x + 144, w + 192)                                                                                      \
+    BLOCK_CHUNK(x + 192, w + 256)                                                                                      \
+    STEPS_X(28, x)                                                                                                     \
+    STEPS_X(29, x + 16)                                                                                                \
+    STEPS_X(30, x + 32)                                                                                                \
+    BLOCK_FLOATS(w, 0, 4, 8, 12, 16, 20)                                                                               \
+    BLOCK_FLOATS(w + 16, 1, 5, 9, 13, 17, 21)                                                                          \
+    BLOCK_FLOATS(w + 32, 2, 6, 10, 14, 18, 22) BLOCK_FLOATS(w + 48, 3, 7, 11, 15, 19, 23)
+#define BLOCK_LOAD(sum, offset) "ldr q" #sum ", [%[sums], #" #offset "]\n"
+#define BLOCK_STORE(sum, offset) "str q" #sum ", [%[sums], #" #offset "]\n"
+#define BLOCK_SUMS(X)                                                                                                  \
+    X(12, 0)                                                                                                           \
+    X(13, 16)                                                                                                          \
+    X(14, 32) X(15, 48) X(16, 64) X(17, 80) X(18, 96) X(19, 112) X(20, 128) X(21, 144) X(22, 160) X(23, 176)
+#define BLOCK_BACKS                                                                                                    \
+    BLOCK_BACK(0)                                                                                                      \
+    BLOCK_BACK(1)                                                                                                      \
+    BLOCK_BACK(2)                                                                                                      \
+    BLOCK_BACK(3)                                                                                                      \
+    BLOCK_BACK(4)                                                                                                      \
+    BLOCK_BACK(5)                                                                                                      \
+    BLOCK_BACK(6) BLOCK_BACK(7) BLOCK_BACK(8) BLOCK_BACK(9) BLOCK_BACK(10) BLOCK_BACK(11) BLOCK_BACK(31)
+
+/* Blocks, one or more. x: for each block the scales of the strips, a vector each, then for each 8 k 16 bytes a strip.
+ * w: for each block the scales of the pairs, a vector each, then for each 8 k 16 bytes a pair. sums: for each strip,
+ * four vectors. */
+static inline void tile_smmla_blocks(size_t blocks, const uint8_t *x, const uint8_t *w, float *sums)
+{
+    static const int32_t start[4] __attribute__((aligned(16))) = {BLOCK_START, BLOCK_START, BLOCK_START, BLOCK_START};
+
+    __asm__ volatile(BLOCK_SUMS(BLOCK_LOAD) BLOCK_BACKS /* */
+                     ".p2align 6\n"
+                     "1:\n" BLOCK(0, 0) /* */
+                     "add %[x], %[x], #240\n"
+                     "add %[w], %[w], #320\n"
+                     "subs %[blocks], %[blocks], #1\n"
+                     "b.ne 1b\n" /* */
+                     BLOCK_SUMS(BLOCK_STORE)
+                     : [x] "+&r"(x), [w] "+&r"(w), [blocks] "+&r"(blocks)
+                     : [sums] "r"(sums), [start] "r"(start)
                      : "cc", "memory", "v0", "v1", "v2", "v3", "v4", "v5", "v6", "v7", "v8", "v9", "v10", "v11", "v12",
                        "v13", "v14", "v15", "v16", "v17", "v18", "v19", "v20", "v21", "v22", "v23", "v24", "v25", "v26",
                        "v27", "v28", "v29", "v30", "v31");
@@ -155,39 +249,57 @@ static inline void tile_smmla_steps(size_t groups, const uint8_t *x, size_t x_st
 #define WIDE_SMMLA(sum, w, x) SMMLA(sum, x, w)
 #define WIDE_CHUNK(w, x) TILE_MMLA_GROUP(WIDE_SMMLA, "prfm pldl1keep, [%[b], #1536 + " #x "]\n", w, x)
 
-/* Floats of strip j and pair i of w, in v(8 + 6 i + j): its scale of x times the unit, in v0, its sum. */
-#define WIDE_FLOAT(total, scale, sum)                                                                                  \
-    "ldr q1, [%[scales], #" #scale "]\n"                                                                               \
-    "ldr q2, [%[sums], #" #sum "]\n"                                                                                   \
-    "fmul v1.4s, v1.4s, v0.4s\n"                                                                                       \
-    "scvtf v" #total ".4s, v" #total ".4s\n"                                                                           \
-    "fmla v2.4s, v" #total ".4s, v1.4s\n"                                                                              \
-    "str q2, [%[sums], #" #sum "]\n"
-#define WIDE_FLOATS(unit, s0, s1, s2, s3, s4, s5)                                                                      \
-    "ldr q0, [%[units], #" #unit "]\n" WIDE_FLOAT(s0, 0, unit) WIDE_FLOAT(s1, 16, unit + 64)                           \
-        WIDE_FLOAT(s2, 32, unit + 128) WIDE_FLOAT(s3, 48, unit + 192) WIDE_FLOAT(s4, 64, unit + 256)                   \
-            WIDE_FLOAT(s5, 80, unit + 320)
+/* Floats of three strips and a pair of w, whose units are in v0: their totals, sums and scales. Totals are set back. */
+#define WIDE_LOAD(scale_reg, sum_reg, scale, sum)                                                                      \
+    "ldr q" #scale_reg ", [%[scales], #" #scale "]\n"                                                                  \
+    "ldr q" #sum_reg ", [%[sums], #" #sum "]\n"
+#define WIDE_SCALE(scale_reg, total)                                                                                   \
+    "fmul v" #scale_reg ".4s, v" #scale_reg ".4s, v0.4s\n"                                                             \
+    "scvtf v" #total ".4s, v" #total ".4s\n"
+#define WIDE_ADD(scale_reg, sum_reg, total, sum)                                                                       \
+    "fmla v" #sum_reg ".4s, v" #total ".4s, v" #scale_reg ".4s\n"                                                      \
+    "movi v" #total ".2d, #0\n"                                                                                        \
+    "str q" #sum_reg ", [%[sums], #" #sum "]\n"
+#define WIDE_THREE(scale, sum, t0, t1, t2)                                                                             \
+    WIDE_LOAD(1, 2, scale, sum)                                                                                        \
+    WIDE_LOAD(3, 4, scale + 16, sum + 64)                                                                              \
+    WIDE_LOAD(5, 6, scale + 32, sum + 128)                                                                             \
+    WIDE_SCALE(1, t0)                                                                                                  \
+    WIDE_SCALE(3, t1)                                                                                                  \
+    WIDE_SCALE(5, t2) WIDE_ADD(1, 2, t0, sum) WIDE_ADD(3, 4, t1, sum + 64) WIDE_ADD(5, 6, t2, sum + 128)
+#define WIDE_FLOATS(sum, t0, t1, t2, t3, t4, t5)                                                                       \
+    "ld1r {v0.2d}, [%[units]], #8\n" WIDE_THREE(0, sum, t0, t1, t2) WIDE_THREE(48, sum + 192, t3, t4, t5)
 
-/* Six pairs of rows of x, one group of so many turns of 64 k, added to sums. x: the scales of the strips, then for each
- * 8 k 16 bytes a strip; w: for each 8 k, 16 bytes a pair; units: a vector a pair; sums: for each strip, four vectors.
- * Up to 96 bytes behind x and w are read, and not used. */
-static inline void tile_smmla_wide(size_t turns, const uint8_t *x, const int8_t *w, const float32x4_t *units,
-                                   float *sums)
+/* Six pairs of rows of x, groups of so many turns of 64 k (the same in all of them), added to sums. x: for each group
+ * the scales of the strips, a vector each, then for each 8 k 16 bytes a strip; panel: for each group the units of its
+ * rows, then for each 8 k 16 bytes a pair; sums: for each strip, four vectors. Up to 96 bytes behind x and the panel
+ * are read, and not used. */
+static inline void tile_smmla_wide(size_t groups, size_t turns, const uint8_t *x, const uint8_t *panel, float *sums)
 {
-    const uint8_t *chunks = x + 16 * WIDE_STRIPS;
+    const uint8_t *a, *b;
+    size_t left;
 
-    __asm__ volatile(TILE_SUMS(TILE_ZERO) TILE_MMLA_FIRST /* */
+    __asm__ volatile(TILE_SUMS(TILE_ZERO) /* */
+                     "2:\n"
+                     "add %[a], %[units], #32\n"
+                     "add %[b], %[scales], #96\n"
+                     "mov %[left], %[turns]\n" TILE_MMLA_FIRST /* */
                      ".p2align 6\n"
                      "1:\n" WIDE_CHUNK(0, 0) WIDE_CHUNK(64, 96) WIDE_CHUNK(128, 192) WIDE_CHUNK(192, 288)
                          WIDE_CHUNK(256, 384) WIDE_CHUNK(320, 480) WIDE_CHUNK(384, 576) WIDE_CHUNK(448, 672) /* */
                      "add %[a], %[a], #512\n"
                      "add %[b], %[b], #768\n"
-                     "subs %[turns], %[turns], #1\n"
+                     "subs %[left], %[left], #1\n"
                      "b.ne 1b\n" /* */
                      WIDE_FLOATS(0, 8, 9, 10, 11, 12, 13) WIDE_FLOATS(16, 14, 15, 16, 17, 18, 19)
-                         WIDE_FLOATS(32, 20, 21, 22, 23, 24, 25) WIDE_FLOATS(48, 26, 27, 28, 29, 30, 31)
-                     : [a] "+r"(w), [b] "+r"(chunks), [turns] "+r"(turns)
-                     : [scales] "r"(x), [units] "r"(units), [sums] "r"(sums)
+                         WIDE_FLOATS(32, 20, 21, 22, 23, 24, 25) WIDE_FLOATS(48, 26, 27, 28, 29, 30, 31) /* */
+                     "mov %[units], %[a]\n"
+                     "mov %[scales], %[b]\n"
+                     "subs %[groups], %[groups], #1\n"
+                     "b.ne 2b\n"
+                     : [a] "=&r"(a), [b] "=&r"(b), [left] "=&r"(left), [units] "+&r"(panel), [scales] "+&r"(x),
+                       [groups] "+&r"(groups)
+                     : [turns] "r"(turns), [sums] "r"(sums)
                      : TILE_CLOBBERS);
 }
 

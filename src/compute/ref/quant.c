@@ -26,7 +26,7 @@ static float add_group(const float *x, const uint8_t *w, enum ash_dtype dtype, s
 static void quant_elements(void *ctx, size_t begin, size_t end, int worker)
 {
     const struct ash_quant_args *args = ctx;
-    size_t row_bytes = ash_dtype_size(args->dtype, args->K);
+    size_t row_bytes = ash_dtype_size(args->dtype, args->K), group = ash_quant_group(args->dtype);
 
     (void)worker;
     for (size_t unit = begin; unit < end; unit++) {
@@ -36,8 +36,8 @@ static void quant_elements(void *ctx, size_t begin, size_t end, int worker)
         float *y = args->y + m * args->y_stride + n;
         float acc = args->accumulate ? *y : 0.0f;
 
-        for (size_t k = 0; k < args->K; k += ASH_QUANT_GROUP) {
-            size_t count = args->K - k < ASH_QUANT_GROUP ? args->K - k : ASH_QUANT_GROUP;
+        for (size_t k = 0; k < args->K; k += group) {
+            size_t count = args->K - k < group ? args->K - k : group;
 
             acc = add_group(x + k, w + ash_dtype_size(args->dtype, k), args->dtype, count, acc);
         }

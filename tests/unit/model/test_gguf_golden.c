@@ -1,7 +1,5 @@
-/* GGUF files against llama.cpp: what it chooses greedily from three small files of random weights (tests/golden/gguf),
- * on every backend: here it is the best token, too, given llama.cpp's tokens so far. Of Q8_0 not quite always: x is
- * quantised in larger groups here, so the logits differ a little, and random weights make some of them nearly equal. */
-#include <math.h>
+/* GGUF files against llama.cpp: the tokens it chooses greedily from three small files of random weights
+ * (tests/golden/gguf) are the tokens chosen here, on every backend. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -16,8 +14,6 @@
 
 #define GOLDEN TEST_DATA "/golden/gguf"
 #define TOKENS_MAX 128
-#define OTHERS_MAX 0.05 /* of the tokens of Q8_0 that may not be the best here */
-#define BEHIND_MAX 0.02 /* by so much, in standard deviations of the logits */
 
 static size_t read_ids(const json_t *json, const char *key, int32_t *ids)
 {
@@ -39,23 +35,11 @@ static int32_t best(const float *logits, size_t count)
     return (int32_t)top;
 }
 
-static float spread(const float *logits, size_t count)
-{
-    double sum = 0, squares = 0;
-
-    for (size_t i = 0; i < count; i++) {
-        sum += (double)logits[i];
-        squares += (double)logits[i] * (double)logits[i];
-    }
-    return (float)sqrt(squares / (double)count - sum / (double)count * (sum / (double)count));
-}
-
 /* The prompt at once, then token by token. */
 static void check_model(struct ash_model *model, const char *backend, const json_t *golden, const char *name)
 {
     struct ash_pass_opts opts = {.max_rows = TOKENS_MAX};
-    bool nearly = strstr(name, "-q8") != NULL;
-    size_t vocab = ash_model_config(model)->vocab, done = 0, others = 0;
+    size_t vocab = ash_model_config(model)->vocab, done = 0;
     int32_t ids[2 * TOKENS_MAX], want[TOKENS_MAX];
     size_t count = read_ids(golden, "prompt", ids), wanted_count = read_ids(golden, name, want);
     float *logits = malloc(vocab * sizeof(*logits));
@@ -75,16 +59,10 @@ static void check_model(struct ash_model *model, const char *backend, const json
 
         if (ash_pass_infer(pass, &batch, cache, &last, 1, logits, &err) < 0) fail_msg("%s", err.text);
         done = count;
-        ids[count++] = want[i];
-        int32_t top = best(logits, vocab);
-        float behind = (logits[top] - logits[want[i]]) / spread(logits, vocab);
-        if (top != want[i]) others++;
-        if (behind > (nearly ? BEHIND_MAX : 0.0f))
-            fail_msg("%s on %s: token %zu is %d, llama.cpp's is %d, which is %g behind", name, backend, i, top, want[i],
-                     (double)behind);
+        ids[count++] = best(logits, vocab);
+        if (ids[count - 1] != want[i])
+            fail_msg("%s on %s: token %zu is %d, llama.cpp's is %d", name, backend, i, ids[count - 1], want[i]);
     }
-    if ((double)others > OTHERS_MAX * (double)wanted_count)
-        fail_msg("%s on %s: %zu of %zu tokens are not llama.cpp's", name, backend, others, wanted_count);
     ash_cache_close(cache);
     ash_pass_close(pass);
     ash_exec_fini(&exec);
