@@ -334,13 +334,34 @@ static bool quant_sums_are_y(const struct quant_project *op, const struct quant_
            (unit->first + unit->count) * op->panel_rows <= unit->out->w.N;
 }
 
-/* Rows of a unit whose sums many() writes to y itself: whole tiles. */
+/* Rows of a unit whose sums go to y right behind their last group: all, or of many() whole tiles. */
 static size_t quant_direct_rows(const struct quant_project *op, const struct quant_unit *unit)
 {
     size_t tile_rows = op->tile_strips * op->kernels->strip_rows;
 
-    return op->kernels->many_ends && op->groups > 0 && quant_sums_are_y(op, unit) ? op->rows / tile_rows * tile_rows
-                                                                                  : 0;
+    if (op->groups == 0 || !quant_sums_are_y(op, unit)) return 0;
+    if (op->kernels->many == NULL) return op->rows;
+    return op->kernels->many_ends ? op->rows / tile_rows * tile_rows : 0;
+}
+
+/* What many() does, by tile(), and for all strips. parts: the panels as they are packed. */
+static void quant_tile_by_tile(const struct quant_project *op, const struct ash_quant_many *job,
+                               const uint8_t *const *parts, size_t group, size_t direct_rows)
+{
+    const struct ash_quant_panels *kernels = op->kernels;
+    size_t tile_rows = op->tile_strips * kernels->strip_rows;
+
+    for (size_t strip = 0, row = 0; strip < op->strips; strip += op->tile_strips, row += tile_rows)
+        for (size_t i = 0; i < job->count; i++) {
+            float *sums = job->sums + i * job->panel_sums + row * op->panel_rows;
+
+            if (job->first) memset(sums, 0, tile_rows * op->panel_rows * sizeof(*sums));
+            kernels->tile(job->dtype, parts[i], job->panels[i], quant_tile_at(op, op->shared, strip, group),
+                          quant_tile_strips(op, strip), job->k, sums);
+            if (job->y != NULL && row < direct_rows)
+                kernels->untile(sums, quant_min(tile_rows, op->rows - row),
+                                job->y + row * job->y_stride + i * op->panel_rows, job->y_stride);
+        }
 }
 
 /* Groups from `group` on of panels p ... p + count - 1 of a unit times all of x. sums: for each panel the tiles' sums.
@@ -350,10 +371,23 @@ static void quant_many_tiles(const struct quant_project *op, const struct quant_
                              float *sums, size_t panel_sums)
 {
     const struct ash_quant_panels *kernels = op->kernels;
-    size_t k = quant_k(op, group), tile_sums = op->tile_strips * kernels->strip_rows * op->panel_rows;
+    const struct ash_project_out *out = unit->out;
+    bool last = group + op->k_groups >= op->groups && unit->sides == 1;
+    size_t k = quant_k(op, group), direct_rows = quant_direct_rows(op, unit);
     const uint8_t *parts[QUANT_UNIT_PANELS], *made[QUANT_UNIT_PANELS];
+    struct ash_quant_many job = {.dtype = op->dtype,
+                                 .panels = made,
+                                 .count = count,
+                                 .x = quant_tile_at(op, op->shared, 0, group),
+                                 .tiles = op->strips / op->tile_strips,
+                                 .k = k,
+                                 .sums = sums + p * panel_sums,
+                                 .panel_sums = panel_sums,
+                                 .first = group == 0,
+                                 .y_stride = out->y_stride,
+                                 .y_tiles = direct_rows / (op->tile_strips * kernels->strip_rows)};
 
-    sums += p * panel_sums;
+    if (last) job.y = out->y + op->first * out->y_stride + (unit->first + p) * op->panel_rows;
     for (size_t i = 0; i < count; i++) {
         parts[i] = panels[p + i] + group * ash_quant_panel_group(kernels->layout, op->dtype);
         made[i] = parts[i];
@@ -362,29 +396,10 @@ static void quant_many_tiles(const struct quant_project *op, const struct quant_
         made[i] = expanded;
         expanded += op->k_groups * kernels->expanded_bytes;
     }
-    if (kernels->many != NULL) {
-        const struct ash_project_out *out = unit->out;
-        bool last = group + op->k_groups >= op->groups && unit->sides == 1;
-        struct ash_quant_many job = {.dtype = op->dtype,
-                                     .panels = made,
-                                     .count = count,
-                                     .x = quant_tile_at(op, op->shared, 0, group),
-                                     .tiles = op->strips / op->tile_strips,
-                                     .k = k,
-                                     .sums = sums,
-                                     .panel_sums = panel_sums,
-                                     .first = group == 0,
-                                     .y_stride = out->y_stride,
-                                     .y_tiles = quant_direct_rows(op, unit) / (op->tile_strips * kernels->strip_rows)};
-
-        if (last) job.y = out->y + op->first * out->y_stride + (unit->first + p) * op->panel_rows;
+    if (kernels->many != NULL)
         kernels->many(&job);
-        return;
-    }
-    for (size_t strip = 0; strip < op->strips; strip += op->tile_strips, sums += tile_sums)
-        for (size_t i = 0; i < count; i++)
-            kernels->tile(op->dtype, parts[i], made[i], quant_tile_at(op, op->shared, strip, group),
-                          quant_tile_strips(op, strip), k, sums + i * panel_sums);
+    else
+        quant_tile_by_tile(op, &job, parts, group, direct_rows);
 }
 
 static void quant_many_store(const struct quant_project *op, const struct quant_unit *unit, const float *sums,
@@ -433,7 +448,8 @@ static void quant_many_units(void *ctx, size_t begin, size_t end, int worker)
         size_t count = unit.sides * unit.count;
 
         quant_unit_panels(op, &unit, panels);
-        if (!op->kernels->many_ends || op->groups == 0) memset(sums, 0, count * panel_sums * sizeof(*sums));
+        if ((op->kernels->many != NULL && !op->kernels->many_ends) || op->groups == 0)
+            memset(sums, 0, count * panel_sums * sizeof(*sums));
         for (size_t group = 0; group < op->groups; group += op->k_groups)
             for (size_t p = 0; p < count; p += op->kernels->expanded_panels)
                 quant_many_tiles(op, &unit, panels, p, quant_min(op->kernels->expanded_panels, count - p), group,
