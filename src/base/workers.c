@@ -30,6 +30,8 @@
 #define RANGES_PER_THREAD 4 /* so that a late thread leaves work for the others */
 #define RANGES_OF_REST 2    /* a thread, of what is left: they get shorter, so that unlike threads end together */
 
+#define PIECES_OF_STRETCH 4 /* a thread takes so much of its stretch, and leaves the rest for others to take */
+
 #define WAKE_WORKERS 1u
 #define WAKE_CALLER 2u
 
@@ -39,6 +41,14 @@ struct worker {
     int index;
 };
 
+/* What is left of a thread's stretch of units: the first of them in the upper half, the one behind the last in the
+ * lower. The thread takes from the front, others from the end. */
+struct stretch {
+    _Alignas(64) _Atomic uint64_t left;
+};
+
+typedef bool (*take_fn)(struct ash_workers *workers, int index, size_t *begin_out, size_t *end_out);
+
 struct ash_workers {
     _Alignas(64) _Atomic uint32_t word;
     _Atomic int sleepers; /* workers in (or about to enter) a futex wait */
@@ -47,10 +57,12 @@ struct ash_workers {
     /* The loop: written by the caller before it offers seats, read by those who took one. */
     _Alignas(64) size_t count, min_units;
     size_t max_units; /* of a range */
+    take_fn take;
     ash_range_fn body;
     void *ctx;
     bool spin; /* there is a core for every thread */
     int thread_count, started;
+    struct stretch stretches[ASH_WORKERS_MAX];
     struct worker threads[];
 };
 
@@ -132,11 +144,12 @@ static void leave_seat(struct ash_workers *workers)
 }
 
 /* Take the next range. Returns false when nothing is left. */
-static bool take_range(struct ash_workers *workers, size_t *begin_out, size_t *end_out)
+static bool take_range(struct ash_workers *workers, int index, size_t *begin_out, size_t *end_out)
 {
     const size_t count = workers->count, parts = (size_t)workers->thread_count * RANGES_OF_REST;
     size_t begin = atomic_load_explicit(&workers->next, memory_order_relaxed), end;
 
+    (void)index;
     do {
         size_t units;
 
@@ -152,11 +165,87 @@ static bool take_range(struct ash_workers *workers, size_t *begin_out, size_t *e
     return true;
 }
 
+static uint64_t stretch_of(size_t begin, size_t end)
+{
+    return (uint64_t)begin << 32 | end;
+}
+
+static size_t stretch_begin(uint64_t left)
+{
+    return (size_t)(left >> 32);
+}
+
+static size_t stretch_end(uint64_t left)
+{
+    return (size_t)(uint32_t)left;
+}
+
+static size_t stretch_units(uint64_t left)
+{
+    return stretch_end(left) - stretch_begin(left);
+}
+
+/* Of so many units, a part; or all, where the part or what it leaves would be less than a range may have. */
+static size_t some_of(const struct ash_workers *workers, size_t units, size_t parts)
+{
+    size_t some = units / parts < workers->min_units ? workers->min_units : units / parts;
+
+    return units < some + workers->min_units ? units : some;
+}
+
+/* Take the next piece of the own stretch. Returns false when nothing is left of it. */
+static bool take_own(struct ash_workers *workers, int index, size_t *begin_out, size_t *end_out)
+{
+    _Atomic uint64_t *own = &workers->stretches[index].left;
+    uint64_t left = atomic_load_explicit(own, memory_order_relaxed);
+
+    do {
+        if (stretch_units(left) == 0) return false;
+        *begin_out = stretch_begin(left);
+        *end_out = *begin_out + some_of(workers, stretch_units(left), PIECES_OF_STRETCH);
+    } while (!atomic_compare_exchange_weak_explicit(own, &left, stretch_of(*end_out, stretch_end(left)),
+                                                    memory_order_relaxed, memory_order_relaxed));
+    return true;
+}
+
+/* Make the last half of the longest stretch one's own. Returns false when nothing is left of any. */
+static bool take_over(struct ash_workers *workers, int index)
+{
+    for (;;) {
+        struct stretch *longest = NULL;
+        uint64_t most = 0;
+        size_t middle;
+
+        for (int i = 0; i < workers->thread_count; i++) {
+            uint64_t left = atomic_load_explicit(&workers->stretches[i].left, memory_order_relaxed);
+
+            if (stretch_units(left) <= stretch_units(most)) continue;
+            longest = &workers->stretches[i];
+            most = left;
+        }
+        if (longest == NULL) return false;
+        middle = stretch_end(most) - some_of(workers, stretch_units(most), 2);
+        if (!atomic_compare_exchange_strong_explicit(&longest->left, &most, stretch_of(stretch_begin(most), middle),
+                                                     memory_order_relaxed, memory_order_relaxed))
+            continue;
+        atomic_store_explicit(&workers->stretches[index].left, stretch_of(middle, stretch_end(most)),
+                              memory_order_relaxed);
+        return true;
+    }
+}
+
+static bool take_piece(struct ash_workers *workers, int index, size_t *begin_out, size_t *end_out)
+{
+    while (!take_own(workers, index, begin_out, end_out)) /* what was taken over may be taken away again */
+        if (!take_over(workers, index)) return false;
+    return true;
+}
+
 static void run_ranges(struct ash_workers *workers, int index)
 {
     size_t begin, end;
 
-    while (take_range(workers, &begin, &end))
+    while (workers->take(workers, index, &begin, &end))
         workers->body(workers->ctx, begin, end, index);
 }
 
@@ -194,29 +283,64 @@ static void wait_all_left(struct ash_workers *workers)
     atomic_store(&workers->caller_sleeps, 0);
 }
 
-void ash_workers_run(struct ash_workers *workers, size_t count, size_t min_units, ash_range_fn body, void *ctx)
+/* Does the calling thread run the loop alone? */
+static bool runs_alone(const struct ash_workers *workers, size_t count, size_t min_units)
 {
-    size_t threads, units, ranges;
+    return workers == NULL || workers->thread_count == 1 || count <= min_units;
+}
 
-    if (count == 0) return;
-    if (min_units == 0) min_units = 1;
-    if (workers == NULL || workers->thread_count == 1 || count <= min_units) {
-        body(ctx, 0, count, 0);
-        return;
-    }
-    threads = (size_t)workers->thread_count;
-    units = count / (threads * RANGES_PER_THREAD);
-    if (units < min_units) units = min_units;
-    ranges = (count - 1) / units + 1;
-    workers->count = count;
-    workers->min_units = min_units;
-    workers->max_units = units;
+/* Run a loop whose ranges, at most so many, take() hands out. */
+static void run_loop(struct ash_workers *workers, size_t ranges, take_fn take, ash_range_fn body, void *ctx)
+{
+    size_t threads = (size_t)workers->thread_count;
+
+    workers->take = take;
     workers->body = body;
     workers->ctx = ctx;
-    atomic_store_explicit(&workers->next, 0, memory_order_relaxed);
     offer_seats(workers, (uint32_t)((ranges < threads ? ranges : threads) - 1));
     run_ranges(workers, 0);
     wait_all_left(workers);
+}
+
+void ash_workers_run(struct ash_workers *workers, size_t count, size_t min_units, ash_range_fn body, void *ctx)
+{
+    size_t units;
+
+    if (count == 0) return;
+    if (min_units == 0) min_units = 1;
+    if (runs_alone(workers, count, min_units)) {
+        body(ctx, 0, count, 0);
+        return;
+    }
+    units = count / ((size_t)workers->thread_count * RANGES_PER_THREAD);
+    if (units < min_units) units = min_units;
+    workers->count = count;
+    workers->min_units = min_units;
+    workers->max_units = units;
+    atomic_store_explicit(&workers->next, 0, memory_order_relaxed);
+    run_loop(workers, (count - 1) / units + 1, take_range, body, ctx);
+}
+
+void ash_workers_stream(struct ash_workers *workers, size_t count, size_t min_units, ash_range_fn body, void *ctx)
+{
+    size_t threads, stretches;
+
+    if (count == 0) return;
+    if (min_units == 0) min_units = 1;
+    if (runs_alone(workers, count, min_units)) {
+        body(ctx, 0, count, 0);
+        return;
+    }
+    ash_assert(count <= UINT32_MAX);
+    threads = (size_t)workers->thread_count;
+    stretches = count / min_units < threads ? count / min_units : threads;
+    workers->min_units = min_units;
+    for (size_t i = 0; i < threads; i++) {
+        uint64_t left = i < stretches ? stretch_of(count * i / stretches, count * (i + 1) / stretches) : 0;
+
+        atomic_store_explicit(&workers->stretches[i].left, left, memory_order_relaxed);
+    }
+    run_loop(workers, stretches, take_piece, body, ctx);
 }
 
 /* Start the threads with all signals blocked: those are for the thread that knows what to do with them. */

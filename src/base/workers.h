@@ -23,15 +23,19 @@ int ash_workers_count(const struct ash_workers *workers);
 
 enum ash_pin { ASH_PIN_AUTO, ASH_PIN_ON, ASH_PIN_OFF };
 
-/* Tie each thread but the caller's to a core of its own, among those that this process may use, so that the system does not move
- * them. AUTO does so only where there are as many threads as the machine has cores and the process may use them all:
- * elsewhere somebody else may be counting on a core. ON where there are more threads than cores is -EINVAL. Once, after
- * open; returns 0 or a negative errno. */
+/* Tie each thread but the caller's to a core of its own, among those that this process may use, so that the system does
+ * not move them. AUTO does so only where there are as many threads as the machine has cores and the process may use
+ * them all: elsewhere somebody else may be counting on a core. ON where there are more threads than cores is -EINVAL.
+ * Once, after open; returns 0 or a negative errno. */
 int ash_workers_pin(struct ash_workers *workers, enum ash_pin pin, struct ash_err *err);
 
 /* Run body over units [0, count) in ranges of at least min_units (the last may be smaller) and return when all are
  * done. workers NULL, or a count of at most min_units, runs on the calling thread alone. Not reentrant: a body must not
  * call it. */
 void ash_workers_run(struct ash_workers *workers, size_t count, size_t min_units, ash_range_fn body, void *ctx);
+
+/* The same for up to 2^32 - 1 units that lie one behind the other in memory, which decides how long they take: a thread
+ * walks through neighbours, and only when it is through takes over half of what another has left. */
+void ash_workers_stream(struct ash_workers *workers, size_t count, size_t min_units, ash_range_fn body, void *ctx);
 
 #endif

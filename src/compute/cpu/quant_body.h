@@ -295,7 +295,7 @@ static void quant_project_few(struct quant_project *op)
         op->shared = ash_exec_scratch(op->exec, 0, op->x_bytes + 2 * op->args->K * sizeof(float));
         quant_prepare(op, (float *)(void *)(op->shared + op->x_bytes), op->shared);
     }
-    ash_workers_run(op->exec->workers, quant_unit_count(op), 1, quant_few_units, op);
+    ash_workers_stream(op->exec->workers, quant_unit_count(op), 1, quant_few_units, op);
 }
 
 /* ---- many rows --------------------------------------------------------------------------------------------------- */

@@ -42,12 +42,16 @@ static void visit_range(void *ctx, size_t begin, size_t end, int worker)
     atomic_fetch_sub(&visit->busy[worker], 1);
 }
 
-static void check_run(struct ash_workers *workers, struct visit *visit, size_t count, size_t min_units)
+typedef void (*loop_fn)(struct ash_workers *workers, size_t count, size_t min_units, ash_range_fn body, void *ctx);
+
+static const loop_fn loops[] = {ash_workers_run, ash_workers_stream};
+
+static void check_run(loop_fn loop, struct ash_workers *workers, struct visit *visit, size_t count, size_t min_units)
 {
     memset(visit->seen, 0, sizeof(visit->seen));
     visit->count = count;
     visit->min_units = min_units;
-    ash_workers_run(workers, count, min_units, visit_range, visit);
+    loop(workers, count, min_units, visit_range, visit);
     for (size_t i = 0; i < UNITS_MAX; i++)
         assert_int_equal(visit->seen[i], i < count ? 1 : 0);
     assert_int_equal(visit->outside, 0);
@@ -69,8 +73,8 @@ static void test_every_unit_once(void **state)
         assert_int_equal(ash_workers_count(workers), threads[t]);
         visit.threads = threads[t];
         for (size_t c = 0; c < ASH_COUNT(counts); c++)
-            for (size_t m = 0; m < ASH_COUNT(mins); m++)
-                check_run(workers, &visit, counts[c], mins[m]);
+            for (size_t m = 0; m < ASH_COUNT(mins) * ASH_COUNT(loops); m++)
+                check_run(loops[m % ASH_COUNT(loops)], workers, &visit, counts[c], mins[m / ASH_COUNT(loops)]);
         ash_workers_close(workers);
     }
 }
@@ -97,7 +101,7 @@ static void test_few_units_stay_on_the_caller(void **state)
 
     assert_int_equal(ash_workers_open(4, &workers, NULL), 0);
     for (int i = 0; i < 100; i++)
-        ash_workers_run(workers, 16, 16, note_thread, &who);
+        loops[i % 2](workers, 16, 16, note_thread, &who);
     ash_workers_run(NULL, 100, 1, note_thread, &who);
     assert_int_equal(who.calls, 101);
     assert_int_equal(who.strangers, 0);
@@ -123,8 +127,74 @@ static void test_threads_run_at_once(void **state)
     assert_int_equal(ash_workers_open(2, &workers, NULL), 0);
     for (int i = 0; i < 200; i++) {
         _Atomic int arrived = 0;
-        ash_workers_run(workers, 2, 1, meet, &arrived);
+        loops[i % 2](workers, 2, 1, meet, &arrived);
         assert_int_equal(arrived, 2);
+    }
+    ash_workers_close(workers);
+}
+
+/* Who has unit 0 stands still until all others are done; its own stretch, too, has to be taken over. */
+struct slow {
+    size_t count;
+    _Atomic size_t done;
+};
+
+static void stand_still(void *ctx, size_t begin, size_t end, int worker)
+{
+    struct slow *slow = ctx;
+
+    (void)worker;
+    while (begin == 0 && atomic_load(&slow->done) < slow->count - end)
+        sched_yield();
+    atomic_fetch_add(&slow->done, end - begin);
+}
+
+static void test_stretches_are_taken_over(void **state)
+{
+    struct ash_workers *workers = NULL;
+    (void)state;
+
+    for (int threads = 2; threads <= 5; threads++) {
+        assert_int_equal(ash_workers_open(threads, &workers, NULL), 0);
+        for (int i = 0; i < 50; i++) {
+            struct slow slow = {.count = 1000};
+
+            ash_workers_stream(workers, slow.count, 1, stand_still, &slow);
+            assert_int_equal(slow.done, 1000);
+        }
+        ash_workers_close(workers);
+    }
+}
+
+/* Two threads, of which the second waits in its first range until the first is through its half. */
+struct walk {
+    size_t half;
+    _Atomic size_t at; /* where the first one's last range ended */
+    int jumps;
+};
+
+static void walk(void *ctx, size_t begin, size_t end, int worker)
+{
+    struct walk *walk = ctx;
+
+    while (worker == 1 && atomic_load(&walk->at) < walk->half)
+        sched_yield();
+    if (worker == 1 || begin >= walk->half) return;
+    if (begin != atomic_load(&walk->at)) walk->jumps++;
+    atomic_store(&walk->at, end);
+}
+
+static void test_a_thread_walks_its_stretch(void **state)
+{
+    struct ash_workers *workers = NULL;
+    (void)state;
+
+    assert_int_equal(ash_workers_open(2, &workers, NULL), 0);
+    for (int i = 0; i < 200; i++) {
+        struct walk all = {.half = 500};
+
+        ash_workers_stream(workers, 2 * all.half, 1, walk, &all);
+        assert_true(all.at == all.half && all.jumps == 0);
     }
     ash_workers_close(workers);
 }
@@ -147,7 +217,7 @@ static void test_many_short_loops(void **state)
 
     assert_int_equal(ash_workers_open(5, &workers, NULL), 0);
     for (int i = 0; i < 5000; i++)
-        ash_workers_run(workers, 10, 1, add_range, sums);
+        loops[i % 2](workers, 10, 1, add_range, sums);
     for (int w = 0; w < 5; w++)
         total += sums[w * 8];
     assert_int_equal(total, 5000 * 45);
@@ -236,9 +306,14 @@ static void test_pinning(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_unit_once),     cmocka_unit_test(test_few_units_stay_on_the_caller),
-        cmocka_unit_test(test_threads_run_at_once), cmocka_unit_test(test_many_short_loops),
-        cmocka_unit_test(test_open_errors),         cmocka_unit_test(test_zero_means_all_cores),
+        cmocka_unit_test(test_every_unit_once),
+        cmocka_unit_test(test_few_units_stay_on_the_caller),
+        cmocka_unit_test(test_threads_run_at_once),
+        cmocka_unit_test(test_stretches_are_taken_over),
+        cmocka_unit_test(test_a_thread_walks_its_stretch),
+        cmocka_unit_test(test_many_short_loops),
+        cmocka_unit_test(test_open_errors),
+        cmocka_unit_test(test_zero_means_all_cores),
         cmocka_unit_test(test_pinning),
     };
 
