@@ -179,7 +179,7 @@ static int write_folder(const struct convert *convert, struct ash_err *err)
         rc = ash_model_save(model, dir, dtype, (size_t)convert->max_shard_size, err);
     if (rc == 0) rc = copy_companions(convert->source, dir, err);
     if (rc == 0)
-        printf("%s: %s parameters as %s\n", convert->target,
+        printf("%s%s: %s parameters as %s\n", convert->target, convert->gguf ? "/model.gguf" : "",
                ash_units_count(ash_model_weight_count(model), count, sizeof(count)), ash_dtype_name(dtype));
     ash_model_close(model);
     return rc;

@@ -224,6 +224,8 @@ static int explain_missing(const char *dir, struct ash_err *err)
     if (!ash_path_exists(dir)) return ash_err_set(err, -ENOENT, "there is no model folder or .gguf file '%s'", dir);
     if (ash_path_join(inner, sizeof(inner), dir, "model/config.json") == 0 && ash_path_exists(inner))
         return ash_err_set(err, -ENOENT, "'%s' is the folder of a run: its model is '%s/model'", dir, dir);
+    if (ash_path_join(inner, sizeof(inner), dir, "model.gguf") == 0 && ash_path_exists(inner))
+        return ash_err_set(err, -ENOENT, "'%s' has a model in one file: '%s/model.gguf'", dir, dir);
     return ash_err_set(err, -ENOENT,
                        "'%s' is not a model: it takes a folder with a config.json, or a file whose name ends in .gguf",
                        dir);

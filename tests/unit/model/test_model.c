@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <cmocka.h>
 
@@ -153,6 +154,11 @@ static void test_broken_folders(void **state)
     snprintf(dir, sizeof(dir), "%s/nowhere", scratch);
     expect_refusal(dir, "there is no model folder or .gguf file");
     expect_refusal(scratch, "it takes a folder with a config.json");
+    snprintf(dir, sizeof(dir), "%s/one-file", scratch);
+    snprintf(path, sizeof(path), "%s/model.gguf", dir);
+    assert_int_equal(mkdir(dir, 0700), 0);
+    assert_int_equal(mkdir(path, 0700), 0); /* anything of that name */
+    expect_refusal(dir, "has a model in one file: ");
     snprintf(dir, sizeof(dir), "%s/no-weights", scratch);
     write_damaged(dir, 3, false, 16, ASH_F32);
     snprintf(path, sizeof(path), "%s/model.safetensors", dir);
