@@ -283,10 +283,12 @@ static void wait_all_left(struct ash_workers *workers)
     atomic_store(&workers->caller_sleeps, 0);
 }
 
-/* Does the calling thread run the loop alone? */
-static bool runs_alone(const struct ash_workers *workers, size_t count, size_t min_units)
+/* Run what the calling thread had better run alone, or nothing. Returns whether that was it. */
+static bool ran_alone(const struct ash_workers *workers, size_t count, size_t min_units, ash_range_fn body, void *ctx)
 {
-    return workers == NULL || workers->thread_count == 1 || count <= min_units;
+    if (workers != NULL && workers->thread_count > 1 && count > min_units) return false;
+    if (count > 0) body(ctx, 0, count, 0);
+    return true;
 }
 
 /* Run a loop whose ranges, at most so many, take() hands out. */
@@ -306,12 +308,8 @@ void ash_workers_run(struct ash_workers *workers, size_t count, size_t min_units
 {
     size_t units;
 
-    if (count == 0) return;
     if (min_units == 0) min_units = 1;
-    if (runs_alone(workers, count, min_units)) {
-        body(ctx, 0, count, 0);
-        return;
-    }
+    if (ran_alone(workers, count, min_units, body, ctx)) return;
     units = count / ((size_t)workers->thread_count * RANGES_PER_THREAD);
     if (units < min_units) units = min_units;
     workers->count = count;
@@ -325,12 +323,8 @@ void ash_workers_stream(struct ash_workers *workers, size_t count, size_t min_un
 {
     size_t threads, stretches;
 
-    if (count == 0) return;
     if (min_units == 0) min_units = 1;
-    if (runs_alone(workers, count, min_units)) {
-        body(ctx, 0, count, 0);
-        return;
-    }
+    if (ran_alone(workers, count, min_units, body, ctx)) return;
     ash_assert(count <= UINT32_MAX);
     threads = (size_t)workers->thread_count;
     stretches = count / min_units < threads ? count / min_units : threads;
