@@ -1,7 +1,7 @@
 /* Kernels of packed Q8_0 for arm64 with SMMLA (2 x 8 times 8 x 2), for several rows of x: a group is one block, so what
- * takes time for each block and pair of pairs is 4 SMMLA, a conversion (which counts twice), a product of scales and a
- * fused multiply-add. quant_pack.h has the layout (pairs), tile_smmla.h the tile of many rows, and quant_one_i8mm.c
- * what is done for a single row. */
+ * takes time for each block and pair of pairs is 4 SMMLA, making floats of dots, a product of scales and a fused
+ * multiply-add. quant_pack.h has the layout (pairs), tile_smmla.h the tile of many rows, quant_one_i8mm.c what is done
+ * for a single row, and quant_panel_i8mm.c the other types. */
 #if defined(__aarch64__)
 
 #include "compute/cpu/quant_pairs.h"
@@ -45,11 +45,13 @@ static void expand(enum ash_dtype dtype, const uint8_t *panel, size_t k, uint8_t
 
 /* A block of a panel times all strips, added to acc. Breadth first: neighbours in the program do not wait for each
  * other. */
-INLINE void add_block(const float32x4_t *scales, const int8_t *w, const uint8_t *x, size_t strips,
-                      float32x4_t acc[][PAIRS])
+INLINE void add_block(const uint8_t *block, const uint8_t *x, size_t strips, float32x4_t acc[][PAIRS])
 {
+    const int8_t *w = (const int8_t *)group_numbers(ASH_Q8_0, block);
     int32x4_t dots[BLOCK_STRIPS][PAIRS];
+    float32x4_t scales[PAIRS];
 
+    panel_units(ASH_Q8_0, block, scales);
     UNROLL
     for (size_t i = 0; i < strips * PAIRS; i++)
         dots[i / PAIRS][i % PAIRS] = zeros();
@@ -78,56 +80,36 @@ INLINE void prefetch(const uint8_t *at)
         __builtin_prefetch(at + i);
 }
 
-/* k of a panel, as it lies in memory or expanded, times all strips. sums: for each strip and pair of the panel, (row 0
- * of x) x (w0, w1), (row 1 of x) x (w0, w1). */
-INLINE void run_tile(bool expanded, const uint8_t *block, const uint8_t *x, size_t strips, size_t k, float *sums)
+/* k of a panel, as it is packed, times all strips. sums: for each strip and pair of the panel, (row 0 of x) x (w0, w1),
+ * (row 1 of x) x (w0, w1). */
+INLINE void run_tile(const uint8_t *block, const uint8_t *x, size_t strips, size_t k, float *sums)
 {
     float32x4_t acc[BLOCK_STRIPS][PAIRS];
 
     UNROLL
     for (size_t i = 0; i < strips * PAIRS; i++)
         acc[i / PAIRS][i % PAIRS] = vld1q_f32(sums + 4 * i);
-    for (size_t done = 0; done < k; done += ASH_QUANT_BLOCK, x += strips * STRIP_BYTES) {
-        float32x4_t scales[PAIRS];
-
-        if (expanded) {
-            UNROLL
-            for (size_t p = 0; p < PAIRS; p++)
-                scales[p] = vld1q_f32((const float *)(const void *)block + 4 * p);
-            add_block(scales, (const int8_t *)block + PAIRS * VEC, x, strips, acc);
-            block += EXPANDED_BYTES;
-        } else {
-            prefetch(block + AHEAD * PANEL_BYTES);
-            panel_units(ASH_Q8_0, block, scales);
-            add_block(scales, (const int8_t *)group_numbers(ASH_Q8_0, block), x, strips, acc);
-            block += PANEL_BYTES;
-        }
+    for (size_t done = 0; done < k; done += ASH_QUANT_BLOCK, block += PANEL_BYTES, x += strips * STRIP_BYTES) {
+        prefetch(block + AHEAD * PANEL_BYTES);
+        add_block(block, x, strips, acc);
     }
     UNROLL
     for (size_t i = 0; i < strips * PAIRS; i++)
         vst1q_f32(sums + 4 * i, acc[i / PAIRS][i % PAIRS]);
 }
 
-INLINE void run_strips(bool expanded, const uint8_t *block, const uint8_t *x, size_t strips, size_t k, float *sums)
-{
-    if (strips == 3)
-        run_tile(expanded, block, x, 3, k, sums);
-    else if (strips == 2)
-        run_tile(expanded, block, x, 2, k, sums);
-    else
-        run_tile(expanded, block, x, 1, k, sums);
-}
-
 static void tile(enum ash_dtype dtype, const uint8_t *panel, const uint8_t *expanded, const uint8_t *x, size_t strips,
                  size_t k, float *sums)
 {
     (void)dtype;
-    if (expanded == NULL)
-        run_strips(false, panel, x, strips, k, sums);
-    else if (strips == BLOCK_STRIPS)
+    if (strips == BLOCK_STRIPS && expanded != NULL)
         tile_smmla_blocks(k / ASH_QUANT_BLOCK, x, expanded, sums);
+    else if (strips == 3)
+        run_tile(panel, x, 3, k, sums);
+    else if (strips == 2)
+        run_tile(panel, x, 2, k, sums);
     else
-        run_strips(true, expanded, x, strips, k, sums);
+        run_tile(panel, x, 1, k, sums);
 }
 
 const struct ash_quant_panels ash_quant_q8_i8mm = {.layout = ASH_QUANT_PAIRS,

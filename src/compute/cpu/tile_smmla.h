@@ -7,9 +7,12 @@
 
 #include <arm_neon.h>
 #include "compute/cpu/tile_neon.h"
+#include "compute/quant.h"
 
 #define TILE_SMMLA_PAIRS 4 /* of w */
 
+#define SMMLA_X(reg, offset) "ldr q" #reg ", [%[x], #" #offset "]\n"
+#define SMMLA_W(reg, offset) "ldr q" #reg ", [%[w], #" #offset "]\n"
 #define SMMLA(sum, x, w) "smmla v" #sum ".4s, v" #x ".16b, v" #w ".16b\n"
 
 /* ---- with steps -------------------------------------------------------------------------------------------------- */
@@ -21,8 +24,6 @@
  * pairs of w, v29 and v30 differences; each is loaded again as soon as it is free. A group's totals become floats
  * beside the first block of the next group. */
 #define STEPS_STRIPS 3
-#define STEPS_X(reg, offset) "ldr q" #reg ", [%[x], #" #offset "]\n"
-#define STEPS_W(reg, offset) "ldr q" #reg ", [%[w], #" #offset "]\n"
 #define STEPS_LOAD(reg, offset) "ldr q" #reg ", [%[steps], #" #offset "]\n"
 #define STEPS_ADD(total, dot, steps) "mla v" #total ".4s, v" #dot ".4s, v" #steps ".4s\n"
 #define STEPS_SET(total, dot, steps) "mul v" #total ".4s, v" #dot ".4s, v" #steps ".4s\n"
@@ -30,23 +31,23 @@
 /* Eight k, whose x is loaded and the first pair of w; loads those of the next. Three places for something else. */
 #define STEPS_CHUNK(x, w, first, second, third)                                                                        \
     SMMLA(0, 24, 27)                                                                                                   \
-    STEPS_W(28, w + 16)                                                                                                \
+    SMMLA_W(28, w + 16)                                                                                                \
     SMMLA(4, 25, 27)                                                                                                   \
     SMMLA(8, 26, 27)                                                                                                   \
-    first SMMLA(1, 24, 28) STEPS_W(27, w + 32) SMMLA(5, 25, 28) SMMLA(9, 26, 28) second SMMLA(2, 24, 27)               \
-        STEPS_W(28, w + 48) SMMLA(6, 25, 27) SMMLA(10, 26, 27) third SMMLA(3, 24, 28) STEPS_X(24, x + 48)              \
-            STEPS_W(27, w + 64) SMMLA(7, 25, 28) STEPS_X(25, x + 64) SMMLA(11, 26, 28) STEPS_X(26, x + 80)
+    first SMMLA(1, 24, 28) SMMLA_W(27, w + 32) SMMLA(5, 25, 28) SMMLA(9, 26, 28) second SMMLA(2, 24, 27)               \
+        SMMLA_W(28, w + 48) SMMLA(6, 25, 27) SMMLA(10, 26, 27) third SMMLA(3, 24, 28) SMMLA_X(24, x + 48)              \
+            SMMLA_W(27, w + 64) SMMLA(7, 25, 28) SMMLA_X(25, x + 64) SMMLA(11, 26, 28) SMMLA_X(26, x + 80)
 /* What a block begins with, in three parts. */
-#define STEPS_NEXT(x, w) STEPS_X(24, x) STEPS_W(27, w)
-#define STEPS_NEXT_2(x) STEPS_X(25, x + 16)
-#define STEPS_NEXT_3(x) STEPS_X(26, x + 32)
+#define STEPS_NEXT(x, w) SMMLA_X(24, x) SMMLA_W(27, w)
+#define STEPS_NEXT_2(x) SMMLA_X(25, x + 16)
+#define STEPS_NEXT_3(x) SMMLA_X(26, x + 32)
 #define STEPS_NONE(x, w)
 #define STEPS_NONE_2(x)
 #define STEPS_NONE_3(x)
 /* The last eight k of a block, and its totals. */
 #define STEPS_LAST(TOTAL, x, w, steps, next)                                                                           \
     SMMLA(0, 24, 27)                                                                                                   \
-    STEPS_W(28, w + 16)                                                                                                \
+    SMMLA_W(28, w + 16)                                                                                                \
     SMMLA(4, 25, 27)                                                                                                   \
     STEPS_LOAD(29, steps)                                                                                              \
     SMMLA(8, 26, 27)                                                                                                   \
@@ -56,13 +57,13 @@
     SMMLA(5, 25, 28)                                                                                                   \
     STEPS_LOAD(30, steps + 16)                                                                                         \
     SMMLA(9, 26, 28)                                                                                                   \
-    STEPS_W(27, w + 32)                                                                                                \
+    SMMLA_W(27, w + 32)                                                                                                \
     TOTAL(20, 8, 29)                                                                                                   \
     TOTAL(13, 1, 30)                                                                                                   \
     SMMLA(2, 24, 27)                                                                                                   \
     SMMLA(6, 25, 27)                                                                                                   \
     TOTAL(17, 5, 30)                                                                                                   \
-    STEPS_W(28, w + 48)                                                                                                \
+    SMMLA_W(28, w + 48)                                                                                                \
     TOTAL(21, 9, 30)                                                                                                   \
     STEPS_LOAD(29, steps + 32)                                                                                         \
     SMMLA(10, 26, 27)                                                                                                  \
@@ -145,29 +146,26 @@ static inline void tile_smmla_steps(size_t groups, const uint8_t *x, size_t x_st
                      : [x] "+&r"(chunks), [w] "+&r"(numbers), [steps] "+&r"(steps), [scales] "+&r"(scales),
                        [units] "+&r"(units), [groups] "+&r"(groups)
                      : [sums] "r"(sums), [x_step] "r"(x_step), [w_step] "r"(w_step)
-                     : "cc", "memory", "v0", "v1", "v2", "v3", "v4", "v5", "v6", "v7", "v8", "v9", "v10", "v11", "v12",
-                       "v13", "v14", "v15", "v16", "v17", "v18", "v19", "v20", "v21", "v22", "v23", "v24", "v25", "v26",
-                       "v27", "v28", "v29", "v30", "v31");
+                     : TILE_CLOBBERS);
 }
 
 /* ---- floats in every block --------------------------------------------------------------------------------------- */
 
 /* Three pairs of rows of x. v0 to v11 are dots as with steps, v12 to v23 sums of floats; v24 to v27 are the pairs of w
  * and v28 to v30 the chunks of x, then a pair's scales, products of scales, and the strips' scales. Dots start from
- * BLOCK_START: whole numbers added to the bits of 1.5 * 2^23 are that float plus the number, so a subtraction of floats
- * takes the place of a conversion, which would count twice. To start from there is a load: beside vector instructions
- * one is cheaper than the copy of a register. Operands are loaded in front of all their products, and what is added is
- * done one kind after the other; finer orders were no faster (docs/performance-log.md). */
+ * ASH_QUANT_ROUNDER_BITS: whole numbers added to the bits of 1.5 * 2^23 are that float plus the number, so a
+ * subtraction of floats takes the place of a conversion, which would count twice. To start from there is a load: beside
+ * vector instructions one is cheaper than the copy of a register. Operands are loaded in front of all their products,
+ * and what is added is done one kind after the other; finer orders were no faster (docs/performance-log.md). */
 #define BLOCK_STRIPS 3
-#define BLOCK_START 0x4b400000
 #define BLOCK_CHUNK(x, w)                                                                                              \
-    STEPS_W(24, w)                                                                                                     \
-    STEPS_W(25, w + 16)                                                                                                \
-    STEPS_W(26, w + 32)                                                                                                \
-    STEPS_W(27, w + 48)                                                                                                \
-    STEPS_X(28, x)                                                                                                     \
-    STEPS_X(29, x + 16)                                                                                                \
-    STEPS_X(30, x + 32)                                                                                                \
+    SMMLA_W(24, w)                                                                                                     \
+    SMMLA_W(25, w + 16)                                                                                                \
+    SMMLA_W(26, w + 32)                                                                                                \
+    SMMLA_W(27, w + 48)                                                                                                \
+    SMMLA_X(28, x)                                                                                                     \
+    SMMLA_X(29, x + 16)                                                                                                \
+    SMMLA_X(30, x + 32)                                                                                                \
     SMMLA(0, 28, 24)                                                                                                   \
     SMMLA(4, 29, 24)                                                                                                   \
     SMMLA(8, 30, 24)                                                                                                   \
@@ -186,7 +184,7 @@ static inline void tile_smmla_steps(size_t groups, const uint8_t *x, size_t x_st
 #define BLOCK_BACK(dot) "ldr q" #dot ", [%[start]]\n"
 /* The floats of a pair of w, whose scales are at w. */
 #define BLOCK_FLOATS(w, dot0, dot1, dot2, sum0, sum1, sum2)                                                            \
-    STEPS_W(24, w)                                                                                                     \
+    SMMLA_W(24, w)                                                                                                     \
     BLOCK_SCALES(25, 28)                                                                                               \
     BLOCK_SCALES(26, 29)                                                                                               \
     BLOCK_SCALES(27, 30)                                                                                               \
@@ -200,9 +198,9 @@ static inline void tile_smmla_steps(size_t groups, const uint8_t *x, size_t x_st
     BLOCK_CHUNK(x + 96, w + 128)                                                                                       \
     BLOCK_CHUNK(x + 144, w + 192)                                                                                      \
     BLOCK_CHUNK(x + 192, w + 256)                                                                                      \
-    STEPS_X(28, x)                                                                                                     \
-    STEPS_X(29, x + 16)                                                                                                \
-    STEPS_X(30, x + 32)                                                                                                \
+    SMMLA_X(28, x)                                                                                                     \
+    SMMLA_X(29, x + 16)                                                                                                \
+    SMMLA_X(30, x + 32)                                                                                                \
     BLOCK_FLOATS(w, 0, 4, 8, 12, 16, 20)                                                                               \
     BLOCK_FLOATS(w + 16, 1, 5, 9, 13, 17, 21)                                                                          \
     BLOCK_FLOATS(w + 32, 2, 6, 10, 14, 18, 22) BLOCK_FLOATS(w + 48, 3, 7, 11, 15, 19, 23)
@@ -226,7 +224,8 @@ static inline void tile_smmla_steps(size_t groups, const uint8_t *x, size_t x_st
  * four vectors. */
 static inline void tile_smmla_blocks(size_t blocks, const uint8_t *x, const uint8_t *w, float *sums)
 {
-    static const int32_t start[4] __attribute__((aligned(16))) = {BLOCK_START, BLOCK_START, BLOCK_START, BLOCK_START};
+    static const uint32_t start[4] __attribute__((aligned(16))) = {ASH_QUANT_ROUNDER_BITS, ASH_QUANT_ROUNDER_BITS,
+                                                                   ASH_QUANT_ROUNDER_BITS, ASH_QUANT_ROUNDER_BITS};
 
     __asm__ volatile(BLOCK_SUMS(BLOCK_LOAD) BLOCK_BACKS /* */
                      ".p2align 6\n"
@@ -238,9 +237,7 @@ static inline void tile_smmla_blocks(size_t blocks, const uint8_t *x, const uint
                      BLOCK_SUMS(BLOCK_STORE)
                      : [x] "+&r"(x), [w] "+&r"(w), [blocks] "+&r"(blocks)
                      : [sums] "r"(sums), [start] "r"(start)
-                     : "cc", "memory", "v0", "v1", "v2", "v3", "v4", "v5", "v6", "v7", "v8", "v9", "v10", "v11", "v12",
-                       "v13", "v14", "v15", "v16", "v17", "v18", "v19", "v20", "v21", "v22", "v23", "v24", "v25", "v26",
-                       "v27", "v28", "v29", "v30", "v31");
+                     : TILE_CLOBBERS);
 }
 
 /* ---- without steps ----------------------------------------------------------------------------------------------- */
