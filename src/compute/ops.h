@@ -16,11 +16,12 @@
  *     quantised: amax is the largest |x|, d = amax / 127, q = x * (1 / d) rounded to nearest even. Where 1 / d is not
  *     finite (zeros, all but zeros), q and d are 0; where x has an infinity or NaN, q is 0 and d is NaN. Of w, a
  *     group's unit is the scale of its first block (ASH_Q8_W has the same in all of them). With ASH_Q4_0 the blocks of
- *     a group have scales of their own, which become whole steps of one unit: with top the largest |scale| and S =
- *     ASH_QUANT_STEPS, unit = top / S and steps = scale * (S / top), rounded to nearest even. Where top is 0 both are
- *     0; where a scale is infinite or NaN, steps are 0 and the unit is NaN. Then, groups ascending, one chain per
- *     output element: acc = fma((float)dot, d * unit, acc), where dot is the exact integer sum of the group's products,
- *     with ASH_Q4_0 each block's times its steps.
+ *     a group have scales of their own, which become whole steps of one unit: with top the largest |scale|, unit = top
+ *     / S and steps = scale * (S / top), rounded to nearest even. S is ASH_QUANT_FEW_STEPS where that loses nothing
+ *     (steps * top == S * scale for all of them: then a number times its steps is a byte), else ASH_QUANT_STEPS. Where
+ *     top is 0 both are 0; where a scale is infinite or NaN, steps are 0 and the unit is NaN. Then, groups ascending,
+ *     one chain per output element: acc = fma((float)dot, d * unit, acc), where dot is the exact integer sum of the
+ *     group's products, with ASH_Q4_0 each block's times its steps.
  *   - A sum over a row (norms, softmax) uses ASH_LANES interleaved partial sums, lane l taking elements l, l +
  *     ASH_LANES, ... in ascending order, then halves added pairwise (l with l + 8, then + 4, + 2, + 1).
  *   - A sum over tokens (weight gradients) walks tokens in ascending order, one chain, starting from the value already
@@ -46,7 +47,8 @@
 #define ASH_QUANT_GROUP 256
 #define ASH_QUANT_GROUP_BLOCKS (ASH_QUANT_GROUP / ASH_QUANT_BLOCK)
 #define ASH_QUANT_STEPS 127 /* so many that rounding scales is a small part of what quantising loses */
-#define ASH_PACK_ROWS 16    /* rows of a weight that are packed together, or a divisor of that */
+#define ASH_QUANT_FEW_STEPS 15
+#define ASH_PACK_ROWS 16 /* rows of a weight that are packed together, or a divisor of that */
 #define ASH_ATTN_BLOCK 64
 #define ASH_ATTN_HEAD_MAX 512 /* largest head dimension */
 #define ASH_ROUTE_EXPERTS_MAX 1024

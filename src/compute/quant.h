@@ -32,6 +32,16 @@ static inline size_t ash_quant_groups(enum ash_dtype dtype, size_t K)
     return (K + ash_quant_group(dtype) - 1) / ash_quant_group(dtype);
 }
 
+/* A small float as a whole number, to nearest even. */
+static inline int32_t ash_quant_round(float x)
+{
+    float whole = x + ASH_QUANT_ROUNDER;
+    uint32_t value;
+
+    memcpy(&value, &whole, sizeof(value));
+    return (int32_t)(value - ASH_QUANT_ROUNDER_BITS);
+}
+
 /* count numbers of x, a group: q gets as many in [-127, 127]. Returns their scale. */
 static inline float ash_quant_numbers(const float *x, size_t count, int8_t *q)
 {
@@ -52,13 +62,8 @@ static inline float ash_quant_numbers(const float *x, size_t count, int8_t *q)
         memset(q, 0, count);
         return top >= ASH_QUANT_INFINITY_BITS ? NAN : 0.0f;
     }
-    for (size_t i = 0; i < count; i++) {
-        float whole = x[i] * inverse + ASH_QUANT_ROUNDER;
-        uint32_t value;
-
-        memcpy(&value, &whole, sizeof(value));
-        q[i] = (int8_t)(value - ASH_QUANT_ROUNDER_BITS);
-    }
+    for (size_t i = 0; i < count; i++)
+        q[i] = (int8_t)ash_quant_round(x[i] * inverse);
     return d;
 }
 
@@ -71,10 +76,22 @@ static inline float ash_quant_scale(const uint8_t *block)
     return ash_f16_to_f32(half);
 }
 
+/* How many steps the largest of some scales has: few, if every scale is a whole number of them. These products are
+ * exact: a scale has 11 bits. */
+static inline float ash_quant_most_steps(const float *scales, size_t count, float top)
+{
+    for (size_t b = 0; b < count; b++) {
+        float steps = (float)ash_quant_round(scales[b] * (ASH_QUANT_FEW_STEPS / top));
+
+        if (steps * top != ASH_QUANT_FEW_STEPS * scales[b]) return ASH_QUANT_STEPS;
+    }
+    return ASH_QUANT_FEW_STEPS;
+}
+
 /* The scales of count blocks of weights, a group, as whole steps of one unit. Returns the unit. */
 static inline float ash_quant_steps(const uint8_t *blocks, size_t count, enum ash_dtype dtype, int32_t *steps)
 {
-    float scales[ASH_QUANT_GROUP_BLOCKS], top = 0.0f;
+    float scales[ASH_QUANT_GROUP_BLOCKS], top = 0.0f, most;
     bool finite = true;
 
     for (size_t b = 0; b < count; b++)
@@ -86,14 +103,10 @@ static inline float ash_quant_steps(const uint8_t *blocks, size_t count, enum as
         top = fabsf(scales[b]) > top ? fabsf(scales[b]) : top;
     }
     if (!finite || top == 0.0f) return finite ? 0.0f : NAN;
-    for (size_t b = 0; b < count; b++) {
-        float whole = scales[b] * (ASH_QUANT_STEPS / top) + ASH_QUANT_ROUNDER;
-        uint32_t value;
-
-        memcpy(&value, &whole, sizeof(value));
-        steps[b] = (int32_t)(value - ASH_QUANT_ROUNDER_BITS);
-    }
-    return top / ASH_QUANT_STEPS;
+    most = ash_quant_most_steps(scales, count, top);
+    for (size_t b = 0; b < count; b++)
+        steps[b] = ash_quant_round(scales[b] * (most / top));
+    return top / most;
 }
 
 /* The whole numbers of a block of weights. */

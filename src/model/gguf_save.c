@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <math.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,9 +14,11 @@
 #include "base/assert.h"
 #include "base/bf16.h"
 #include "base/str.h"
+#include "base/workers.h"
 #include "compute/quant.h"
 #include "model/chat_template.h"
 #include "model/folder_priv.h"
+#include "model/quantise.h"
 #include "model/tokenizer.h"
 
 #define NAME_BYTES 96
@@ -36,75 +39,23 @@ struct writer {
     struct ash_tensor_spec *specs; /* one for each parameter, in their order, and perhaps the rotary factors */
     size_t count;                  /* of specs */
     char (*names)[NAME_BYTES];
-    float *row; /* as wide as the widest parameter */
+    struct ash_workers *workers;
+    size_t widest; /* columns of a parameter */
+    float *rows;   /* one so wide for each thread */
     struct ash_gguf_entries entries;
     struct ash_arena *arena; /* keys, and what the vocabulary is written from */
     struct ash_tokenizer *tokenizer;
     struct ash_str chat;
 };
 
-/* ---- blocks ------------------------------------------------------------------------------------------------------ */
-
-static void put_scale(uint8_t *block, float d)
-{
-    uint16_t half = ash_f32_to_f16(d);
-
-    memcpy(block, &half, sizeof(half));
-}
-
-/* The number that is largest in size becomes -8, so that all 16 values are used. */
-static void block_q4(const float *x, uint8_t *block)
-{
-    float top = 0, d, inverse;
-
-    for (int i = 0; i < ASH_QUANT_BLOCK; i++)
-        if (fabsf(x[i]) > fabsf(top)) top = x[i];
-    d = top / -8;
-    inverse = 1 / d;
-    if (!isfinite(inverse)) d = inverse = 0; /* zeros, or all but zeros */
-    put_scale(block, d);
-    for (int i = 0; i < ASH_QUANT_BLOCK / 2; i++) {
-        int low = (int)(x[i] * inverse + 8.5f), high = (int)(x[i + ASH_QUANT_BLOCK / 2] * inverse + 8.5f);
-
-        block[2 + i] = (uint8_t)((low > 15 ? 15 : low) | (high > 15 ? 15 : high) << 4);
-    }
-}
-
-/* Blocks as above, but one scale to a group of them. */
-static void store_wide(const float *x, size_t count, uint8_t *out)
-{
-    for (size_t group = 0; group < count; group += ASH_QUANT_GROUP) {
-        size_t part = count - group < ASH_QUANT_GROUP ? count - group : ASH_QUANT_GROUP;
-        int8_t numbers[ASH_QUANT_GROUP];
-        float d = ash_quant_numbers(x + group, part, numbers);
-
-        for (size_t i = 0; i < part; i += ASH_QUANT_BLOCK, out += ash_dtype_bytes(ASH_Q8_W)) {
-            put_scale(out, d);
-            memcpy(out + sizeof(uint16_t), numbers + i, ASH_QUANT_BLOCK);
-        }
-    }
-}
-
-static void store_blocks(const float *x, size_t count, enum ash_dtype dtype, uint8_t *out)
-{
-    if (dtype == ASH_Q8_W) {
-        store_wide(x, count, out);
-        return;
-    }
-    for (size_t i = 0; i < count; i += ASH_QUANT_BLOCK, out += ash_dtype_bytes(dtype)) {
-        if (dtype == ASH_Q4_0)
-            block_q4(x + i, out);
-        else
-            put_scale(out, ash_quant_numbers(x + i, ASH_QUANT_BLOCK, (int8_t *)out + sizeof(uint16_t)));
-    }
-}
+/* ---- rows -------------------------------------------------------------------------------------------------------- */
 
 static void store_row(const float *x, size_t count, enum ash_dtype dtype, uint8_t *out)
 {
     uint16_t *half = (uint16_t *)(void *)out; /* rows of whole values in a buffer from malloc */
 
     if (ash_dtype_block(dtype) > 1)
-        store_blocks(x, count, dtype, out);
+        ash_quantise_row(x, count, dtype, out);
     else if (dtype == ASH_F32)
         memcpy(out, x, count * sizeof(*x));
     else
@@ -159,27 +110,48 @@ static void fill_vector(const struct writer *writer, size_t index, float *out)
     const struct ash_param *param = &writer->model->params[index];
     bool moves = reordered(writer, index);
 
-    ash_weights_to_f32(param->data, param->dtype, 0, param->count, writer->row);
+    ash_weights_to_f32(param->data, param->dtype, 0, param->count, writer->rows);
     for (size_t i = 0; i < param->count; i++)
-        out[i] = writer->row[moves ? source_row(writer, i) : i];
+        out[i] = writer->rows[moves ? source_row(writer, i) : i];
+}
+
+/* Some rows of a file's tensor. */
+struct filling {
+    const struct writer *writer;
+    size_t index, first; /* the tensor, and its row that is the first one here */
+    uint8_t *buf;
+    atomic_bool beyond; /* a number does not fit */
+};
+
+static void fill_row_units(void *ctx, size_t begin, size_t end, int worker)
+{
+    struct filling *filling = ctx;
+    const struct writer *writer = filling->writer;
+    const struct ash_tensor_spec *spec = &writer->specs[filling->index];
+    const struct ash_param *param = &writer->model->params[filling->index];
+    size_t cols = spec->dims[1], row_bytes = ash_dtype_size(spec->dtype, cols);
+    float *values = writer->rows + (size_t)worker * writer->widest;
+    bool moves = reordered(writer, filling->index);
+
+    for (size_t i = begin; i < end; i++) {
+        size_t row = filling->first + i;
+
+        ash_weights_to_f32(param->data, param->dtype, (moves ? source_row(writer, row) : row) * cols, cols, values);
+        if (fits(values, cols, spec->dtype))
+            store_row(values, cols, spec->dtype, filling->buf + i * row_bytes);
+        else
+            atomic_store_explicit(&filling->beyond, true, memory_order_relaxed);
+    }
 }
 
 static int fill_rows(const struct writer *writer, size_t index, size_t first_byte, uint8_t *buf, size_t size_bytes)
 {
     const struct ash_tensor_spec *spec = &writer->specs[index];
-    const struct ash_param *param = &writer->model->params[index];
-    size_t cols = spec->dims[1], row_bytes = ash_dtype_size(spec->dtype, cols);
-    bool moves = reordered(writer, index);
+    size_t row_bytes = ash_dtype_size(spec->dtype, spec->dims[1]);
+    struct filling filling = {.writer = writer, .index = index, .first = first_byte / row_bytes, .buf = buf};
 
-    for (size_t done = 0; done < size_bytes; done += row_bytes) {
-        size_t row = (first_byte + done) / row_bytes;
-
-        ash_weights_to_f32(param->data, param->dtype, (moves ? source_row(writer, row) : row) * cols, cols,
-                           writer->row);
-        if (!fits(writer->row, cols, spec->dtype)) return -ERANGE;
-        store_row(writer->row, cols, spec->dtype, buf + done);
-    }
-    return 0;
+    ash_workers_run(writer->workers, size_bytes / row_bytes, 1, fill_row_units, &filling);
+    return filling.beyond ? -ERANGE : 0;
 }
 
 static int fill(void *ctx, size_t index, size_t first_byte, void *buf, size_t size_bytes)
@@ -197,7 +169,6 @@ static int fill(void *ctx, size_t index, size_t first_byte, void *buf, size_t si
 static int plan_tensors(struct writer *writer, enum ash_dtype dtype, struct ash_err *err)
 {
     const struct ash_model *model = writer->model;
-    size_t widest = 0;
 
     writer->specs = calloc(model->param_count + 1, sizeof(*writer->specs));
     writer->names = calloc(model->param_count, sizeof(*writer->names));
@@ -211,14 +182,14 @@ static int plan_tensors(struct writer *writer, enum ash_dtype dtype, struct ash_
         writer->specs[i] = (struct ash_tensor_spec){.name = writer->names[i], .dim_count = param->dim_count};
         memcpy(writer->specs[i].dims, param->dims, sizeof(param->dims));
         writer->specs[i].dtype = param->matrix && cols % ash_dtype_block(dtype) == 0 ? dtype : ASH_F32;
-        if (cols > widest) widest = cols;
+        if (cols > writer->widest) writer->widest = cols;
     }
     writer->count = model->param_count;
     if (model->config.rope.kind == ASH_ROPE_LLAMA3)
         writer->specs[writer->count++] = (struct ash_tensor_spec){
             .name = ASH_GGUF_ROPE_FREQS, .dtype = ASH_F32, .dim_count = 1, .dims = {model->config.head_dim / 2}};
-    writer->row = malloc(widest * sizeof(*writer->row));
-    return writer->row != NULL ? 0 : ash_err_set(err, -ENOMEM, "out of memory");
+    writer->rows = malloc((size_t)ash_workers_count(writer->workers) * writer->widest * sizeof(*writer->rows));
+    return writer->rows != NULL ? 0 : ash_err_set(err, -ENOMEM, "out of memory");
 }
 
 /* ---- metadata ---------------------------------------------------------------------------------------------------- */
@@ -390,7 +361,8 @@ static void writer_fini(struct writer *writer)
     ash_arena_close(writer->arena);
     ash_tokenizer_close(writer->tokenizer);
     ash_str_fini(&writer->chat);
-    free(writer->row);
+    free(writer->rows);
+    ash_workers_close(writer->workers);
     free(writer->names);
     free(writer->specs);
 }
@@ -401,6 +373,7 @@ int ash_model_save_gguf(const struct ash_model *model, const char *home, const c
     struct writer writer = {.model = model, .arena = ash_arena_open(ARENA_BYTES)};
     int rc = writer.arena == NULL ? ash_err_set(err, -ENOMEM, "out of memory") : check(&writer, notes, err);
 
+    if (rc == 0) rc = ash_workers_open(0, &writer.workers, err);
     if (rc == 0) rc = plan_tensors(&writer, dtype, err);
     if (rc == 0) rc = add_metadata(&writer, home, dtype, notes, err);
     if (rc == 0) rc = ash_gguf_write(path, &writer.entries, writer.specs, writer.count, fill, &writer, err);

@@ -6,6 +6,8 @@
 #include <float.h>
 #include <math.h>
 
+#include "compute/quant.h"
+
 static enum ash_dtype draw_kind(struct tape *tape)
 {
     static const enum ash_dtype dtypes[] = {ASH_Q8_0, ASH_Q4_0, ASH_Q8_W};
@@ -23,6 +25,27 @@ static void set_scale(uint8_t *data, enum ash_dtype dtype, size_t cols, size_t b
     memcpy(data + block * ash_dtype_bytes(dtype), &half, sizeof(half));
 }
 
+/* Scales of Q4_0 of which the blocks of a group have few steps: in every row, in about half of them, or in none. */
+static void draw_few_steps(struct tape *tape, uint8_t *data, size_t rows, size_t cols)
+{
+    size_t blocks = cols / ASH_QUANT_BLOCK, kind = draw_below(tape, 3);
+
+    for (size_t row = 0; row < rows; row++) {
+        bool few = kind == 0 || (kind == 1 && draw_below(tape, 2) == 0);
+        float unit = 0.0f;
+
+        for (size_t b = 0; few && b < blocks; b++) {
+            int steps = (int)draw_below(tape, 2 * ASH_QUANT_FEW_STEPS + 1) - ASH_QUANT_FEW_STEPS;
+
+            if (b % ASH_QUANT_GROUP_BLOCKS == 0) {
+                unit = (float)(1 + draw_below(tape, 127)) / 65536.0f;
+                steps = ASH_QUANT_FEW_STEPS;
+            }
+            set_scale(data, ASH_Q4_0, cols, row * blocks + b, ash_f32_to_f16((float)steps * unit));
+        }
+    }
+}
+
 /* rows x cols random blocks: every nibble and byte, scales of both signs. */
 static uint8_t *draw_blocks(struct tape *tape, enum ash_dtype dtype, size_t rows, size_t cols)
 {
@@ -36,6 +59,7 @@ static uint8_t *draw_blocks(struct tape *tape, enum ash_dtype dtype, size_t rows
     }
     for (size_t b = 0; b < rows * cols / ASH_QUANT_BLOCK; b++)
         set_scale(data, dtype, cols, b, ash_f32_to_f16(0.01f * (float)ash_rng_normal(tape->seed, 2, tape->drawn++)));
+    if (dtype == ASH_Q4_0) draw_few_steps(tape, data, rows, cols);
     return data;
 }
 
@@ -242,7 +266,7 @@ static void test_gather(void **state)
 static void test_layout(void **state)
 {
     uint8_t q4[18], q8[34];
-    float scale4 = ASH_QUANT_STEPS / 256.0f, scale8 = 0.375f;
+    float scale4 = ASH_QUANT_FEW_STEPS / 256.0f, scale8 = 0.375f;
     uint16_t half4 = ash_f32_to_f16(scale4), half8 = ash_f32_to_f16(scale8);
 
     (void)state;
@@ -275,13 +299,11 @@ static void test_layout(void **state)
 
 /* A group whose blocks have scales of different sizes and signs, all whole numbers of one unit: block b of w is 1 at
  * its element b, and only block `hot` of x is not 0. */
-static void test_steps(void **state)
+static void check_steps(const int *steps)
 {
     enum { BLOCKS = ASH_QUANT_GROUP_BLOCKS };
-    static const int steps[BLOCKS] = {ASH_QUANT_STEPS, 3, -20, 0, 126, -127, 1, 77};
     uint8_t w[BLOCKS * 18];
 
-    (void)state;
     memset(w, 0x88, sizeof(w)); /* zeros */
     for (size_t b = 0; b < BLOCKS; b++) {
         uint16_t half = ash_f32_to_f16((float)steps[b] / 512.0f);
@@ -303,6 +325,48 @@ static void test_steps(void **state)
             assert_true(y == 127.0f * (float)steps[hot] / 512.0f);
         }
         ash_exec_fini(&exec);
+    }
+}
+
+static void test_steps(void **state)
+{
+    static const int many[] = {ASH_QUANT_STEPS, 3, -20, 0, 126, -127, 1, 77}, few[] = {-15, 3, 0, 14, 15, 1, -7, -1};
+
+    (void)state;
+    check_steps(many);
+    check_steps(few);
+}
+
+/* A unit is found where few steps lose nothing, and nowhere else. */
+static void test_few_steps(void **state)
+{
+    static const struct {
+        float scales[3];
+        float unit;
+        int32_t steps[3];
+    } cases[] = {
+        {{15, -4, 1}, 1, {15, -4, 1}},
+        {{-15, 0, 7}, 1, {-15, 0, 7}},
+        {{0.9375f, 0.5f, 0.0625f}, 0.0625f, {15, 8, 1}},
+        {{30, 2, 1}, 30 / 127.0f, {127, 8, 4}}, /* 1 is half a step of 15 */
+        {{14, 7, 1}, 14 / 127.0f, {127, 64, 9}},
+        {{15, 4.0078125f, 1}, 15 / 127.0f, {127, 34, 8}},
+        {{0, 0, 0}, 0, {0, 0, 0}},
+        {{5, 0, 0}, 5 / 15.0f, {15, 0, 0}},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ASH_COUNT(cases); i++) {
+        uint8_t blocks[3 * 18] = {0};
+        int32_t steps[3];
+
+        for (size_t b = 0; b < 3; b++) {
+            uint16_t half = ash_f32_to_f16(cases[i].scales[b]);
+
+            memcpy(blocks + b * 18, &half, sizeof(half));
+        }
+        assert_true(ash_quant_steps(blocks, 3, ASH_Q4_0, steps) == cases[i].unit);
+        assert_memory_equal(steps, cases[i].steps, sizeof(steps));
     }
 }
 
@@ -416,9 +480,10 @@ static void test_not_finite(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_quant_gemm), cmocka_unit_test(test_project),    cmocka_unit_test(test_gather),
-        cmocka_unit_test(test_layout),     cmocka_unit_test(test_steps),      cmocka_unit_test(test_blocks_apart),
-        cmocka_unit_test(test_rows_alone), cmocka_unit_test(test_not_finite),
+        cmocka_unit_test(test_quant_gemm), cmocka_unit_test(test_project),      cmocka_unit_test(test_gather),
+        cmocka_unit_test(test_layout),     cmocka_unit_test(test_steps),        cmocka_unit_test(test_few_steps),
+        cmocka_unit_test(test_few_steps),  cmocka_unit_test(test_blocks_apart), cmocka_unit_test(test_rows_alone),
+        cmocka_unit_test(test_not_finite),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

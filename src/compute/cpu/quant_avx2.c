@@ -27,14 +27,29 @@ static void load_scales(const uint8_t *const *rows, size_t at, float *scales)
     _mm_storeu_ps(scales, _mm_cvtph_ps(_mm_loadl_epi64((const __m128i *)(const void *)halves)));
 }
 
+/* Scales of which the largest has `most` steps, in steps, still with ASH_QUANT_ROUNDER added. */
+static inline __m256 steps_rounded(__m256 scales, float top, float most)
+{
+    return _mm256_add_ps(_mm256_mul_ps(scales, _mm256_set1_ps(most / top)), _mm256_set1_ps(ASH_QUANT_ROUNDER));
+}
+
+/* ash_quant_most_steps. */
+static inline float most_steps(__m256 scales, float top)
+{
+    __m256 rounded = steps_rounded(scales, top, ASH_QUANT_FEW_STEPS);
+    __m256 size = _mm256_mul_ps(_mm256_sub_ps(rounded, _mm256_set1_ps(ASH_QUANT_ROUNDER)), _mm256_set1_ps(top));
+    __m256 same = _mm256_cmp_ps(size, _mm256_mul_ps(scales, _mm256_set1_ps(ASH_QUANT_FEW_STEPS)), _CMP_EQ_OQ);
+
+    return _mm256_movemask_ps(same) == 0xff ? ASH_QUANT_FEW_STEPS : ASH_QUANT_STEPS;
+}
+
 /* ash_quant_steps of Q4_0 with a vector: a lane is a block. */
 static float find_steps(const uint8_t *blocks, size_t count, int32_t *steps)
 {
-    const __m256 sizes = _mm256_castsi256_ps(_mm256_set1_epi32(0x7fffffff)),
-                 rounder = _mm256_set1_ps(ASH_QUANT_ROUNDER);
+    const __m256 sizes = _mm256_castsi256_ps(_mm256_set1_epi32(0x7fffffff));
     uint16_t halves[ASH_QUANT_GROUP_BLOCKS] = {0};
     __m256 scales, size, whole;
-    float tops[4];
+    float tops[4], most;
     __m128 top;
 
     for (size_t b = 0; b < count; b++) {
@@ -48,10 +63,11 @@ static float find_steps(const uint8_t *blocks, size_t count, int32_t *steps)
     top = _mm_max_ps(top, _mm_movehl_ps(top, top));
     _mm_storeu_ps(tops, _mm_max_ps(top, _mm_movehdup_ps(top)));
     if (tops[0] == 0.0f) return 0.0f;
-    whole = _mm256_add_ps(_mm256_mul_ps(scales, _mm256_set1_ps(ASH_QUANT_STEPS / tops[0])), rounder);
+    most = most_steps(scales, tops[0]);
+    whole = steps_rounded(scales, tops[0], most);
     _mm256_storeu_si256((__m256i *)(void *)steps,
                         _mm256_sub_epi32(_mm256_castps_si256(whole), _mm256_set1_epi32(ASH_QUANT_ROUNDER_BITS)));
-    return tops[0] / ASH_QUANT_STEPS;
+    return tops[0] / most;
 }
 
 static inline void store_words(int16_t *to, __m256i words)

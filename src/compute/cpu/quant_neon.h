@@ -14,6 +14,21 @@ struct steps {
     int32x4_t four[2];
 };
 
+/* Scales of which the largest has `most` steps, in steps, still with ASH_QUANT_ROUNDER added. */
+INLINE float32x4_t steps_rounded(float32x4_t scales, float top, float most)
+{
+    return vaddq_f32(vmulq_n_f32(scales, most / top), vdupq_n_f32(ASH_QUANT_ROUNDER));
+}
+
+/* Where few steps lose nothing, all bits, else none. */
+INLINE uint32x4_t steps_are_few(float32x4_t scales, float top)
+{
+    float32x4_t rounded = steps_rounded(scales, top, ASH_QUANT_FEW_STEPS);
+    float32x4_t steps = vsubq_f32(rounded, vdupq_n_f32(ASH_QUANT_ROUNDER));
+
+    return vceqq_f32(vmulq_n_f32(steps, top), vmulq_n_f32(scales, ASH_QUANT_FEW_STEPS));
+}
+
 /* ash_quant_steps of Q4_0, by the same operations; blocks that are not there have 0 steps. Returns the unit. */
 INLINE float steps_load(const uint8_t *blocks, size_t count, struct steps *out)
 {
@@ -21,7 +36,7 @@ INLINE float steps_load(const uint8_t *blocks, size_t count, struct steps *out)
     uint16_t halves[ASH_QUANT_GROUP_BLOCKS] = {0};
     float32x4_t scales[2];
     uint32_t bits;
-    float top;
+    float top, most;
 
     for (size_t b = 0; b < count; b++)
         memcpy(&halves[b], blocks + b * block_bytes, sizeof(halves[b]));
@@ -33,12 +48,13 @@ INLINE float steps_load(const uint8_t *blocks, size_t count, struct steps *out)
                                 vreinterpretq_u32_f32(vabsq_f32(scales[1]))));
     memcpy(&top, &bits, sizeof(top));
     if (bits == 0 || bits >= ASH_QUANT_INFINITY_BITS) return bits == 0 ? 0.0f : NAN;
-    for (int i = 0; i < 2; i++) {
-        float32x4_t whole = vaddq_f32(vmulq_n_f32(scales[i], ASH_QUANT_STEPS / top), vdupq_n_f32(ASH_QUANT_ROUNDER));
-
-        out->four[i] = vsubq_s32(vreinterpretq_s32_f32(whole), vdupq_n_s32((int32_t)ASH_QUANT_ROUNDER_BITS));
-    }
-    return top / ASH_QUANT_STEPS;
+    most = vminvq_u32(vandq_u32(steps_are_few(scales[0], top), steps_are_few(scales[1], top))) != 0
+               ? ASH_QUANT_FEW_STEPS
+               : ASH_QUANT_STEPS;
+    for (int i = 0; i < 2; i++)
+        out->four[i] = vsubq_s32(vreinterpretq_s32_f32(steps_rounded(scales[i], top, most)),
+                                 vdupq_n_s32((int32_t)ASH_QUANT_ROUNDER_BITS));
+    return top / most;
 }
 
 #endif

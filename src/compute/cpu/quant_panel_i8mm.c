@@ -2,9 +2,10 @@
  * layout (pairs), tile_smmla.h the tiles of many rows, quant_one_i8mm.c what is done for a single row, and
  * quant_q8_i8mm.c Q8_0.
  *
- * A tile is 3 pairs of rows of x by the 4 pairs of rows of a panel, of Q8_W 6 by 4; what is left at the end has fewer
- * strips, in plain vectors. For each block and pair of pairs it takes 4 SMMLA and, of Q4_0, a multiply-add of whole
- * numbers for the steps; floats come once per group. */
+ * A tile is 6 pairs of rows of x by the 4 pairs of rows of a panel; what is left at the end has fewer strips, in plain
+ * vectors. For each block and pair of pairs it takes 4 SMMLA; floats come once per group. Panels of Q4_0 are expanded:
+ * where all steps are few, to numbers times steps, which are bytes, so that they are panels of Q8_W; else to numbers
+ * and steps, and a tile, of 3 by 4, takes a multiply-add of whole numbers more for each block. */
 #if defined(__aarch64__)
 
 #include "compute/cpu/quant_pairs.h"
@@ -13,7 +14,17 @@
 #define REST_STRIPS 3                          /* of a tile in plain vectors */
 #define STRIP_BYTES (VEC + GROUP_CHUNKS * VEC) /* of a group: scales of the two rows, each twice; then the chunks */
 #define HEAD_BYTES (PAIRS * VEC + BLOCKS * PAIRS * VEC) /* of an expanded group: units, differences of steps */
-#define EXPANDED_BYTES (HEAD_BYTES + BLOCKS * BLOCK_BYTES)
+#define STEPS_BYTES (HEAD_BYTES + BLOCKS * BLOCK_BYTES) /* of an expanded group with steps */
+
+/* Of a panel of Q4_0 some groups, as tiles read them: those of a panel of Q8_W, or STEPS_BYTES each. */
+struct expanded {
+    uint32_t wide;
+    uint32_t unused[3];
+    uint8_t groups[];
+};
+
+/* Of a group; kernels take as many of these as there are groups. */
+#define EXPANDED_BYTES (sizeof(struct expanded) + STEPS_BYTES)
 
 /* ---- quantising x ------------------------------------------------------------------------------------------------ */
 
@@ -50,27 +61,99 @@ INLINE void expand_head(const uint8_t *group, uint8_t *to)
     }
 }
 
+/* 32 nibbles of a pair of rows, as they lie in two places: the low ones and the high ones. */
+INLINE void open_nibbles(const uint8_t *numbers, int8x16_t *low, int8x16_t *high)
+{
+    uint8x16_t bytes = vld1q_u8(numbers);
+
+    *low = vsubq_s8(vreinterpretq_s8_u8(vandq_u8(bytes, vdupq_n_u8(15))), vdupq_n_s8(8));
+    *high = vshrq_n_s8(vreinterpretq_s8_u8(bytes), 4);
+}
+
 /* The nibbles of a group as bytes. */
 INLINE void expand_nibbles(const uint8_t *numbers, size_t k, int8_t *to)
 {
     for (size_t block = 0; block < k / ASH_QUANT_BLOCK; block++, to += BLOCK_BYTES) {
         UNROLL
         for (size_t i = 0; i < CHUNKS * PAIRS / 2; i++, numbers += VEC) {
-            uint8x16_t bytes = vld1q_u8(numbers);
+            int8x16_t low, high;
 
-            vst1q_s8(to + i * VEC, vsubq_s8(vreinterpretq_s8_u8(vandq_u8(bytes, vdupq_n_u8(15))), vdupq_n_s8(8)));
-            vst1q_s8(to + (CHUNKS * PAIRS / 2 + i) * VEC, vshrq_n_s8(vreinterpretq_s8_u8(bytes), 4));
+            open_nibbles(numbers, &low, &high);
+            vst1q_s8(to + i * VEC, low);
+            vst1q_s8(to + (CHUNKS * PAIRS / 2 + i) * VEC, high);
         }
     }
 }
 
+static void expand_steps(const uint8_t *panel, size_t k, uint8_t *to)
+{
+    for (size_t done = 0; done < k; done += ASH_QUANT_GROUP, to += STEPS_BYTES) {
+        expand_head(panel, to);
+        expand_nibbles(group_numbers(ASH_Q4_0, panel), group_k(k - done), (int8_t *)to + HEAD_BYTES);
+        panel += ash_quant_panel_group(ASH_QUANT_PAIRS, ASH_Q4_0);
+    }
+}
+
+/* The same as a group of a panel of Q8_W: units, and numbers times steps. What fills it up to whole steps of a panel
+ * has 0 steps. */
+INLINE void expand_wide_group(const uint8_t *group, size_t k, uint8_t *to)
+{
+    const uint8_t *steps = group + ROWS * sizeof(float), *numbers = group_numbers(ASH_Q4_0, group);
+    size_t filled = (k + ASH_QUANT_PANEL_STEP - 1) / ASH_QUANT_PANEL_STEP * ASH_QUANT_PANEL_STEP;
+
+    memcpy(to, group, ROWS * sizeof(float));
+    to += ash_quant_panel_head(ASH_QUANT_PAIRS, ASH_Q8_W);
+    for (size_t block = 0; block < filled / ASH_QUANT_BLOCK; block++, to += BLOCK_BYTES, steps += ROWS) {
+        int8x16_t times[PAIRS];
+
+        UNROLL
+        for (size_t p = 0; p < PAIRS; p++)
+            times[p] =
+                vcombine_s8(vld1_dup_s8((const int8_t *)steps + 2 * p), vld1_dup_s8((const int8_t *)steps + 2 * p + 1));
+        UNROLL
+        for (size_t i = 0; i < CHUNKS * PAIRS / 2; i++, numbers += VEC) {
+            int8x16_t low, high;
+
+            open_nibbles(numbers, &low, &high);
+            vst1q_s8((int8_t *)to + i * VEC, vmulq_s8(low, times[i % PAIRS]));
+            vst1q_s8((int8_t *)to + (CHUNKS * PAIRS / 2 + i) * VEC, vmulq_s8(high, times[i % PAIRS]));
+        }
+    }
+}
+
+static void expand_wide(const uint8_t *panel, size_t k, uint8_t *to)
+{
+    for (size_t done = 0; done < k; done += ASH_QUANT_GROUP) {
+        expand_wide_group(panel, group_k(k - done), to);
+        panel += ash_quant_panel_group(ASH_QUANT_PAIRS, ASH_Q4_0);
+        to += ash_quant_panel_group(ASH_QUANT_PAIRS, ASH_Q8_W);
+    }
+}
+
+/* Have all blocks of these groups few steps? */
+static bool few_steps(const uint8_t *panel, size_t k)
+{
+    int8x16_t most = vdupq_n_s8(0);
+
+    for (size_t done = 0; done < k; done += ASH_QUANT_GROUP) {
+        UNROLL
+        for (size_t i = 0; i < ROWS * BLOCKS; i += VEC)
+            most = vmaxq_s8(most, vabsq_s8(vld1q_s8((const int8_t *)panel + ROWS * sizeof(float) + i)));
+        panel += ash_quant_panel_group(ASH_QUANT_PAIRS, ASH_Q4_0);
+    }
+    return vmaxvq_s8(most) <= ASH_QUANT_FEW_STEPS;
+}
+
 static void expand(enum ash_dtype dtype, const uint8_t *panel, size_t k, uint8_t *to)
 {
-    for (size_t done = 0; done < k; done += ASH_QUANT_GROUP, to += EXPANDED_BYTES) {
-        expand_head(panel, to);
-        expand_nibbles(group_numbers(dtype, panel), group_k(k - done), (int8_t *)to + HEAD_BYTES);
-        panel += ash_quant_panel_group(ASH_QUANT_PAIRS, dtype);
-    }
+    struct expanded *expanded = (struct expanded *)(void *)to;
+
+    (void)dtype;
+    expanded->wide = few_steps(panel, k);
+    if (expanded->wide)
+        expand_wide(panel, k, expanded->groups);
+    else
+        expand_steps(panel, k, expanded->groups);
 }
 
 /* ---- many rows --------------------------------------------------------------------------------------------------- */
@@ -139,11 +222,9 @@ INLINE void add_rest(const struct group *group, const uint8_t *x, size_t strips,
     }
 }
 
-/* Strips and groups that no tile in assembly takes. */
-static void add_rests(const struct group *group, const uint8_t *x, size_t strips, size_t k, float *sums)
+/* Strips from `first` on, of a group, that no tile in assembly takes. */
+static void add_rests(const struct group *group, const uint8_t *x, size_t strips, size_t first, size_t k, float *sums)
 {
-    size_t first = 0;
-
     for (; first + 3 <= strips; first += 3)
         add_rest(group, x, strips, first, 3, k, sums);
     if (strips - first == 2)
@@ -152,68 +233,81 @@ static void add_rests(const struct group *group, const uint8_t *x, size_t strips
         add_rest(group, x, strips, first, 1, k, sums);
 }
 
-/* k of an expanded panel. */
-static void add_groups(const uint8_t *expanded, const uint8_t *x, size_t strips, size_t k, float *sums)
-{
-    size_t whole = strips == STEPS_STRIPS ? k / ASH_QUANT_GROUP : 0;
-
-    if (whole > 0) tile_smmla_steps(whole, x, STEPS_STRIPS * STRIP_BYTES, expanded, EXPANDED_BYTES, sums);
-    for (size_t i = whole; i * ASH_QUANT_GROUP < k; i++) {
-        const uint8_t *head = expanded + i * EXPANDED_BYTES;
-        struct group group = {(const float *)(const void *)head, (const int32_t *)(const void *)(head + PAIRS * VEC),
-                              (const int8_t *)head + HEAD_BYTES};
-
-        add_rests(&group, x + i * strips * STRIP_BYTES, strips, group_k(k - i * ASH_QUANT_GROUP), sums);
-    }
-}
-
-/* What a few rows need of a panel is expanded on the way, group by group. */
-static void tile(enum ash_dtype dtype, const uint8_t *panel, const uint8_t *expanded, const uint8_t *x, size_t strips,
-                 size_t k, float *sums)
-{
-    uint8_t group[EXPANDED_BYTES] __attribute__((aligned(VEC)));
-
-    if (expanded != NULL) {
-        add_groups(expanded, x, strips, k, sums);
-        return;
-    }
-    for (size_t done = 0; done < k; done += ASH_QUANT_GROUP, x += strips * STRIP_BYTES) {
-        expand(dtype, panel, group_k(k - done), group);
-        add_groups(group, x, strips, group_k(k - done), sums);
-        panel += ash_quant_panel_group(ASH_QUANT_PAIRS, dtype);
-    }
-}
-
-/* ---- many rows of Q8_W ------------------------------------------------------------------------------------------- */
-
-/* Strips or groups that are no whole tile. */
-static void tile_wide_rest(const uint8_t *panel, const uint8_t *x, size_t strips, size_t k, float *sums)
+/* k of a panel of Q8_W, strips or groups that are no whole tile. */
+static void add_wide_rest(const uint8_t *panel, const uint8_t *x, size_t strips, size_t k, float *sums)
 {
     for (size_t done = 0; done < k; done += ASH_QUANT_GROUP, x += strips * STRIP_BYTES) {
         float32x4_t units[PAIRS];
         struct group group = {(const float *)units, NULL, (const int8_t *)group_numbers(ASH_Q8_W, panel)};
 
         panel_units(ASH_Q8_W, panel, units);
-        add_rests(&group, x, strips, group_k(k - done), sums);
+        add_rests(&group, x, strips, 0, group_k(k - done), sums);
         panel += ash_quant_panel_group(ASH_QUANT_PAIRS, ASH_Q8_W);
     }
 }
 
-static void tile_wide(enum ash_dtype dtype, const uint8_t *panel, const uint8_t *expanded, const uint8_t *x,
-                      size_t strips, size_t k, float *sums)
+static void add_wide(const uint8_t *panel, const uint8_t *x, size_t strips, size_t k, float *sums)
 {
     size_t whole = k / ASH_QUANT_GROUP, steps = (k % ASH_QUANT_GROUP + ASH_QUANT_PANEL_STEP - 1) / ASH_QUANT_PANEL_STEP;
 
-    (void)dtype;
-    (void)expanded;
     if (strips < WIDE_STRIPS) {
-        tile_wide_rest(panel, x, strips, k, sums);
+        add_wide_rest(panel, x, strips, k, sums);
         return;
     }
     if (whole > 0) tile_smmla_wide(whole, ASH_QUANT_GROUP / ASH_QUANT_PANEL_STEP, x, panel, sums);
     if (steps > 0) /* what fills a group up is 0 */
         tile_smmla_wide(1, steps, x + whole * WIDE_STRIPS * STRIP_BYTES,
                         panel + whole * ash_quant_panel_group(ASH_QUANT_PAIRS, ASH_Q8_W), sums);
+}
+
+/* k of expanded groups with steps. */
+static void add_steps(const uint8_t *groups, const uint8_t *x, size_t strips, size_t k, float *sums)
+{
+    size_t whole = k / ASH_QUANT_GROUP, done = whole > 0 ? strips / STEPS_STRIPS * STEPS_STRIPS : 0;
+
+    for (size_t first = 0; first < done; first += STEPS_STRIPS)
+        tile_smmla_steps(whole, x, strips, first, groups, sums);
+    for (size_t i = 0; i * ASH_QUANT_GROUP < k; i++) {
+        const uint8_t *head = groups + i * STEPS_BYTES;
+        struct group group = {(const float *)(const void *)head, (const int32_t *)(const void *)(head + PAIRS * VEC),
+                              (const int8_t *)head + HEAD_BYTES};
+
+        add_rests(&group, x + i * strips * STRIP_BYTES, strips, i < whole ? done : 0, group_k(k - i * ASH_QUANT_GROUP),
+                  sums);
+    }
+}
+
+static void add_expanded(const struct expanded *expanded, const uint8_t *x, size_t strips, size_t k, float *sums)
+{
+    if (expanded->wide)
+        add_wide(expanded->groups, x, strips, k, sums);
+    else
+        add_steps(expanded->groups, x, strips, k, sums);
+}
+
+/* What a few rows need of a panel is expanded on the way, group by group. */
+static void tile_q4(enum ash_dtype dtype, const uint8_t *panel, const uint8_t *expanded, const uint8_t *x,
+                    size_t strips, size_t k, float *sums)
+{
+    uint8_t group[EXPANDED_BYTES] __attribute__((aligned(VEC)));
+
+    if (expanded != NULL) {
+        add_expanded((const struct expanded *)(const void *)expanded, x, strips, k, sums);
+        return;
+    }
+    for (size_t done = 0; done < k; done += ASH_QUANT_GROUP, x += strips * STRIP_BYTES) {
+        expand(dtype, panel, group_k(k - done), group);
+        add_expanded((const struct expanded *)(const void *)group, x, strips, group_k(k - done), sums);
+        panel += ash_quant_panel_group(ASH_QUANT_PAIRS, dtype);
+    }
+}
+
+static void tile_q8w(enum ash_dtype dtype, const uint8_t *panel, const uint8_t *expanded, const uint8_t *x,
+                     size_t strips, size_t k, float *sums)
+{
+    (void)dtype;
+    (void)expanded;
+    add_wide(panel, x, strips, k, sums);
 }
 
 void ash_quant_pairs_untile(const float *sums, size_t rows, float *y, size_t y_stride)
@@ -241,7 +335,7 @@ static float steps(const uint8_t *blocks, size_t count, int32_t *out)
 const struct ash_quant_panels ash_quant_q4_i8mm = {.layout = ASH_QUANT_PAIRS,
                                                    .strip_rows = 2,
                                                    .strip_bytes = STRIP_BYTES,
-                                                   .tile_strips = STEPS_STRIPS,
+                                                   .tile_strips = WIDE_STRIPS,
                                                    .expanded_bytes = EXPANDED_BYTES,
                                                    .k_groups = 4,
                                                    .expanded_panels = 1,
@@ -249,7 +343,7 @@ const struct ash_quant_panels ash_quant_q4_i8mm = {.layout = ASH_QUANT_PAIRS,
                                                    .steps = steps,
                                                    .quantise = quantise,
                                                    .expand = expand,
-                                                   .tile = tile,
+                                                   .tile = tile_q4,
                                                    .untile = ash_quant_pairs_untile,
                                                    .quantise_one = ash_quant_pairs_quantise_one,
                                                    .one = ash_quant_pairs_one};
@@ -262,7 +356,7 @@ const struct ash_quant_panels ash_quant_q8w_i8mm = {.layout = ASH_QUANT_PAIRS,
                                                     .expanded_panels = 1,
                                                     .one_bytes = ONE_BYTES(ASH_Q8_W),
                                                     .quantise = quantise,
-                                                    .tile = tile_wide,
+                                                    .tile = tile_q8w,
                                                     .untile = ash_quant_pairs_untile,
                                                     .quantise_one = ash_quant_pairs_quantise_one,
                                                     .one = ash_quant_pairs_one};

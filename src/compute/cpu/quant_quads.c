@@ -16,12 +16,31 @@ INLINE __m512 row_scales(const uint8_t *rows, __m512i places)
     return _mm512_cvtph_ps(row_halves(rows, places));
 }
 
+/* Scales in steps, of which a scale of 1 is `times`, still with ASH_QUANT_ROUNDER added. */
+INLINE __m512 steps_rounded(__m512 scales, __m512 times)
+{
+    return _mm512_add_ps(_mm512_mul_ps(scales, times), _mm512_set1_ps(ASH_QUANT_ROUNDER));
+}
+
+/* ash_quant_most_steps of 16 rows. */
+INLINE __m512 most_steps(const __m512 *scales, size_t blocks, __m512 top)
+{
+    const __m512 few = _mm512_set1_ps(ASH_QUANT_FEW_STEPS), times = _mm512_div_ps(few, top);
+    __mmask16 same = 0xffff;
+
+    for (size_t b = 0; b < blocks; b++) {
+        __m512 steps = _mm512_sub_ps(steps_rounded(scales[b], times), _mm512_set1_ps(ASH_QUANT_ROUNDER));
+
+        same &= _mm512_cmp_ps_mask(_mm512_mul_ps(steps, top), _mm512_mul_ps(scales[b], few), _CMP_EQ_OQ);
+    }
+    return _mm512_mask_blend_ps(same, _mm512_set1_ps(ASH_QUANT_STEPS), few);
+}
+
 /* ash_quant_steps of 16 rows of Q4_0. Blocks that are not there have zeros already. */
 INLINE void pack_steps(const uint8_t *rows, __m512i places, size_t blocks, uint8_t *group)
 {
-    const __m512 most = _mm512_set1_ps(ASH_QUANT_STEPS);
     const __m512i rounder_bits = _mm512_set1_epi32((int)ASH_QUANT_ROUNDER_BITS);
-    __m512 scales[ASH_QUANT_GROUP_BLOCKS], top = _mm512_setzero_ps(), inverse;
+    __m512 scales[ASH_QUANT_GROUP_BLOCKS], top = _mm512_setzero_ps(), most, inverse;
     __mmask16 finite = 0xffff, some;
 
     for (size_t b = 0; b < blocks; b++) {
@@ -33,12 +52,13 @@ INLINE void pack_steps(const uint8_t *rows, __m512i places, size_t blocks, uint8
         top = _mm512_max_ps(size, top);
     }
     some = finite & _mm512_cmp_ps_mask(top, _mm512_setzero_ps(), _CMP_GT_OQ);
+    most = most_steps(scales, blocks, top);
     inverse = _mm512_div_ps(most, top);
     _mm512_storeu_ps(group, _mm512_mask_blend_ps(finite, _mm512_set1_ps(NAN), _mm512_div_ps(top, most)));
     group += QUADS_LINE;
     for (size_t b = 0; b < blocks; b++, group += QUADS_ROWS) {
-        __m512 whole = _mm512_add_ps(_mm512_mul_ps(scales[b], inverse), _mm512_set1_ps(ASH_QUANT_ROUNDER));
-        __m512i steps = _mm512_maskz_sub_epi32(some, _mm512_castps_si512(whole), rounder_bits);
+        __m512i whole = _mm512_castps_si512(steps_rounded(scales[b], inverse));
+        __m512i steps = _mm512_maskz_sub_epi32(some, whole, rounder_bits);
 
         _mm_storeu_si128((__m128i *)(void *)group, _mm512_cvtepi32_epi8(steps));
     }

@@ -10,6 +10,7 @@
 #include "compute/quant.h"
 
 #define TILE_SMMLA_PAIRS 4 /* of w */
+#define TILE_SMMLA_UNROLL _Pragma("GCC unroll 16")
 
 #define SMMLA_X(reg, offset) "ldr q" #reg ", [%[x], #" #offset "]\n"
 #define SMMLA_W(reg, offset) "ldr q" #reg ", [%[w], #" #offset "]\n"
@@ -21,31 +22,36 @@
  * set back between the blocks of a group: at the end of block b they hold the sum up to there, which is taken times the
  * difference between the steps of this block and of the next; that adds up to every block's own dots times its own
  * steps (the numbers may wrap on the way), and saves an instruction a dot. v24 to v26 are chunks of x, v27 and v28
- * pairs of w, v29 and v30 differences; each is loaded again as soon as it is free. A group's totals become floats
- * beside the first block of the next group. */
+ * pairs of w, v29 and v30 differences; each is loaded again as soon as it is free. */
 #define STEPS_STRIPS 3
-#define STEPS_LOAD(reg, offset) "ldr q" #reg ", [%[steps], #" #offset "]\n"
+#define STEPS_GROUPS 4 /* whose totals wait for their floats */
 #define STEPS_ADD(total, dot, steps) "mla v" #total ".4s, v" #dot ".4s, v" #steps ".4s\n"
 #define STEPS_SET(total, dot, steps) "mul v" #total ".4s, v" #dot ".4s, v" #steps ".4s\n"
+#define STEPS_LOAD(reg, offset) "ldr q" #reg ", [%[steps], #" #offset "]\n"
 #define STEPS_ZERO(dot) "movi v" #dot ".2d, #0\n"
+#define STEPS_ZEROS                                                                                                    \
+    STEPS_ZERO(0)                                                                                                      \
+    STEPS_ZERO(1)                                                                                                      \
+    STEPS_ZERO(2)                                                                                                      \
+    STEPS_ZERO(3)                                                                                                      \
+    STEPS_ZERO(4)                                                                                                      \
+    STEPS_ZERO(5)                                                                                                      \
+    STEPS_ZERO(6) STEPS_ZERO(7) STEPS_ZERO(8) STEPS_ZERO(9) STEPS_ZERO(10) STEPS_ZERO(11)
+/* Where the next chunk of x is, and that of the next group, which begins with scales. */
+#define STEPS_ON "add %[x], %[x], %[x_step]\n"
+#define STEPS_ON_GROUP "add %[x], %[x], %[x_step], lsl #1\n"
 /* Eight k, whose x is loaded and the first pair of w; loads those of the next. Three places for something else. */
-#define STEPS_CHUNK(x, w, first, second, third)                                                                        \
+#define STEPS_CHUNK(w, first, second, third)                                                                           \
     SMMLA(0, 24, 27)                                                                                                   \
     SMMLA_W(28, w + 16)                                                                                                \
     SMMLA(4, 25, 27)                                                                                                   \
     SMMLA(8, 26, 27)                                                                                                   \
+    STEPS_ON                                                                                                           \
     first SMMLA(1, 24, 28) SMMLA_W(27, w + 32) SMMLA(5, 25, 28) SMMLA(9, 26, 28) second SMMLA(2, 24, 27)               \
-        SMMLA_W(28, w + 48) SMMLA(6, 25, 27) SMMLA(10, 26, 27) third SMMLA(3, 24, 28) SMMLA_X(24, x + 48)              \
-            SMMLA_W(27, w + 64) SMMLA(7, 25, 28) SMMLA_X(25, x + 64) SMMLA(11, 26, 28) SMMLA_X(26, x + 80)
-/* What a block begins with, in three parts. */
-#define STEPS_NEXT(x, w) SMMLA_X(24, x) SMMLA_W(27, w)
-#define STEPS_NEXT_2(x) SMMLA_X(25, x + 16)
-#define STEPS_NEXT_3(x) SMMLA_X(26, x + 32)
-#define STEPS_NONE(x, w)
-#define STEPS_NONE_2(x)
-#define STEPS_NONE_3(x)
-/* The last eight k of a block, and its totals. */
-#define STEPS_LAST(TOTAL, x, w, steps, next)                                                                           \
+        SMMLA_W(28, w + 48) SMMLA(6, 25, 27) SMMLA(10, 26, 27) third SMMLA(3, 24, 28) SMMLA_X(24, 0)                   \
+            SMMLA_W(27, w + 64) SMMLA(7, 25, 28) SMMLA_X(25, 16) SMMLA(11, 26, 28) SMMLA_X(26, 32)
+/* The last eight k of a block, and its totals. `on` leads to what is loaded at the end: x, and w at `next`. */
+#define STEPS_LAST(TOTAL, w, steps, on, next)                                                                          \
     SMMLA(0, 24, 27)                                                                                                   \
     SMMLA_W(28, w + 16)                                                                                                \
     SMMLA(4, 25, 27)                                                                                                   \
@@ -67,86 +73,97 @@
     TOTAL(21, 9, 30)                                                                                                   \
     STEPS_LOAD(29, steps + 32)                                                                                         \
     SMMLA(10, 26, 27)                                                                                                  \
-    SMMLA(3, 24, 28)                                                                                                   \
-    TOTAL(14, 2, 29)                                                                                                   \
-    TOTAL(18, 6, 29)                                                                                                   \
-    SMMLA(7, 25, 28)                                                                                                   \
-    STEPS_LOAD(30, steps + 48)                                                                                         \
-    SMMLA(11, 26, 28)                                                                                                  \
-    TOTAL(22, 10, 29)                                                                                                  \
-    TOTAL(15, 3, 30)                                                                                                   \
-    next(x + 48, w + 64) TOTAL(19, 7, 30) next##_2(x + 48) TOTAL(23, 11, 30) next##_3(x + 48)
-#define STEPS_BLOCK(x, w, steps, next)                                                                                 \
-    STEPS_CHUNK(x, w, , , )                                                                                            \
-    STEPS_CHUNK(x + 48, w + 64, , , )                                                                                  \
-    STEPS_CHUNK(x + 96, w + 128, , , ) STEPS_LAST(STEPS_ADD, x + 144, w + 192, steps, next)
-/* The first block of a group, which sets the dots back and the totals anew. */
-#define STEPS_BEGIN                                                                                                    \
-    STEPS_ZERO(0)                                                                                                      \
-    STEPS_ZERO(1)                                                                                                      \
-    STEPS_ZERO(2)                                                                                                      \
-    STEPS_ZERO(3)                                                                                                      \
-    STEPS_ZERO(4)                                                                                                      \
-    STEPS_ZERO(5)                                                                                                      \
-    STEPS_ZERO(6)                                                                                                      \
-    STEPS_ZERO(7)                                                                                                      \
-    STEPS_ZERO(8)                                                                                                      \
-    STEPS_ZERO(9) STEPS_ZERO(10) STEPS_ZERO(11) STEPS_NEXT(0, 0) STEPS_NEXT_2(0) STEPS_NEXT_3(0)
-/* Floats of strip s and pair p, of the group before: its scale of x, its unit, its total, its sum. */
-#define STEPS_FLOAT(s, p, total, sum)                                                                                  \
-    "ldr q29, [%[scales], #" #s "]\n"                                                                                  \
-    "ldr q30, [%[units], #" #p "]\n"                                                                                   \
-    "fmul v29.4s, v29.4s, v30.4s\n"                                                                                    \
-    "ldr q31, [%[sums], #" #sum "]\n"                                                                                  \
-    "scvtf v" #total ".4s, v" #total ".4s\n"                                                                           \
-    "fmla v31.4s, v" #total ".4s, v29.4s\n"                                                                            \
-    "str q31, [%[sums], #" #sum "]\n"
-#define STEPS_FLOATS_0 STEPS_FLOAT(0, 0, 12, 0)
-#define STEPS_FLOATS_1 STEPS_FLOAT(16, 0, 16, 64)
-#define STEPS_FLOATS_2 STEPS_FLOAT(32, 0, 20, 128)
-#define STEPS_FLOATS_3 STEPS_FLOAT(0, 16, 13, 16)
-#define STEPS_FLOATS_4 STEPS_FLOAT(16, 16, 17, 80)
-#define STEPS_FLOATS_5 STEPS_FLOAT(32, 16, 21, 144)
-#define STEPS_FLOATS_6 STEPS_FLOAT(0, 32, 14, 32) STEPS_FLOAT(16, 32, 18, 96)
-#define STEPS_FLOATS_7 STEPS_FLOAT(32, 32, 22, 160) STEPS_FLOAT(0, 48, 15, 48)
-#define STEPS_FLOATS_8 STEPS_FLOAT(16, 48, 19, 112) STEPS_FLOAT(32, 48, 23, 176)
+    on SMMLA(3, 24, 28) TOTAL(14, 2, 29) TOTAL(18, 6, 29) SMMLA(7, 25, 28) STEPS_LOAD(30, steps + 48)                  \
+        SMMLA(11, 26, 28) TOTAL(22, 10, 29) TOTAL(15, 3, 30) SMMLA_X(24, 0) SMMLA_W(27, next) TOTAL(19, 7, 30)         \
+            SMMLA_X(25, 16) TOTAL(23, 11, 30) SMMLA_X(26, 32)
+#define STEPS_BLOCK(w, steps, on, next)                                                                                \
+    STEPS_CHUNK(w, , , )                                                                                               \
+    STEPS_CHUNK(w + 64, , , ) STEPS_CHUNK(w + 128, , , ) STEPS_LAST(STEPS_ADD, w + 192, steps, on, next)
+/* Totals of the group before go to memory beside the first block of this one: their floats come later. */
+#define STEPS_KEEP(total, at) "str q" #total ", [%[totals], #" #at "]\n"
 
-/* Whole groups, one or more, which lie x_step and w_step apart. x: the scales of the strips, a vector each; then, for
- * each 8 k, 16 bytes a strip. w: the units of the pairs, a vector each; for each block four vectors of differences;
- * then, for each 8 k, 16 bytes a pair. sums: for each strip, four vectors. */
-static inline void tile_smmla_steps(size_t groups, const uint8_t *x, size_t x_step, const uint8_t *w, size_t w_step,
-                                    float *sums)
+/* The whole numbers of some strips of x and groups, one or more, of w. x: for each 8 k, 16 bytes a strip, x_step apart,
+ * which is also what lies between two groups. w: for each block four vectors of differences; then, for each 8 k, 16
+ * bytes a pair; and behind a group four vectors. totals: for each group and strip, four vectors. Some bytes behind x
+ * and w are read, and not used. */
+static inline void tile_smmla_totals(size_t groups, const uint8_t *x, size_t x_step, const uint8_t *w, int32_t *totals)
 {
-    const uint8_t *scales = x, *chunks = x + 16 * STEPS_STRIPS;
-    const uint8_t *units = w, *steps = w + 16 * TILE_SMMLA_PAIRS, *numbers = steps + 8 * 16 * TILE_SMMLA_PAIRS;
+    const size_t w_step = (8 + 1) * 16 * TILE_SMMLA_PAIRS + 32 * 16 * TILE_SMMLA_PAIRS;
+    const uint8_t *steps = w;
 
-    __asm__ volatile(STEPS_BEGIN STEPS_CHUNK(0, 0, , , ) STEPS_CHUNK(48, 64, , , ) STEPS_CHUNK(96, 128, , , ) /* */
+    w += 8 * 16 * TILE_SMMLA_PAIRS;
+    __asm__ volatile(STEPS_ZEROS SMMLA_X(24, 0) SMMLA_X(25, 16) SMMLA_X(26, 32) SMMLA_W(27, 0) /* */
+                     STEPS_CHUNK(0, , , ) STEPS_CHUNK(64, , , ) STEPS_CHUNK(128, , , )         /* */
                      "b 2f\n"
                      ".p2align 6\n"
-                     "1:\n" STEPS_BEGIN STEPS_CHUNK(0, 0, STEPS_FLOATS_0, STEPS_FLOATS_1, STEPS_FLOATS_2)
-                         STEPS_CHUNK(48, 64, STEPS_FLOATS_3, STEPS_FLOATS_4, STEPS_FLOATS_5)
-                             STEPS_CHUNK(96, 128, STEPS_FLOATS_6, STEPS_FLOATS_7, STEPS_FLOATS_8) /* */
-                     "add %[scales], %[scales], %[x_step]\n"
-                     "add %[units], %[units], %[w_step]\n"
-                     "2:\n" STEPS_LAST(STEPS_SET, 144, 192, 0, STEPS_NEXT) /* */
-                     STEPS_BLOCK(192, 256, 64, STEPS_NEXT)                 /* */
-                     STEPS_BLOCK(384, 512, 128, STEPS_NEXT)                /* */
-                     STEPS_BLOCK(576, 768, 192, STEPS_NEXT)                /* */
-                     STEPS_BLOCK(768, 1024, 256, STEPS_NEXT)               /* */
-                     STEPS_BLOCK(960, 1280, 320, STEPS_NEXT)               /* */
-                     STEPS_BLOCK(1152, 1536, 384, STEPS_NEXT)              /* */
-                     STEPS_BLOCK(1344, 1792, 448, STEPS_NONE)              /* */
-                     "add %[x], %[x], %[x_step]\n"
+                     "1:\n" STEPS_ZEROS STEPS_CHUNK(0, STEPS_KEEP(12, 0), STEPS_KEEP(13, 16), STEPS_KEEP(14, 32))
+                         STEPS_CHUNK(64, STEPS_KEEP(15, 48), STEPS_KEEP(16, 64), STEPS_KEEP(17, 80)) STEPS_CHUNK(
+                             128, STEPS_KEEP(18, 96) STEPS_KEEP(19, 112), STEPS_KEEP(20, 128) STEPS_KEEP(21, 144),
+                             STEPS_KEEP(22, 160) STEPS_KEEP(23, 176)) /* */
+                     "add %[totals], %[totals], #192\n"
+                     "2:\n" STEPS_LAST(STEPS_SET, 192, 0, STEPS_ON, 256) /* */
+                     STEPS_BLOCK(256, 64, STEPS_ON, 512)                 /* */
+                     STEPS_BLOCK(512, 128, STEPS_ON, 768)                /* */
+                     STEPS_BLOCK(768, 192, STEPS_ON, 1024)               /* */
+                     STEPS_BLOCK(1024, 256, STEPS_ON, 1280)              /* */
+                     STEPS_BLOCK(1280, 320, STEPS_ON, 1536)              /* */
+                     STEPS_BLOCK(1536, 384, STEPS_ON, 1792)              /* */
+                     STEPS_BLOCK(1792, 448, STEPS_ON_GROUP, 2624)        /* */
                      "add %[w], %[w], %[w_step]\n"
                      "add %[steps], %[steps], %[w_step]\n"
                      "subs %[groups], %[groups], #1\n"
                      "b.ne 1b\n" /* */
-                     STEPS_FLOATS_0 STEPS_FLOATS_1 STEPS_FLOATS_2 STEPS_FLOATS_3 STEPS_FLOATS_4 STEPS_FLOATS_5
-                         STEPS_FLOATS_6 STEPS_FLOATS_7 STEPS_FLOATS_8
-                     : [x] "+&r"(chunks), [w] "+&r"(numbers), [steps] "+&r"(steps), [scales] "+&r"(scales),
-                       [units] "+&r"(units), [groups] "+&r"(groups)
-                     : [sums] "r"(sums), [x_step] "r"(x_step), [w_step] "r"(w_step)
+                     STEPS_KEEP(12, 0) STEPS_KEEP(13, 16) STEPS_KEEP(14, 32) STEPS_KEEP(15, 48) STEPS_KEEP(16, 64)
+                         STEPS_KEEP(17, 80) STEPS_KEEP(18, 96) STEPS_KEEP(19, 112) STEPS_KEEP(20, 128)
+                             STEPS_KEEP(21, 144) STEPS_KEEP(22, 160) STEPS_KEEP(23, 176)
+                     : [x] "+&r"(x), [w] "+&r"(w), [steps] "+&r"(steps), [totals] "+&r"(totals), [groups] "+&r"(groups)
+                     : [x_step] "r"(x_step), [w_step] "r"(w_step)
                      : TILE_CLOBBERS);
+}
+
+/* Those totals as floats, times scales and units, added to sums, for each strip four vectors. */
+static inline void tile_smmla_floats(size_t groups, const int32_t *totals, const uint8_t *scales, size_t scales_step,
+                                     const uint8_t *units, size_t units_step, float *sums)
+{
+    float32x4_t sum[STEPS_STRIPS][TILE_SMMLA_PAIRS];
+
+    TILE_SMMLA_UNROLL
+    for (size_t i = 0; i < STEPS_STRIPS * TILE_SMMLA_PAIRS; i++)
+        sum[i / TILE_SMMLA_PAIRS][i % TILE_SMMLA_PAIRS] = vld1q_f32(sums + 4 * i);
+    for (; groups > 0; groups--, scales += scales_step, units += units_step) {
+        TILE_SMMLA_UNROLL
+        for (size_t s = 0; s < STEPS_STRIPS; s++) {
+            float32x4_t scale = vld1q_f32((const float *)(const void *)scales + 4 * s);
+
+            TILE_SMMLA_UNROLL
+            for (size_t p = 0; p < TILE_SMMLA_PAIRS; p++, totals += 4) {
+                float32x4_t unit = vld1q_f32((const float *)(const void *)units + 4 * p);
+
+                sum[s][p] = vfmaq_f32(sum[s][p], vcvtq_f32_s32(vld1q_s32(totals)), vmulq_f32(scale, unit));
+            }
+        }
+    }
+    TILE_SMMLA_UNROLL
+    for (size_t i = 0; i < STEPS_STRIPS * TILE_SMMLA_PAIRS; i++)
+        vst1q_f32(sums + 4 * i, sum[i / TILE_SMMLA_PAIRS][i % TILE_SMMLA_PAIRS]);
+}
+
+/* Three strips of x, from strip `first` of so many on, times whole groups of w, added to sums. x: for each group the
+ * scales of the strips, a vector each; then, for each 8 k, 16 bytes a strip. w: for each group the units of the pairs,
+ * a vector each; then as above. sums: for each strip, four vectors. */
+static inline void tile_smmla_steps(size_t groups, const uint8_t *x, size_t strips, size_t first, const uint8_t *w,
+                                    float *sums)
+{
+    const size_t x_step = 16 * strips, w_step = (1 + 8 + 32) * 16 * TILE_SMMLA_PAIRS;
+    int32_t totals[STEPS_GROUPS * STEPS_STRIPS * TILE_SMMLA_PAIRS * 4];
+
+    x += 16 * first;
+    sums += 4 * TILE_SMMLA_PAIRS * first;
+    for (size_t count; groups > 0; groups -= count, x += count * 33 * x_step, w += count * w_step) {
+        count = groups < STEPS_GROUPS ? groups : STEPS_GROUPS;
+        tile_smmla_totals(count, x + x_step, x_step, w + 16 * TILE_SMMLA_PAIRS, totals);
+        tile_smmla_floats(count, totals, x, 33 * x_step, w, w_step, sums);
+    }
 }
 
 /* ---- floats in every block --------------------------------------------------------------------------------------- */
