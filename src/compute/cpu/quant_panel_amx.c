@@ -1,8 +1,8 @@
 /* Kernels of packed weights of Q4_0 and Q8_W for x86-64 with AMX: 32 rows of x times two tiles of weights in four tiles
- * of sums, 16 TDPBSSD for a group. Two tiles of weights are two panels where a number has 8 bits (Q8_W), or both bytes
- * of one (Q4_0: quant_split.h). What floats take (a conversion, a product of scales and a fused multiply-add for 16
- * outputs of a group) is less than that, and is done for the group before beside them: dots go through memory. Few
- * rows, which memory decides, stay with VNNI. */
+ * of sums, 16 TDPBSSD for a group. Two tiles of weights are two panels where a number has 8 bits (Q8_W, and Q4_0 with
+ * few steps), or both bytes of one (other Q4_0: quant_split.h). What floats take (a conversion, a product of scales and
+ * a fused multiply-add for 16 outputs of a group) is less than that, and is done for the group before beside them: dots
+ * go through memory. Few rows, which memory decides, stay with VNNI. */
 #if defined(__x86_64__)
 
 #include "compute/cpu/quant_pack.h"
@@ -17,6 +17,7 @@
 #define GROUP_BYTES (SCALES_BYTES + SLICES * SLICE_BYTES) /* of x, as of a panel of Q8_W: scales first */
 #define TILE_SUMS (TILE_SIDE * QUADS_ROWS)
 #define FETCH_ROWS 4 /* of outputs, beside a slice */
+#define Q4_PANELS 2  /* that are expanded together */
 #define PARTS 16     /* pieces of the dots of a group: two rows of a tile of x each, with all panels */
 
 /* ---- x ----------------------------------------------------------------------------------------------------------- */
@@ -303,6 +304,29 @@ static void many_split(const struct ash_quant_many *all)
     run_many(SPLIT_SHIFT, all);
 }
 
+/* Panels as split() made them: together, if all are as those of Q8_W, else one by one. */
+static void many_q4(const struct ash_quant_many *all)
+{
+    const uint8_t *panels[Q4_PANELS];
+    struct ash_quant_many part = *all;
+    bool whole = true;
+
+    for (size_t i = 0; i < all->count; i++) {
+        panels[i] = all->panels[i] + QUADS_LINE;
+        whole = whole && split_is_whole(all->panels[i]);
+    }
+    part.panels = panels;
+    if (whole) {
+        many_whole(&part);
+        return;
+    }
+    part.count = 1;
+    for (size_t i = 0; i < all->count; i++, part.panels++, part.sums += all->panel_sums) {
+        (split_is_whole(all->panels[i]) ? many_whole : many_split)(&part);
+        if (part.y != NULL) part.y += QUADS_ROWS;
+    }
+}
+
 const struct ash_quant_panels ash_quant_q8w_amx = {.layout = ASH_QUANT_QUADS,
                                                    .few = &ash_quant_wide_vnni,
                                                    .strip_rows = TILE_SIDE,
@@ -323,15 +347,15 @@ const struct ash_quant_panels ash_quant_q4_amx = {.layout = ASH_QUANT_QUADS,
                                                   .strip_rows = TILE_SIDE,
                                                   .strip_bytes = GROUP_BYTES,
                                                   .tile_strips = 1,
-                                                  .expanded_bytes = SPLIT_BYTES,
+                                                  .expanded_bytes = QUADS_LINE + SPLIT_BYTES,
                                                   .k_groups = 2,
-                                                  .expanded_panels = 1,
+                                                  .expanded_panels = Q4_PANELS,
                                                   .pack = ash_quant_quads_pack,
                                                   .quantise = quantise,
                                                   .expand = split,
                                                   .begin = tile_use_whole,
                                                   .end = tile_release,
-                                                  .many = many_split,
+                                                  .many = many_q4,
                                                   .many_ends = true,
                                                   .untile = ash_quant_quads_untile};
 
