@@ -115,9 +115,6 @@ INLINE void total_q4(const uint8_t *const *at, size_t count, const uint8_t *x, s
 
         numbers[i] = group_numbers(ASH_Q4_0, group);
         steps[i] = group + ROWS * sizeof(float);
-        /* as much as the loop, which steps over units and steps, leaves out */
-        __builtin_prefetch(group + ONE_Q4_AHEAD);
-        __builtin_prefetch(numbers[i] + ONE_Q4_AHEAD - 1);
     }
     one_q4_group(numbers, steps, x + VEC, blocks, eight);
     UNROLL

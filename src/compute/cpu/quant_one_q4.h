@@ -40,21 +40,16 @@
     "uzp1 v" #s0 ".8h, v" #s0 ".8h, v" #s2 ".8h\n"                                                                     \
     "smlal v" #total0 ".4s, v" #s0 ".4h, v" #steps ".4h\n"                                                             \
     "smlal2 v" #total1 ".4s, v" #s0 ".8h, v" #steps ".8h\n"
-#define ONE_Q4_FETCH(panel)                                                                                            \
-    "prfm pldl1keep, [%[" #panel                                                                                       \
-    "], #" ONE_Q4_TEXT(ONE_Q4_AHEAD) "]\n"                                                                             \
-                                     "prfm pldl1keep, [%[" #panel "], #" ONE_Q4_TEXT(                                  \
-                                         ONE_Q4_AHEAD) " + 64]\n"                                                      \
-                                                       "prfm pldl2keep, [%[" #panel "], #" ONE_Q4_TEXT(                \
-                                                           ONE_Q4_FAR) "]\n"                                           \
-                                                                       "prfm pldl2keep, [%[" #panel                    \
-                                                                       "], #" ONE_Q4_TEXT(ONE_Q4_FAR) " + 64]\n"
 #define ONE_Q4_TEXT(number) ONE_Q4_TEXT_OF(number)
 #define ONE_Q4_TEXT_OF(number) #number
+#define ONE_Q4_FETCH(panel)                                                                                            \
+    "prfm pldl2keep, [%[" #panel "], #" ONE_Q4_TEXT(ONE_Q4_AHEAD) "]\n"                                                \
+                                                                  "prfm pldl2keep, [%[" #panel                         \
+                                                                  "], #" ONE_Q4_TEXT(ONE_Q4_AHEAD) " + 64]\n"
 
-#define ONE_Q4_FAR 3072  /* the same into the second cache */
-#define ONE_Q4_AHEAD 576 /* bytes of a panel that are on their way: fewer come late, more throw each other out */
-#define ONE_Q4_BLOCK 80  /* bytes of x: where lanes start, and four chunks */
+/* Bytes of a panel that are on their way to the second cache: fewer come late, more sometimes not at all. */
+#define ONE_Q4_AHEAD 2048
+#define ONE_Q4_BLOCK 80 /* bytes of x: where lanes start, and four chunks */
 
 /* One block of two panels. */
 #define ONE_Q4_TWO(a, b, a_steps, b_steps, total0, total1, total2, total3)                                             \
