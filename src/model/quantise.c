@@ -1,8 +1,8 @@
 /* Q8_0 and Q8_W are rounded to the nearest number. Q4_0 has more to choose: which scale a block gets decides how much
- * of it is lost. The usual one (largest number / -8) is neither the best nor one that products are fast with, so
- * scales are looked for. Those of a group of 256 weights are whole steps of one unit, ASH_QUANT_FEW_STEPS at most,
- * which makes a group of bytes of it (ops.h); among them are taken those that lose least, which is less than the usual
- * ones lose in spite of that. The file is Q4_0 as any other.
+ * of it is lost. The usual one (largest number / -8) is neither the best nor one that products are fast with, so scales
+ * are looked for. Those of a group of 256 weights are whole steps of one unit, ASH_QUANT_FEW_STEPS at most, which makes
+ * a group of bytes of it (ops.h); among them are taken those that lose least. That is less than the usual ones lose,
+ * but for a few groups, which have the usual ones. The file is Q4_0 as any other.
  *
  * Every machine writes the same file: sums of errors have a fixed order. */
 #include "model/quantise.h"
@@ -19,6 +19,7 @@
 #define F16_SMALLEST 0x1p-24f    /* of its numbers, and what those near it are multiples of */
 #define UNIT_BITS (F16_BITS - 4) /* so that a unit times up to 15 is exact */
 #define FEWER_STEPS 2            /* than the usual scale has, at most: the best one is seldom larger than that */
+#define LOSS_MOST 1.1f           /* of what the usual scales lose */
 #define LANES 8                  /* sums of errors that are added up side by side */
 
 static void put_scale(uint8_t *block, float d)
@@ -60,6 +61,17 @@ static float usual_scale(const float *x)
     return top / -8.0f;
 }
 
+/* A scale as files have it; 0 where numbers are too small. */
+static float as_f16(float scale)
+{
+    return ash_f16_to_f32(ash_f32_to_f16(scale));
+}
+
+static float inverse_of(float scale)
+{
+    return scale == 0.0f ? 0.0f : 1.0f / scale;
+}
+
 /* The nearest of the 16 values. */
 static inline int32_t nearest(float x, float inverse)
 {
@@ -72,7 +84,7 @@ static inline int32_t nearest(float x, float inverse)
 /* What a block loses with a scale: the sum of squares. */
 static float loss(const float *x, float scale)
 {
-    float inverse = 1.0f / scale, lost[ASH_QUANT_BLOCK], lanes[LANES] = {0};
+    float inverse = inverse_of(scale), lost[ASH_QUANT_BLOCK], lanes[LANES] = {0};
 
     for (int i = 0; i < ASH_QUANT_BLOCK; i++)
         lost[i] = x[i] - (float)nearest(x[i], inverse) * scale;
@@ -164,9 +176,20 @@ static void find_steps(struct q4_group *group)
         try_unit(group, round_unit(shares[i] * top / ASH_QUANT_FEW_STEPS));
 }
 
+/* Does it lose about as little as with the usual scales? Where one block is much larger than the others it does not:
+ * few steps leave too little for the small ones. */
+static bool few_steps_do(const struct q4_group *group)
+{
+    float usually = 0.0f;
+
+    for (size_t b = 0; b < group->blocks; b++)
+        usually += loss(group->x + b * ASH_QUANT_BLOCK, as_f16(group->usual[b]));
+    return group->lost <= LOSS_MOST * usually;
+}
+
 static void put_q4(const float *x, float scale, uint8_t *block)
 {
-    float inverse = scale == 0.0f ? 0.0f : 1.0f / scale;
+    float inverse = inverse_of(scale);
 
     put_scale(block, scale);
     for (int i = 0; i < ASH_QUANT_BLOCK / 2; i++) {
@@ -176,14 +199,15 @@ static void put_q4(const float *x, float scale, uint8_t *block)
     }
 }
 
-/* Where all numbers are too small for a unit, scales are 0. */
 static void quantise_q4(const float *x, size_t count, uint8_t *out)
 {
     struct q4_group group = {.x = x, .blocks = count / ASH_QUANT_BLOCK, .lost = FLT_MAX};
+    bool few;
 
     find_steps(&group);
+    few = few_steps_do(&group);
     for (size_t b = 0; b < group.blocks; b++, out += ash_dtype_bytes(ASH_Q4_0))
-        put_q4(x + b * ASH_QUANT_BLOCK, (float)group.steps[b] * group.unit, out);
+        put_q4(x + b * ASH_QUANT_BLOCK, few ? (float)group.steps[b] * group.unit : as_f16(group.usual[b]), out);
 }
 
 /* ---- rows -------------------------------------------------------------------------------------------------------- */

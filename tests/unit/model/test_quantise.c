@@ -83,6 +83,20 @@ static void test_q4(void **state)
     }
 }
 
+/* A few weights that are much larger than all others do not cost those their precision. */
+static void test_q4_outliers(void **state)
+{
+    float x[ROW];
+    uint8_t blocks[ROW / ASH_QUANT_BLOCK * 18];
+
+    (void)state;
+    draw(3, 0.02f, x);
+    x[40] = 3.0f;
+    x[ASH_QUANT_GROUP + 7] = -5.0f;
+    ash_quantise_row(x, ROW, ASH_Q4_0, blocks);
+    assert_true(lost(x, ASH_Q4_0, blocks) < 1.1 * lost_usually(x));
+}
+
 /* Weights that 4 bits have exactly stay what they are. */
 static void test_q4_exact(void **state)
 {
@@ -138,10 +152,8 @@ static void test_q8(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_q4),
-        cmocka_unit_test(test_q4_exact),
-        cmocka_unit_test(test_zeros),
-        cmocka_unit_test(test_q8),
+        cmocka_unit_test(test_q4),    cmocka_unit_test(test_q4_outliers), cmocka_unit_test(test_q4_exact),
+        cmocka_unit_test(test_zeros), cmocka_unit_test(test_q8),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
