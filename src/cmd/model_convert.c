@@ -60,8 +60,9 @@ static const struct ash_cmd_usage usage = {
     .synopsis = "ashlar model convert SRC DST --dtype f32|bf16|f16 [--gguf] | --quant q8|q4|q8w [flags]",
     .about = "Writes the model folder SRC as the new folder DST, with its tokenizer and other small files. DST\n"
              "appears complete or not at all: a failure or Ctrl-C leaves nothing behind. A GGUF file (llama,\n"
-             "mistral, qwen2, qwen3) holds vocabulary and chat template too and can be moved alone. q8w is q8\n"
-             "with one scale per 256 inputs instead of 32: prompts are read faster, a little less exactly.",
+             "mistral, qwen2, qwen3) holds vocabulary and chat template too and can be moved alone. q4 looks\n"
+             "for the scales that lose least, among those that prompts are read fast with. q8w is q8 with one\n"
+             "scale per 256 inputs instead of 32: prompts are read faster, a little less exactly.",
     .examples = "  ashlar model convert stories stories-bf16 --dtype bf16\n"
                 "  ashlar model convert stories stories-q8 --quant q8 && ashlar generate --model stories-q8/model.gguf",
 };
