@@ -23,16 +23,16 @@
  * (0: they become zeros); and 32 of the numbers. */
 INLINE float numbers_scale(const float *x, size_t count, float *factor_out)
 {
-    uint32x4_t top = vdupq_n_u32(0);
+    uint32x4_t tops[4] = {vdupq_n_u32(0), vdupq_n_u32(0), vdupq_n_u32(0), vdupq_n_u32(0)};
     uint32_t bits;
     float amax, d;
 
     for (size_t at = 0; at < count; at += ASH_QUANT_BLOCK) {
         UNROLL
         for (size_t i = 0; i < 8; i++) /* without the sign: ordered like |x|, NaN above infinity */
-            top = vmaxq_u32(top, vshlq_n_u32(vreinterpretq_u32_f32(vld1q_f32(x + at + 4 * i)), 1));
+            tops[i % 4] = vmaxq_u32(tops[i % 4], vshlq_n_u32(vreinterpretq_u32_f32(vld1q_f32(x + at + 4 * i)), 1));
     }
-    bits = vmaxvq_u32(top) >> 1;
+    bits = vmaxvq_u32(vmaxq_u32(vmaxq_u32(tops[0], tops[1]), vmaxq_u32(tops[2], tops[3]))) >> 1;
     memcpy(&amax, &bits, sizeof(amax));
     d = amax / 127.0f;
     *factor_out = 1.0f / d;
