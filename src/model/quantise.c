@@ -19,7 +19,7 @@
 #define F16_SMALLEST 0x1p-24f    /* of its numbers, and what those near it are multiples of */
 #define UNIT_BITS (F16_BITS - 4) /* so that a unit times up to 15 is exact */
 #define FEWER_STEPS 2            /* than the usual scale has, at most: the best one is seldom larger than that */
-#define LOSS_MOST 1.1f           /* of what the usual scales lose */
+#define LOSS_MOST 1.25f          /* of what the usual scales lose */
 #define LANES 8                  /* sums of errors that are added up side by side */
 
 static void put_scale(uint8_t *block, float d)
