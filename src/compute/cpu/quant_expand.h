@@ -17,6 +17,7 @@ struct expanded {
 
 /* Of a group; kernels take as many of these as there are groups. */
 #define EXPANDED_BYTES (sizeof(struct expanded) + STEPS_BYTES)
+#define EXPANDED_BEHIND (HEAD_BYTES + VEC) /* bytes behind the last group that tiles read, and do not use */
 
 /* What tiles of Q4_0 read before the numbers: units, and for each block the differences of its steps to the next
  * block's, in the same order. */

@@ -156,7 +156,7 @@ static void add_expanded(const struct expanded *expanded, const uint8_t *x, size
 static void tile_q4(enum ash_dtype dtype, const uint8_t *panel, const uint8_t *expanded, const uint8_t *x,
                     size_t strips, size_t k, float *sums)
 {
-    uint8_t group[EXPANDED_BYTES] __attribute__((aligned(VEC)));
+    uint8_t group[EXPANDED_BYTES + EXPANDED_BEHIND] __attribute__((aligned(VEC)));
 
     if (expanded != NULL) {
         add_expanded((const struct expanded *)(const void *)expanded, x, strips, k, sums);
