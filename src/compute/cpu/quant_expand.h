@@ -17,7 +17,18 @@ struct expanded {
 
 /* Of a group; kernels take as many of these as there are groups. */
 #define EXPANDED_BYTES (sizeof(struct expanded) + STEPS_BYTES)
-#define EXPANDED_BEHIND (HEAD_BYTES + VEC) /* bytes behind the last group that tiles read, and do not use */
+
+/* Steps of eight rows for the pairs they make: s0 s1 s0 s1, s2 s3 s2 s3, ... */
+INLINE void pair_steps(int16x8_t steps, int32x4_t out[PAIRS])
+{
+    int64x2_t low = vreinterpretq_s64_s32(vmovl_s16(vget_low_s16(steps)));
+    int64x2_t high = vreinterpretq_s64_s32(vmovl_high_s16(steps));
+
+    out[0] = vreinterpretq_s32_s64(vzip1q_s64(low, low));
+    out[1] = vreinterpretq_s32_s64(vzip2q_s64(low, low));
+    out[2] = vreinterpretq_s32_s64(vzip1q_s64(high, high));
+    out[3] = vreinterpretq_s32_s64(vzip2q_s64(high, high));
+}
 
 /* What tiles of Q4_0 read before the numbers: units, and for each block the differences of its steps to the next
  * block's, in the same order. */
@@ -31,15 +42,13 @@ INLINE void expand_head(const uint8_t *group, uint8_t *to)
     for (size_t p = 0; p < PAIRS; p++)
         vst1q_f32((float *)(void *)(to + p * VEC), units[p]);
     for (size_t b = 0; b < BLOCKS; b++) {
-        int16x8_t next = b + 1 < BLOCKS ? eight_steps(group, b + 1) : vdupq_n_s16(0), by = vsubq_s16(steps, next);
-        int64x2_t low = vreinterpretq_s64_s32(vmovl_s16(vget_low_s16(by)));
-        int64x2_t high = vreinterpretq_s64_s32(vmovl_high_s16(by));
-        int64_t *out = (int64_t *)(void *)(to + (PAIRS + b * PAIRS) * VEC);
+        int16x8_t next = b + 1 < BLOCKS ? eight_steps(group, b + 1) : vdupq_n_s16(0);
+        int32x4_t differences[PAIRS];
 
-        vst1q_s64(out, vzip1q_s64(low, low));
-        vst1q_s64(out + 2, vzip2q_s64(low, low));
-        vst1q_s64(out + 4, vzip1q_s64(high, high));
-        vst1q_s64(out + 6, vzip2q_s64(high, high));
+        pair_steps(vsubq_s16(steps, next), differences);
+        UNROLL
+        for (size_t p = 0; p < PAIRS; p++)
+            vst1q_s32((int32_t *)(void *)(to + (PAIRS + b * PAIRS + p) * VEC), differences[p]);
         steps = next;
     }
 }

@@ -69,24 +69,30 @@ INLINE void rest_sums(const struct group *group, const uint8_t *x, size_t strips
 
 /* Those sums as floats, added to sums: for each strip and pair of the panel, (row 0 of x) x (w0, w1), (row 1 of x) x
  * (w0, w1). */
-INLINE void add_rest(const struct group *group, const uint8_t *x, size_t strips, size_t first, size_t count, size_t k,
-                     float *sums)
+INLINE void add_floats(const float *units, const uint8_t *x, size_t first, size_t count, int32x4_t total[][PAIRS],
+                       float *sums)
 {
-    int32x4_t total[REST_STRIPS][PAIRS];
-
-    rest_sums(group, x, strips, first, count, k, total);
     UNROLL
     for (size_t s = 0; s < count; s++) {
         float32x4_t dx = vld1q_f32((const float *)(const void *)x + 4 * (first + s));
 
         UNROLL
         for (size_t p = 0; p < PAIRS; p++) {
-            float32x4_t scale = vmulq_f32(dx, vld1q_f32(group->units + 4 * p));
+            float32x4_t scale = vmulq_f32(dx, vld1q_f32(units + 4 * p));
             float *at = sums + 4 * ((first + s) * PAIRS + p);
 
             vst1q_f32(at, vfmaq_f32(vld1q_f32(at), vcvtq_f32_s32(total[s][p]), scale));
         }
     }
+}
+
+INLINE void add_rest(const struct group *group, const uint8_t *x, size_t strips, size_t first, size_t count, size_t k,
+                     float *sums)
+{
+    int32x4_t total[REST_STRIPS][PAIRS];
+
+    rest_sums(group, x, strips, first, count, k, total);
+    add_floats(group->units, x, first, count, total, sums);
 }
 
 /* Strips from `first` on, of a group, that no tile in assembly takes. */
@@ -152,21 +158,85 @@ static void add_expanded(const struct expanded *expanded, const uint8_t *x, size
         add_steps(expanded->groups, x, strips, k, sums);
 }
 
-/* What a few rows need of a panel is expanded on the way, group by group. */
+/* ---- few rows of Q4_0 -------------------------------------------------------------------------------------------- */
+
+/* A group as it is packed, times some strips, as whole numbers: nothing is expanded that is used only once or twice. */
+INLINE void packed_sums(const uint8_t *group, const uint8_t *x, size_t strips, size_t first, size_t count, size_t k,
+                        int32x4_t total[][PAIRS])
+{
+    const uint8_t *numbers = group_numbers(ASH_Q4_0, group);
+    const int8_t *left = (const int8_t *)x + (strips + first) * VEC;
+
+    UNROLL
+    for (size_t i = 0; i < count * PAIRS; i++)
+        total[i / PAIRS][i % PAIRS] = vdupq_n_s32(0);
+    for (size_t block = 0; block < k / ASH_QUANT_BLOCK; block++, left += CHUNKS * strips * VEC) {
+        int32x4_t dots[REST_STRIPS][PAIRS], steps[PAIRS];
+
+        UNROLL
+        for (size_t i = 0; i < count * PAIRS; i++)
+            dots[i / PAIRS][i % PAIRS] = zeros();
+        UNROLL
+        for (size_t i = 0; i < CHUNKS / 2 * PAIRS; i++, numbers += VEC) {
+            const int8_t *chunk = left + i / PAIRS * strips * VEC;
+            int8x16_t low, high;
+
+            open_nibbles(numbers, &low, &high);
+            UNROLL
+            for (size_t s = 0; s < count; s++)
+                dots[s][i % PAIRS] = vmmlaq_s32(dots[s][i % PAIRS], vld1q_s8(chunk + s * VEC), low);
+            UNROLL
+            for (size_t s = 0; s < count; s++)
+                dots[s][i % PAIRS] =
+                    vmmlaq_s32(dots[s][i % PAIRS], vld1q_s8(chunk + (CHUNKS / 2 * strips + s) * VEC), high);
+        }
+        pair_steps(eight_steps(group, block), steps);
+        UNROLL
+        for (size_t i = 0; i < count * PAIRS; i++)
+            total[i / PAIRS][i % PAIRS] =
+                vmlaq_s32(total[i / PAIRS][i % PAIRS], dots[i / PAIRS][i % PAIRS], steps[i % PAIRS]);
+    }
+}
+
+INLINE void add_packed_strips(const uint8_t *panel, const uint8_t *x, size_t strips, size_t first, size_t count,
+                              size_t k, float *sums)
+{
+    for (size_t done = 0; done < k; done += ASH_QUANT_GROUP, x += strips * STRIP_BYTES) {
+        int32x4_t total[REST_STRIPS][PAIRS];
+        float32x4_t units[PAIRS];
+
+        packed_sums(panel, x, strips, first, count, group_k(k - done), total);
+        panel_units(ASH_Q4_0, panel, units);
+        add_floats((const float *)units, x, first, count, total, sums);
+        panel += ash_quant_panel_group(ASH_QUANT_PAIRS, ASH_Q4_0);
+    }
+}
+
+/* k of a panel. */
+static void add_packed(const uint8_t *panel, const uint8_t *x, size_t strips, size_t k, float *sums)
+{
+    size_t first = 0;
+
+    for (; strips - first > REST_STRIPS; first += 2) /* 4 are 2 and 2 */
+        add_packed_strips(panel, x, strips, first, 2, k, sums);
+    if (strips - first == 3)
+        add_packed_strips(panel, x, strips, first, 3, k, sums);
+    else if (strips - first == 2)
+        add_packed_strips(panel, x, strips, first, 2, k, sums);
+    else if (strips - first == 1)
+        add_packed_strips(panel, x, strips, first, 1, k, sums);
+}
+
+/* ---- kernels ----------------------------------------------------------------------------------------------------- */
+
 static void tile_q4(enum ash_dtype dtype, const uint8_t *panel, const uint8_t *expanded, const uint8_t *x,
                     size_t strips, size_t k, float *sums)
 {
-    uint8_t group[EXPANDED_BYTES + EXPANDED_BEHIND] __attribute__((aligned(VEC)));
-
-    if (expanded != NULL) {
+    (void)dtype;
+    if (expanded != NULL)
         add_expanded((const struct expanded *)(const void *)expanded, x, strips, k, sums);
-        return;
-    }
-    for (size_t done = 0; done < k; done += ASH_QUANT_GROUP, x += strips * STRIP_BYTES) {
-        expand(dtype, panel, group_k(k - done), group);
-        add_expanded((const struct expanded *)(const void *)group, x, strips, group_k(k - done), sums);
-        panel += ash_quant_panel_group(ASH_QUANT_PAIRS, dtype);
-    }
+    else
+        add_packed(panel, x, strips, k, sums);
 }
 
 static void tile_q8w(enum ash_dtype dtype, const uint8_t *panel, const uint8_t *expanded, const uint8_t *x,
