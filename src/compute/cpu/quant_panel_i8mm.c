@@ -13,6 +13,7 @@
 #include "compute/cpu/tile_smmla.h"
 
 #define REST_STRIPS 3                          /* of a tile in plain vectors */
+#define PACKED_STRIPS 4                        /* the same of packed Q4_0 */
 #define STRIP_BYTES (VEC + GROUP_CHUNKS * VEC) /* of a group: scales of the two rows, each twice; then the chunks */
 
 /* ---- quantising x ------------------------------------------------------------------------------------------------ */
@@ -24,6 +25,12 @@ static void quantise(const float *const *rows, size_t k, size_t strip, size_t st
 }
 
 /* ---- many rows --------------------------------------------------------------------------------------------------- */
+
+/* Strips of x and pairs of a panel that are multiplied together. */
+struct part {
+    size_t first, count; /* strips */
+    size_t pair, pairs;
+};
 
 /* A group as tiles read it. */
 struct group {
@@ -69,17 +76,17 @@ INLINE void rest_sums(const struct group *group, const uint8_t *x, size_t strips
 
 /* Those sums as floats, added to sums: for each strip and pair of the panel, (row 0 of x) x (w0, w1), (row 1 of x) x
  * (w0, w1). */
-INLINE void add_floats(const float *units, const uint8_t *x, size_t first, size_t count, int32x4_t total[][PAIRS],
+INLINE void add_floats(const float32x4_t *units, const uint8_t *x, const struct part *part, int32x4_t total[][PAIRS],
                        float *sums)
 {
     UNROLL
-    for (size_t s = 0; s < count; s++) {
-        float32x4_t dx = vld1q_f32((const float *)(const void *)x + 4 * (first + s));
+    for (size_t s = 0; s < part->count; s++) {
+        float32x4_t dx = vld1q_f32((const float *)(const void *)x + 4 * (part->first + s));
 
         UNROLL
-        for (size_t p = 0; p < PAIRS; p++) {
-            float32x4_t scale = vmulq_f32(dx, vld1q_f32(units + 4 * p));
-            float *at = sums + 4 * ((first + s) * PAIRS + p);
+        for (size_t p = 0; p < part->pairs; p++) {
+            float32x4_t scale = vmulq_f32(dx, units[part->pair + p]);
+            float *at = sums + 4 * ((part->first + s) * PAIRS + part->pair + p);
 
             vst1q_f32(at, vfmaq_f32(vld1q_f32(at), vcvtq_f32_s32(total[s][p]), scale));
         }
@@ -89,10 +96,15 @@ INLINE void add_floats(const float *units, const uint8_t *x, size_t first, size_
 INLINE void add_rest(const struct group *group, const uint8_t *x, size_t strips, size_t first, size_t count, size_t k,
                      float *sums)
 {
+    const struct part part = {.first = first, .count = count, .pairs = PAIRS};
     int32x4_t total[REST_STRIPS][PAIRS];
+    float32x4_t units[PAIRS];
 
     rest_sums(group, x, strips, first, count, k, total);
-    add_floats(group->units, x, first, count, total, sums);
+    UNROLL
+    for (size_t p = 0; p < PAIRS; p++)
+        units[p] = vld1q_f32(group->units + 4 * p);
+    add_floats(units, x, &part, total, sums);
 }
 
 /* Strips from `first` on, of a group, that no tile in assembly takes. */
@@ -160,71 +172,80 @@ static void add_expanded(const struct expanded *expanded, const uint8_t *x, size
 
 /* ---- few rows of Q4_0 -------------------------------------------------------------------------------------------- */
 
-/* A group as it is packed, times some strips, as whole numbers: nothing is expanded that is used only once or twice. */
-INLINE void packed_sums(const uint8_t *group, const uint8_t *x, size_t strips, size_t first, size_t count, size_t k,
+/* A group as it is packed, times a part, as whole numbers: nothing is expanded that is used only once or twice. */
+INLINE void packed_sums(const uint8_t *group, const uint8_t *x, size_t strips, const struct part *part, size_t k,
                         int32x4_t total[][PAIRS])
 {
-    const uint8_t *numbers = group_numbers(ASH_Q4_0, group);
-    const int8_t *left = (const int8_t *)x + (strips + first) * VEC;
+    const size_t pairs = part->pairs, sums = part->count * pairs;
+    const uint8_t *numbers = group_numbers(ASH_Q4_0, group) + part->pair * VEC;
+    const int8_t *left = (const int8_t *)x + (strips + part->first) * VEC;
 
     UNROLL
-    for (size_t i = 0; i < count * PAIRS; i++)
-        total[i / PAIRS][i % PAIRS] = vdupq_n_s32(0);
-    for (size_t block = 0; block < k / ASH_QUANT_BLOCK; block++, left += CHUNKS * strips * VEC) {
-        int32x4_t dots[REST_STRIPS][PAIRS], steps[PAIRS];
+    for (size_t i = 0; i < sums; i++)
+        total[i / pairs][i % pairs] = vdupq_n_s32(0);
+    for (size_t block = 0; block < k / ASH_QUANT_BLOCK; block++) {
+        int32x4_t dots[PACKED_STRIPS][PAIRS], steps[PAIRS];
 
         UNROLL
-        for (size_t i = 0; i < count * PAIRS; i++)
-            dots[i / PAIRS][i % PAIRS] = zeros();
+        for (size_t i = 0; i < sums; i++)
+            dots[i / pairs][i % pairs] = zeros();
         UNROLL
-        for (size_t i = 0; i < CHUNKS / 2 * PAIRS; i++, numbers += VEC) {
-            const int8_t *chunk = left + i / PAIRS * strips * VEC;
+        for (size_t i = 0; i < CHUNKS / 2 * pairs; i++) {
+            const int8_t *chunk = left + i / pairs * strips * VEC;
             int8x16_t low, high;
 
-            open_nibbles(numbers, &low, &high);
+            open_nibbles(numbers + (i / pairs * PAIRS + i % pairs) * VEC, &low, &high);
             UNROLL
-            for (size_t s = 0; s < count; s++)
-                dots[s][i % PAIRS] = vmmlaq_s32(dots[s][i % PAIRS], vld1q_s8(chunk + s * VEC), low);
+            for (size_t s = 0; s < part->count; s++)
+                dots[s][i % pairs] = vmmlaq_s32(dots[s][i % pairs], vld1q_s8(chunk + s * VEC), low);
             UNROLL
-            for (size_t s = 0; s < count; s++)
-                dots[s][i % PAIRS] =
-                    vmmlaq_s32(dots[s][i % PAIRS], vld1q_s8(chunk + (CHUNKS / 2 * strips + s) * VEC), high);
+            for (size_t s = 0; s < part->count; s++)
+                dots[s][i % pairs] =
+                    vmmlaq_s32(dots[s][i % pairs], vld1q_s8(chunk + (CHUNKS / 2 * strips + s) * VEC), high);
         }
         pair_steps(eight_steps(group, block), steps);
         UNROLL
-        for (size_t i = 0; i < count * PAIRS; i++)
-            total[i / PAIRS][i % PAIRS] =
-                vmlaq_s32(total[i / PAIRS][i % PAIRS], dots[i / PAIRS][i % PAIRS], steps[i % PAIRS]);
+        for (size_t i = 0; i < sums; i++)
+            total[i / pairs][i % pairs] =
+                vmlaq_s32(total[i / pairs][i % pairs], dots[i / pairs][i % pairs], steps[part->pair + i % pairs]);
+        numbers += CHUNKS / 2 * PAIRS * VEC;
+        left += CHUNKS * strips * VEC;
     }
 }
 
+/* k of a panel times so many strips from `first` on, `pairs` pairs at a time. */
 INLINE void add_packed_strips(const uint8_t *panel, const uint8_t *x, size_t strips, size_t first, size_t count,
-                              size_t k, float *sums)
+                              size_t pairs, size_t k, float *sums)
 {
     for (size_t done = 0; done < k; done += ASH_QUANT_GROUP, x += strips * STRIP_BYTES) {
-        int32x4_t total[REST_STRIPS][PAIRS];
         float32x4_t units[PAIRS];
 
-        packed_sums(panel, x, strips, first, count, group_k(k - done), total);
         panel_units(ASH_Q4_0, panel, units);
-        add_floats((const float *)units, x, first, count, total, sums);
+        UNROLL
+        for (size_t pair = 0; pair < PAIRS; pair += pairs) {
+            const struct part part = {.first = first, .count = count, .pair = pair, .pairs = pairs};
+            int32x4_t total[PACKED_STRIPS][PAIRS];
+
+            packed_sums(panel, x, strips, &part, group_k(k - done), total);
+            add_floats(units, x, &part, total, sums);
+        }
         panel += ash_quant_panel_group(ASH_QUANT_PAIRS, ASH_Q4_0);
     }
 }
 
-/* k of a panel. */
+/* k of a panel. Four strips leave registers for two pairs. */
 static void add_packed(const uint8_t *panel, const uint8_t *x, size_t strips, size_t k, float *sums)
 {
     size_t first = 0;
 
-    for (; strips - first > REST_STRIPS; first += 2) /* 4 are 2 and 2 */
-        add_packed_strips(panel, x, strips, first, 2, k, sums);
+    for (; first + 4 <= strips; first += 4)
+        add_packed_strips(panel, x, strips, first, 4, 2, k, sums);
     if (strips - first == 3)
-        add_packed_strips(panel, x, strips, first, 3, k, sums);
+        add_packed_strips(panel, x, strips, first, 3, PAIRS, k, sums);
     else if (strips - first == 2)
-        add_packed_strips(panel, x, strips, first, 2, k, sums);
+        add_packed_strips(panel, x, strips, first, 2, PAIRS, k, sums);
     else if (strips - first == 1)
-        add_packed_strips(panel, x, strips, first, 1, k, sums);
+        add_packed_strips(panel, x, strips, first, 1, PAIRS, k, sums);
 }
 
 /* ---- kernels ----------------------------------------------------------------------------------------------------- */
