@@ -24,7 +24,7 @@ static void quantise(const float *const *rows, size_t k, size_t strip, size_t st
         quantise_strip(rows, done, group_k(k - done), strip, strips, tile);
 }
 
-/* ---- many rows --------------------------------------------------------------------------------------------------- */
+/* ---- Q8_W, and Q4_0 that became it ------------------------------------------------------------------------------- */
 
 /* Strips of x and pairs of a panel that are multiplied together. */
 struct part {
@@ -32,46 +32,24 @@ struct part {
     size_t pair, pairs;
 };
 
-/* A group as tiles read it. */
-struct group {
-    const float *units;   /* four vectors */
-    const int32_t *steps; /* of each block four vectors of differences; NULL: all steps are 1 */
-    const int8_t *numbers;
-};
-
-/* Of the rows of x of some strips, from strip `first` of a tile on, the sums with a group, as whole numbers. See
- * tile_smmla.h for differences of steps. Breadth first: neighbours in the program do not wait for each other. */
-INLINE void rest_sums(const struct group *group, const uint8_t *x, size_t strips, size_t first, size_t count, size_t k,
+/* Of the rows of x of some strips, from strip `first` of a tile on, the sums with a group of bytes, as whole numbers.
+ * Breadth first: neighbours in the program do not wait for each other. */
+INLINE void rest_sums(const int8_t *w, const uint8_t *x, size_t strips, const struct part *part, size_t k,
                       int32x4_t total[][PAIRS])
 {
-    int32x4_t dots[REST_STRIPS][PAIRS];
-    const int8_t *w = group->numbers, *left = (const int8_t *)x + (strips + first) * VEC;
-    const int32_t *steps = group->steps;
+    const int8_t *left = (const int8_t *)x + (strips + part->first) * VEC;
 
     UNROLL
-    for (size_t i = 0; i < count * PAIRS; i++)
-        dots[i / PAIRS][i % PAIRS] = total[i / PAIRS][i % PAIRS] = vdupq_n_s32(0);
-    for (size_t block = 0; block < k / ASH_QUANT_BLOCK; block++) {
+    for (size_t i = 0; i < part->count * PAIRS; i++)
+        total[i / PAIRS][i % PAIRS] = vdupq_n_s32(0);
+    for (size_t chunk = 0; chunk < k / ASH_QUANT_BLOCK * CHUNKS; chunk++, w += PAIRS * VEC, left += strips * VEC) {
         UNROLL
-        for (size_t c = 0; c < CHUNKS; c++, w += PAIRS * VEC, left += strips * VEC) {
+        for (size_t p = 0; p < PAIRS; p++) {
             UNROLL
-            for (size_t p = 0; p < PAIRS; p++) {
-                UNROLL
-                for (size_t s = 0; s < count; s++)
-                    dots[s][p] = vmmlaq_s32(dots[s][p], vld1q_s8(left + s * VEC), vld1q_s8(w + p * VEC));
-            }
+            for (size_t s = 0; s < part->count; s++)
+                total[s][p] = vmmlaq_s32(total[s][p], vld1q_s8(left + s * VEC), vld1q_s8(w + p * VEC));
         }
-        if (steps == NULL) continue;
-        UNROLL
-        for (size_t i = 0; i < count * PAIRS; i++)
-            total[i / PAIRS][i % PAIRS] =
-                vmlaq_s32(total[i / PAIRS][i % PAIRS], dots[i / PAIRS][i % PAIRS], vld1q_s32(steps + 4 * (i % PAIRS)));
-        steps += 4 * PAIRS;
     }
-    if (steps != NULL) return;
-    UNROLL
-    for (size_t i = 0; i < count * PAIRS; i++)
-        total[i / PAIRS][i % PAIRS] = dots[i / PAIRS][i % PAIRS];
 }
 
 /* Those sums as floats, added to sums: for each strip and pair of the panel, (row 0 of x) x (w0, w1), (row 1 of x) x
@@ -93,42 +71,34 @@ INLINE void add_floats(const float32x4_t *units, const uint8_t *x, const struct 
     }
 }
 
-INLINE void add_rest(const struct group *group, const uint8_t *x, size_t strips, size_t first, size_t count, size_t k,
+/* k of a panel of Q8_W times so many strips from `first` on. */
+INLINE void add_rest(const uint8_t *panel, const uint8_t *x, size_t strips, size_t first, size_t count, size_t k,
                      float *sums)
 {
     const struct part part = {.first = first, .count = count, .pairs = PAIRS};
-    int32x4_t total[REST_STRIPS][PAIRS];
-    float32x4_t units[PAIRS];
 
-    rest_sums(group, x, strips, first, count, k, total);
-    UNROLL
-    for (size_t p = 0; p < PAIRS; p++)
-        units[p] = vld1q_f32(group->units + 4 * p);
-    add_floats(units, x, &part, total, sums);
-}
-
-/* Strips from `first` on, of a group, that no tile in assembly takes. */
-static void add_rests(const struct group *group, const uint8_t *x, size_t strips, size_t first, size_t k, float *sums)
-{
-    for (; first + 3 <= strips; first += 3)
-        add_rest(group, x, strips, first, 3, k, sums);
-    if (strips - first == 2)
-        add_rest(group, x, strips, first, 2, k, sums);
-    else if (strips - first == 1)
-        add_rest(group, x, strips, first, 1, k, sums);
-}
-
-/* k of a panel of Q8_W, strips or groups that are no whole tile. */
-static void add_wide_rest(const uint8_t *panel, const uint8_t *x, size_t strips, size_t k, float *sums)
-{
     for (size_t done = 0; done < k; done += ASH_QUANT_GROUP, x += strips * STRIP_BYTES) {
+        int32x4_t total[REST_STRIPS][PAIRS];
         float32x4_t units[PAIRS];
-        struct group group = {(const float *)units, NULL, (const int8_t *)group_numbers(ASH_Q8_W, panel)};
 
+        rest_sums((const int8_t *)group_numbers(ASH_Q8_W, panel), x, strips, &part, group_k(k - done), total);
         panel_units(ASH_Q8_W, panel, units);
-        add_rests(&group, x, strips, 0, group_k(k - done), sums);
+        add_floats(units, x, &part, total, sums);
         panel += ash_quant_panel_group(ASH_QUANT_PAIRS, ASH_Q8_W);
     }
+}
+
+/* Strips that are no whole tile. */
+static void add_rests(const uint8_t *panel, const uint8_t *x, size_t strips, size_t k, float *sums)
+{
+    size_t first = 0;
+
+    for (; first + 3 <= strips; first += 3)
+        add_rest(panel, x, strips, first, 3, k, sums);
+    if (strips - first == 2)
+        add_rest(panel, x, strips, first, 2, k, sums);
+    else if (strips - first == 1)
+        add_rest(panel, x, strips, first, 1, k, sums);
 }
 
 static void add_wide(const uint8_t *panel, const uint8_t *x, size_t strips, size_t k, float *sums)
@@ -136,7 +106,7 @@ static void add_wide(const uint8_t *panel, const uint8_t *x, size_t strips, size
     size_t whole = k / ASH_QUANT_GROUP, steps = (k % ASH_QUANT_GROUP + ASH_QUANT_PANEL_STEP - 1) / ASH_QUANT_PANEL_STEP;
 
     if (strips < WIDE_STRIPS) {
-        add_wide_rest(panel, x, strips, k, sums);
+        add_rests(panel, x, strips, k, sums);
         return;
     }
     if (whole > 0) tile_smmla_wide(whole, ASH_QUANT_GROUP / ASH_QUANT_PANEL_STEP, x, panel, sums);
@@ -145,32 +115,7 @@ static void add_wide(const uint8_t *panel, const uint8_t *x, size_t strips, size
                         panel + whole * ash_quant_panel_group(ASH_QUANT_PAIRS, ASH_Q8_W), sums);
 }
 
-/* k of expanded groups with steps. */
-static void add_steps(const uint8_t *groups, const uint8_t *x, size_t strips, size_t k, float *sums)
-{
-    size_t whole = k / ASH_QUANT_GROUP, done = whole > 0 ? strips / STEPS_STRIPS * STEPS_STRIPS : 0;
-
-    for (size_t first = 0; first < done; first += STEPS_STRIPS)
-        tile_smmla_steps(whole, x, strips, first, groups, sums);
-    for (size_t i = 0; i * ASH_QUANT_GROUP < k; i++) {
-        const uint8_t *head = groups + i * STEPS_BYTES;
-        struct group group = {(const float *)(const void *)head, (const int32_t *)(const void *)(head + PAIRS * VEC),
-                              (const int8_t *)head + HEAD_BYTES};
-
-        add_rests(&group, x + i * strips * STRIP_BYTES, strips, i < whole ? done : 0, group_k(k - i * ASH_QUANT_GROUP),
-                  sums);
-    }
-}
-
-static void add_expanded(const struct expanded *expanded, const uint8_t *x, size_t strips, size_t k, float *sums)
-{
-    if (expanded->wide)
-        add_wide(expanded->groups, x, strips, k, sums);
-    else
-        add_steps(expanded->groups, x, strips, k, sums);
-}
-
-/* ---- few rows of Q4_0 -------------------------------------------------------------------------------------------- */
+/* ---- Q4_0 as it is packed ---------------------------------------------------------------------------------------- */
 
 /* A group as it is packed, times a part, as whole numbers: nothing is expanded that is used only once or twice. */
 INLINE void packed_sums(const uint8_t *group, const uint8_t *x, size_t strips, const struct part *part, size_t k,
@@ -233,7 +178,7 @@ INLINE void add_packed_strips(const uint8_t *panel, const uint8_t *x, size_t str
     }
 }
 
-/* k of a panel. Four strips leave registers for two pairs. */
+/* k of a panel, for few rows and for what no tile in assembly takes. Four strips leave registers for two pairs. */
 static void add_packed(const uint8_t *panel, const uint8_t *x, size_t strips, size_t k, float *sums)
 {
     size_t first = 0;
@@ -248,14 +193,35 @@ static void add_packed(const uint8_t *panel, const uint8_t *x, size_t strips, si
         add_packed_strips(panel, x, strips, first, 1, PAIRS, k, sums);
 }
 
+/* ---- many rows of Q4_0 ------------------------------------------------------------------------------------------- */
+
+/* k of groups that were expanded with steps: whole ones. What is left is taken from the panel. */
+static void add_steps(const uint8_t *groups, const uint8_t *panel, const uint8_t *x, size_t k, float *sums)
+{
+    size_t whole = k / ASH_QUANT_GROUP;
+
+    for (size_t first = 0; whole > 0 && first < WIDE_STRIPS; first += STEPS_STRIPS)
+        tile_smmla_steps(whole, x, WIDE_STRIPS, first, groups, sums);
+    add_packed(panel + whole * ash_quant_panel_group(ASH_QUANT_PAIRS, ASH_Q4_0), x + whole * WIDE_STRIPS * STRIP_BYTES,
+               WIDE_STRIPS, k % ASH_QUANT_GROUP, sums);
+}
+
+static void add_expanded(const struct expanded *expanded, const uint8_t *panel, const uint8_t *x, size_t k, float *sums)
+{
+    if (expanded->wide)
+        add_wide(expanded->groups, x, WIDE_STRIPS, k, sums);
+    else
+        add_steps(expanded->groups, panel, x, k, sums);
+}
+
 /* ---- kernels ----------------------------------------------------------------------------------------------------- */
 
 static void tile_q4(enum ash_dtype dtype, const uint8_t *panel, const uint8_t *expanded, const uint8_t *x,
                     size_t strips, size_t k, float *sums)
 {
     (void)dtype;
-    if (expanded != NULL)
-        add_expanded((const struct expanded *)(const void *)expanded, x, strips, k, sums);
+    if (expanded != NULL && strips == WIDE_STRIPS)
+        add_expanded((const struct expanded *)(const void *)expanded, panel, x, k, sums);
     else
         add_packed(panel, x, strips, k, sums);
 }
