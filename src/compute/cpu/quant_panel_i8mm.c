@@ -206,22 +206,18 @@ static void add_steps(const uint8_t *groups, const uint8_t *panel, const uint8_t
                WIDE_STRIPS, k % ASH_QUANT_GROUP, sums);
 }
 
-static void add_expanded(const struct expanded *expanded, const uint8_t *panel, const uint8_t *x, size_t k, float *sums)
-{
-    if (expanded->wide)
-        add_wide(expanded->groups, x, WIDE_STRIPS, k, sums);
-    else
-        add_steps(expanded->groups, panel, x, k, sums);
-}
-
 /* ---- kernels ----------------------------------------------------------------------------------------------------- */
 
 static void tile_q4(enum ash_dtype dtype, const uint8_t *panel, const uint8_t *expanded, const uint8_t *x,
                     size_t strips, size_t k, float *sums)
 {
+    const struct expanded *made = (const struct expanded *)(const void *)expanded;
+
     (void)dtype;
-    if (expanded != NULL && strips == WIDE_STRIPS)
-        add_expanded((const struct expanded *)(const void *)expanded, panel, x, k, sums);
+    if (made != NULL && made->wide)
+        add_wide(made->groups, x, strips, k, sums);
+    else if (made != NULL && strips == WIDE_STRIPS)
+        add_steps(made->groups, panel, x, k, sums);
     else
         add_packed(panel, x, strips, k, sums);
 }
