@@ -6,15 +6,12 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <unistd.h>
 
-#include "base/clock.h"
 #include "base/interrupt.h"
 #include "base/log.h"
+#include "cmd/progress.h"
 #include "train/data/tokenize.h"
 
-#define LIVE_NS ((uint64_t)200 * 1000 * 1000)        /* between two updates of a live line */
-#define PLAIN_NS ((uint64_t)10 * 1000 * 1000 * 1000) /* between two plain lines */
 #define EXIT_INTERRUPTED 130
 
 static const struct ash_cmd_usage usage = {
@@ -27,70 +24,39 @@ static const struct ash_cmd_usage usage = {
         "  ashlar data tokenize --tokenizer models/gpt2 --out data/tales --split blank-line tales.txt",
 };
 
-struct progress {
-    bool live; /* a terminal: one line that is written over */
-    bool shown;
-    uint64_t began_ns, next_ns;
-    uint64_t began_bytes, began_tokens; /* found done at the start: not part of the speed */
-};
-
-static void progress_init(struct progress *progress, const struct ash_tokenize_status *status)
+/* began: what an earlier run had done already is no part of the speed. */
+static void show(struct ash_progress *progress, const struct ash_tokenize_status *began,
+                 const struct ash_tokenize_status *now)
 {
-    *progress = (struct progress){
-        .live = isatty(STDERR_FILENO) == 1,
-        .began_ns = ash_clock_ns(),
-        .began_bytes = status->bytes_done,
-        .began_tokens = status->tokens,
-    };
-    progress->next_ns = progress->began_ns + (progress->live ? 0 : PLAIN_NS);
-}
+    double seconds = ash_progress_seconds(progress);
+    char left[32];
 
-static void progress_show(struct progress *progress, const struct ash_tokenize_status *status)
-{
-    uint64_t now = ash_clock_ns();
-    double seconds = (double)(now - progress->began_ns) / 1e9;
-    double speed = (double)(status->tokens - progress->began_tokens) / (seconds > 0 ? seconds : 1);
-    double bytes = (double)(status->bytes_done - progress->began_bytes);
-    double left_bytes = (double)(status->bytes_total - status->bytes_done);
-    char text[160], left[32] = "?";
-
-    if (now < progress->next_ns) return;
-    progress->next_ns = now + (progress->live ? LIVE_NS : PLAIN_NS);
-    if (bytes > 0) ash_clock_format(seconds * left_bytes / bytes, left, sizeof(left));
-    snprintf(text, sizeof(text), "%5.1f %%  %.2f m tokens  %.2f m tokens/s  %zu shards  %s left",
-             100.0 * (double)status->bytes_done / (double)status->bytes_total, (double)status->tokens / 1e6,
-             speed / 1e6, status->shards, left);
-    if (progress->live)
-        fprintf(stderr, "\r\033[K%s", text);
-    else
-        ash_log(ASH_LOG_INFO, "%s", text);
-    progress->shown = true;
-}
-
-/* Leave an empty line for what comes next. */
-static void progress_clear(const struct progress *progress)
-{
-    if (progress->live && progress->shown) fprintf(stderr, "\r\033[K");
+    if (!ash_progress_due(progress)) return;
+    ash_progress_left(progress, (double)(now->bytes_done - began->bytes_done),
+                      (double)(now->bytes_total - now->bytes_done), left, sizeof(left));
+    ash_progress_say(progress, "%5.1f %%  %.2f m tokens  %.2f m tokens/s  %zu shards  %s left",
+                     100.0 * (double)now->bytes_done / (double)now->bytes_total, (double)now->tokens / 1e6,
+                     (double)(now->tokens - began->tokens) / (seconds > 0 ? seconds : 1) / 1e6, now->shards, left);
 }
 
 /* 0 when the work is done, -ECANCELED when it was interrupted. */
 static int drive(struct ash_tokenize *job, struct ash_err *err)
 {
-    struct ash_tokenize_status status;
-    struct progress progress;
+    struct ash_tokenize_status began, now;
+    struct ash_progress progress;
     int rc;
 
-    ash_tokenize_status(job, &status);
-    progress_init(&progress, &status);
+    ash_tokenize_status(job, &began);
+    ash_progress_init(&progress);
     while ((rc = ash_tokenize_step(job, err)) > 0) {
-        ash_tokenize_status(job, &status);
-        progress_show(&progress, &status);
+        ash_tokenize_status(job, &now);
+        show(&progress, &began, &now);
         if (ash_interrupt_requested()) {
             rc = -ECANCELED;
             break;
         }
     }
-    progress_clear(&progress);
+    ash_progress_clear(&progress);
     return rc;
 }
 

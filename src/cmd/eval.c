@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <math.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/assert.h"
 #include "base/interrupt.h"
@@ -46,16 +45,6 @@ static const struct ash_cmd_usage usage = {
     .examples = "  ashlar eval --model run/model --task arithmetic --count 1000\n"
                 "  ashlar eval --model run/model --data data/valid --json",
 };
-
-void ash_eval_progress(size_t done, size_t total, const char *what)
-{
-    if (!isatty(STDERR_FILENO)) return;
-    if (done == total)
-        fprintf(stderr, "\r\033[K");
-    else
-        fprintf(stderr, "\r%zu of %zu %s", done, total, what);
-    fflush(stderr);
-}
 
 static int check_flags(const struct ash_eval *eval)
 {

@@ -22,7 +22,4 @@ struct ash_eval {
 int ash_eval_data(struct ash_eval *eval, struct ash_err *err);
 int ash_eval_arithmetic(struct ash_eval *eval, struct ash_err *err);
 
-/* "12 of 340 windows" on one line of a terminal, rewritten in place; nothing elsewhere. done == total wipes it. */
-void ash_eval_progress(size_t done, size_t total, const char *what);
-
 #endif

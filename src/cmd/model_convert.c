@@ -19,6 +19,7 @@
 #include "base/log.h"
 #include "base/str.h"
 #include "cmd/cmd.h"
+#include "cmd/progress.h"
 #include "cmd/units.h"
 #include "model/model.h"
 #include "storage/commit.h"
@@ -35,6 +36,7 @@ struct convert {
     int64_t max_shard_size;
     const char *source, *target;
     struct ash_commit *commit; /* the folder that is written */
+    struct ash_progress progress;
 };
 
 static const char *const dtype_names[] = {"f32", "bf16", "f16", NULL};
@@ -150,24 +152,46 @@ static void print_notes(char *notes)
         if (line[0] != '\0') ash_log(ASH_LOG_WARN, "%s", line);
 }
 
-static int save_gguf(const struct convert *convert, const struct ash_model *model, enum ash_dtype dtype,
-                     struct ash_err *err)
+static void show_saved(void *ctx, size_t count, size_t total)
 {
+    struct ash_progress *progress = ctx;
+    char left[32];
+
+    if (!ash_progress_due(progress)) return;
+    ash_progress_left(progress, (double)count, (double)(total - count), left, sizeof(left));
+    ash_progress_say(progress, "%5.1f %%  %.1f m weights/s  %s left", 100.0 * (double)count / (double)total,
+                     (double)count / ash_progress_seconds(progress) / 1e6, left);
+}
+
+static int save_gguf(struct convert *convert, const struct ash_model *model, enum ash_dtype dtype, struct ash_err *err)
+{
+    struct ash_save_watch watch = {show_saved, &convert->progress};
     struct ash_str notes = {0};
     char path[PATH_BYTES];
     int rc;
 
     if (ash_path_join(path, sizeof(path), ash_commit_dir(convert->commit), "model.gguf") < 0)
         return ash_err_set(err, -ENAMETOOLONG, "the path '%s' is too long", convert->target);
-    rc = ash_model_save_gguf(model, convert->source, path, dtype, &notes, err);
+    rc = ash_model_save_gguf(model, convert->source, path, dtype, &notes, &watch, err);
+    ash_progress_clear(&convert->progress);
     if (rc == 0) print_notes(notes.data);
     ash_str_fini(&notes);
     return rc;
 }
 
-static int write_folder(const struct convert *convert, struct ash_err *err)
+static int save_folder(struct convert *convert, const struct ash_model *model, enum ash_dtype dtype,
+                       struct ash_err *err)
 {
-    const char *dir = ash_commit_dir(convert->commit);
+    struct ash_save_watch watch = {show_saved, &convert->progress};
+    int rc =
+        ash_model_save(model, ash_commit_dir(convert->commit), dtype, (size_t)convert->max_shard_size, &watch, err);
+
+    ash_progress_clear(&convert->progress);
+    return rc;
+}
+
+static int write_folder(struct convert *convert, struct ash_err *err)
+{
     enum ash_dtype dtype = convert->quant >= 0 ? quants[convert->quant] : dtypes[convert->dtype];
     struct ash_model *model = NULL;
     char count[UNITS_BYTES];
@@ -177,8 +201,8 @@ static int write_folder(const struct convert *convert, struct ash_err *err)
     if (rc == 0 && convert->gguf)
         rc = save_gguf(convert, model, dtype, err);
     else if (rc == 0)
-        rc = ash_model_save(model, dir, dtype, (size_t)convert->max_shard_size, err);
-    if (rc == 0) rc = copy_companions(convert->source, dir, err);
+        rc = save_folder(convert, model, dtype, err);
+    if (rc == 0) rc = copy_companions(convert->source, ash_commit_dir(convert->commit), err);
     if (rc == 0)
         printf("%s%s: %s parameters as %s\n", convert->target, convert->gguf ? "/model.gguf" : "",
                ash_units_count(ash_model_weight_count(model), count, sizeof(count)), ash_dtype_name(dtype));
@@ -208,7 +232,7 @@ static void set_handler(void (*handler)(int))
         sigaction(ends[i], &action, NULL);
 }
 
-static _Noreturn void run_child(const struct convert *convert, const sigset_t *mask)
+static _Noreturn void run_child(struct convert *convert, const sigset_t *mask)
 {
     struct ash_err err = {0};
     int code;
@@ -221,7 +245,7 @@ static _Noreturn void run_child(const struct convert *convert, const sigset_t *m
 }
 
 /* Start run_child; no signal arrives before the handler knows the child. Returns its id, or a negative errno. */
-static pid_t start_child(const struct convert *convert)
+static pid_t start_child(struct convert *convert)
 {
     sigset_t held, mask;
     pid_t pid;
@@ -240,7 +264,7 @@ static pid_t start_child(const struct convert *convert)
 }
 
 /* Run write_folder in a child and wait for its end. Returns the exit code. */
-static int run_and_wait(const struct convert *convert)
+static int run_and_wait(struct convert *convert)
 {
     pid_t pid = start_child(convert);
     int status = 0;
@@ -270,7 +294,9 @@ static int convert_folder(struct convert *convert)
 
     set_handler(pass_on);
     if (prepare(convert, &err) < 0) return ash_cmd_fail(&err);
+    ash_progress_init(&convert->progress);
     code = run_and_wait(convert);
+    if (code == EXIT_INTERRUPTED) ash_progress_clear(&convert->progress); /* the child's line */
     if (code == 0) return ash_commit_finish(convert->commit, NULL, &err) < 0 ? ash_cmd_fail(&err) : 0;
     ash_commit_abort(convert->commit);
     return code;

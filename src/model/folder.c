@@ -103,15 +103,25 @@ static void convert(const float *values, size_t count, enum ash_dtype dtype, voi
         half[i] = dtype == ASH_BF16 ? ash_f32_to_bf16(values[i]) : ash_f32_to_f16(values[i]);
 }
 
-/* The model's own values: the master weights, where there are any, or the file's. */
+/* A model's own values, and who hears how many were read. */
+struct own {
+    const struct ash_model *model;
+    const struct ash_save_watch *watch;
+    size_t count, total;
+};
+
+/* The master weights, where there are any, or the file's. */
 static int read_own(void *ctx, size_t index, size_t first, size_t count, float *out)
 {
-    const struct ash_model *model = ctx;
+    struct own *own = ctx;
+    const struct ash_model *model = own->model;
     const struct ash_param *param = &model->params[index];
     const float *owned = model->values.data;
 
     ash_weights_to_f32(owned != NULL ? (const void *)(owned + param->offset) : param->data,
                        owned != NULL ? ASH_F32 : param->dtype, first, count, out);
+    own->count += count;
+    if (own->watch != NULL) own->watch->saved(own->watch->ctx, own->count, own->total);
     return 0;
 }
 
@@ -177,9 +187,11 @@ static int save_generation_config(const struct ash_model *model, const char *dir
 }
 
 int ash_model_save(const struct ash_model *model, const char *dir, enum ash_dtype dtype, size_t max_shard_bytes,
-                   struct ash_err *err)
+                   const struct ash_save_watch *watch, struct ash_err *err)
 {
-    return ash_model_save_from(model, read_own, (void *)model, dir, dtype, max_shard_bytes, err);
+    struct own own = {.model = model, .watch = watch, .total = ash_model_weight_count(model)};
+
+    return ash_model_save_from(model, read_own, &own, dir, dtype, max_shard_bytes, err);
 }
 
 int ash_model_save_from(const struct ash_model *model, ash_model_read read, void *ctx, const char *dir,

@@ -43,6 +43,8 @@ struct writer {
     size_t widest; /* columns of a parameter */
     float *rows;   /* one so wide for each thread */
     struct ash_gguf_entries entries;
+    const struct ash_save_watch *watch;
+    size_t saved, total;     /* weights */
     struct ash_arena *arena; /* keys, and what the vocabulary is written from */
     struct ash_tokenizer *tokenizer;
     struct ash_str chat;
@@ -154,16 +156,28 @@ static int fill_rows(const struct writer *writer, size_t index, size_t first_byt
     return filling.beyond ? -ERANGE : 0;
 }
 
+static size_t value_count(enum ash_dtype dtype, size_t size_bytes)
+{
+    size_t block = ash_dtype_block(dtype);
+
+    return size_bytes / ash_dtype_size(dtype, block) * block;
+}
+
 static int fill(void *ctx, size_t index, size_t first_byte, void *buf, size_t size_bytes)
 {
-    const struct writer *writer = ctx;
+    struct writer *writer = ctx;
+    const struct ash_tensor_spec *spec = &writer->specs[index];
+    int rc = 0;
 
-    if (writer->specs[index].dim_count == 2) return fill_rows(writer, index, first_byte, buf, size_bytes);
-    if (index == writer->model->param_count)
+    if (spec->dim_count == 2)
+        rc = fill_rows(writer, index, first_byte, buf, size_bytes);
+    else if (index == writer->model->param_count)
         fill_factors(writer, buf);
     else
         fill_vector(writer, index, buf);
-    return 0;
+    if (index < writer->model->param_count) writer->saved += value_count(spec->dtype, size_bytes);
+    if (writer->watch != NULL) writer->watch->saved(writer->watch->ctx, writer->saved, writer->total);
+    return rc;
 }
 
 static int plan_tensors(struct writer *writer, enum ash_dtype dtype, struct ash_err *err)
@@ -368,9 +382,10 @@ static void writer_fini(struct writer *writer)
 }
 
 int ash_model_save_gguf(const struct ash_model *model, const char *home, const char *path, enum ash_dtype dtype,
-                        struct ash_str *notes, struct ash_err *err)
+                        struct ash_str *notes, const struct ash_save_watch *watch, struct ash_err *err)
 {
-    struct writer writer = {.model = model, .arena = ash_arena_open(ARENA_BYTES)};
+    struct writer writer = {
+        .model = model, .watch = watch, .total = ash_model_weight_count(model), .arena = ash_arena_open(ARENA_BYTES)};
     int rc = writer.arena == NULL ? ash_err_set(err, -ENOMEM, "out of memory") : check(&writer, notes, err);
 
     if (rc == 0) rc = ash_workers_open(0, &writer.workers, err);

@@ -126,6 +126,10 @@ done
 "$ASHLAR" generate --model "$SCRATCH/q8/model.gguf" --prompt "Once upon a time" --temperature 0 --max-tokens 16 > "$SCRATCH/story8" ||
     fail "generate from model.gguf"
 cmp "$SCRATCH/story" "$SCRATCH/story8" || fail "the story changed: $(cat "$SCRATCH/story8")"
+if command -v script > /dev/null; then
+    script -qec "'$ASHLAR' model convert '$SCRATCH/src' '$SCRATCH/q4' --quant q4" /dev/null > "$SCRATCH/tty"
+    grep -q 'weights/s .* left' "$SCRATCH/tty" || fail "no progress on a terminal: $(cat "$SCRATCH/tty")"
+fi
 try "$ASHLAR" model convert "$SCRATCH/src" "$SCRATCH/q8w" --quant q8w
 expect 0 "to q8w"
 try "$ASHLAR" model info "$SCRATCH/q8w/model.gguf"

@@ -27,6 +27,19 @@ static inline struct ash_model *golden_open(const char *name)
     return model;
 }
 
+/* For an ash_save_watch: what saving told. It tells of more each time, and ends with all. */
+struct golden_saved {
+    size_t count, total, calls;
+};
+
+static inline void golden_hear(void *ctx, size_t count, size_t total)
+{
+    struct golden_saved *saved = ctx;
+
+    if (count < saved->count || count > total) fail_msg("saving tells of %zu after %zu", count, saved->count);
+    *saved = (struct golden_saved){count, total, saved->calls + 1};
+}
+
 static const char *const golden_models[] = {
     "llama-gqa",      "llama-bias-tied", "llama3-rope",        "llama-linear-rope-bf16", "llama-yarn-rope",
     "mistral-window", "qwen2-window",    "qwen3-tied-sharded", "gpt2-default",           "gpt2-scaled",

@@ -330,13 +330,17 @@ static void test_saved(void **state)
         struct ash_model *folder = golden_open("llama-gqa"), *model = NULL;
         size_t count = ROWS * ash_model_config(folder)->vocab;
         const char *path = scratch_path("saved.gguf");
+        struct golden_saved saved = {0};
+        struct ash_save_watch watch = {golden_hear, &saved};
         struct ash_err err = {0};
 
         unlink(path);
-        if (ash_model_save_gguf(folder, NULL, path, kinds[k].dtype, NULL, &err) < 0) fail_msg("%s", err.text);
-        assert_int_equal(ash_model_save_gguf(folder, NULL, path, kinds[k].dtype, NULL, &err), -EEXIST);
+        if (ash_model_save_gguf(folder, NULL, path, kinds[k].dtype, NULL, &watch, &err) < 0) fail_msg("%s", err.text);
+        assert_int_equal(saved.count, ash_model_weight_count(folder));
+        assert_true(saved.calls > 1 && saved.count == saved.total);
+        assert_int_equal(ash_model_save_gguf(folder, NULL, path, kinds[k].dtype, NULL, NULL, &err), -EEXIST);
         if (ash_model_open(path, &model, &err) < 0) fail_msg("%s", err.text);
-        assert_int_equal(ash_model_save_gguf(model, NULL, path, kinds[k].dtype, NULL, &err), -ENOTSUP);
+        assert_int_equal(ash_model_save_gguf(model, NULL, path, kinds[k].dtype, NULL, NULL, &err), -ENOTSUP);
         float *want = infer(folder, NULL, 1, ROWS), *got = infer(model, NULL, 1, ROWS);
         if (kinds[k].tolerance == 0) assert_memory_equal(want, got, count * sizeof(float));
         if (distance(want, got, count) > kinds[k].tolerance) fail_msg("the error is %g", distance(want, got, count));
@@ -372,7 +376,7 @@ static struct ash_model *save_and_open(const struct ash_model *model, enum ash_d
     struct ash_err err = {0};
 
     unlink(path);
-    if (ash_model_save_gguf(model, NULL, path, dtype, NULL, &err) < 0) fail_msg("%s", err.text);
+    if (ash_model_save_gguf(model, NULL, path, dtype, NULL, NULL, &err) < 0) fail_msg("%s", err.text);
     if (ash_model_open(path, &opened, &err) < 0) fail_msg("%s", err.text);
     return opened;
 }
@@ -452,7 +456,7 @@ static void test_saved_kinds(void **state)
         struct ash_err err = {0};
 
         unlink(path);
-        if (ash_model_save_gguf(folder, NULL, path, ASH_F32, NULL, &err) < 0) fail_msg("%s", err.text);
+        if (ash_model_save_gguf(folder, NULL, path, ASH_F32, NULL, NULL, &err) < 0) fail_msg("%s", err.text);
         if (ash_model_open(path, &model, &err) < 0) fail_msg("%s", err.text);
         assert_int_equal(ash_model_config(model)->window[0], ash_model_config(folder)->window[0]);
         assert_int_equal(ash_model_config(model)->tied, ash_model_config(folder)->tied);
@@ -501,7 +505,7 @@ static void test_not_saved(void **state)
         const char *path = scratch_path("never.gguf");
         struct ash_err err = {0};
 
-        assert_int_equal(ash_model_save_gguf(folder, NULL, path, ASH_Q8_0, NULL, &err), -ENOTSUP);
+        assert_int_equal(ash_model_save_gguf(folder, NULL, path, ASH_Q8_0, NULL, NULL, &err), -ENOTSUP);
         assert_true(err.text[0] != '\0' && !ash_path_exists(path));
         ash_model_close(folder);
     }
@@ -522,7 +526,7 @@ static void test_refused(void **state)
     assert_non_null(strstr(err.text, "cannot be trained"));
     assert_int_equal(ash_pass_open(model, &exec, &opts, &pass, &err), -ENOTSUP);
     assert_non_null(strstr(err.text, "cannot be trained"));
-    assert_int_equal(ash_model_save(model, "/nonexistent", ASH_F32, 0, &err), -ENOTSUP);
+    assert_int_equal(ash_model_save(model, "/nonexistent", ASH_F32, 0, NULL, &err), -ENOTSUP);
     ash_exec_fini(&exec);
     ash_model_close(model);
     ash_model_close(folder);

@@ -48,11 +48,15 @@ static float rounded(float value, enum ash_dtype dtype)
 static void check_round_trip(const char *name, enum ash_dtype dtype, size_t shard_bytes)
 {
     struct ash_model *model = golden_open(name), *copy = NULL;
+    struct golden_saved saved = {0};
+    struct ash_save_watch watch = {golden_hear, &saved};
     struct ash_err err = {0};
     char dir[512];
 
     snprintf(dir, sizeof(dir), "%s/%s-%s-%zu", scratch, name, ash_dtype_name(dtype), shard_bytes);
-    if (ash_model_save(model, dir, dtype, shard_bytes, &err) < 0) fail_msg("%s", err.text);
+    if (ash_model_save(model, dir, dtype, shard_bytes, &watch, &err) < 0) fail_msg("%s", err.text);
+    assert_int_equal(saved.count, ash_model_weight_count(model));
+    assert_true(saved.calls > 1 && saved.count == saved.total);
     if (ash_model_open(dir, &copy, &err) < 0) fail_msg("%s", err.text);
     assert_int_equal(ash_model_param_count(copy), ash_model_param_count(model));
     for (size_t i = 0; i < ash_model_param_count(model); i++) {
@@ -107,7 +111,7 @@ static void write_damaged(const char *dir, size_t victim, bool leave_out, size_t
     struct ash_tensor_spec *specs = calloc(count, sizeof(*specs));
     struct ash_err err = {0};
 
-    if (ash_model_save(model, dir, ASH_F32, 0, &err) < 0) fail_msg("%s", err.text);
+    if (ash_model_save(model, dir, ASH_F32, 0, NULL, &err) < 0) fail_msg("%s", err.text);
     for (size_t i = 0; i < count; i++) {
         const struct ash_param *p = ash_model_param(model, i);
         if (i == victim && leave_out) continue;

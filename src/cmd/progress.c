@@ -1,0 +1,70 @@
+#include "cmd/progress.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+
+#define LIVE_NS ((uint64_t)200 * 1000 * 1000)        /* between two updates of a live line */
+#define PLAIN_NS ((uint64_t)10 * 1000 * 1000 * 1000) /* between two lines of the log */
+#define LINE_BYTES 160
+
+void ash_progress_init(struct ash_progress *progress)
+{
+    *progress = (struct ash_progress){.live = isatty(STDERR_FILENO) == 1, .began_ns = ash_clock_ns()};
+    progress->next_ns = progress->began_ns + (progress->live ? 0 : PLAIN_NS);
+}
+
+bool ash_progress_due(struct ash_progress *progress)
+{
+    uint64_t now_ns = ash_clock_ns();
+
+    if (now_ns < progress->next_ns) return false;
+    progress->next_ns = now_ns + (progress->live ? LIVE_NS : PLAIN_NS);
+    return true;
+}
+
+void ash_progress_say(const struct ash_progress *progress, const char *format, ...)
+{
+    char text[LINE_BYTES];
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(text, sizeof(text), format, args);
+    va_end(args);
+    if (progress->live)
+        fprintf(stderr, "\r\033[K%s", text);
+    else
+        ash_log(ASH_LOG_INFO, "%s", text);
+}
+
+void ash_progress_count(struct ash_progress *progress, size_t done, size_t total, const char *what)
+{
+    char left[32];
+
+    if (!ash_progress_due(progress)) return;
+    ash_progress_say(progress, "%zu of %zu %s, %s left", done, total, what,
+                     ash_progress_left(progress, (double)done, (double)(total - done), left, sizeof(left)));
+}
+
+void ash_progress_clear(const struct ash_progress *progress)
+{
+    if (progress->live) fprintf(stderr, "\r\033[K");
+}
+
+double ash_progress_seconds(const struct ash_progress *progress)
+{
+    return (double)(ash_clock_ns() - progress->began_ns) / 1e9;
+}
+
+const char *ash_progress_left(const struct ash_progress *progress, double done, double left, char *buf,
+                              size_t buf_bytes)
+{
+    if (done <= 0)
+        snprintf(buf, buf_bytes, "?");
+    else
+        ash_clock_format(ash_progress_seconds(progress) * left / done, buf, buf_bytes);
+    return buf;
+}

@@ -1,0 +1,30 @@
+/* progress - how far long work is: on a terminal one line that is written over, elsewhere a line of the log now and
+ * then. */
+#ifndef ASH_CMD_PROGRESS_H
+#define ASH_CMD_PROGRESS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct ash_progress {
+    bool live; /* stderr is a terminal */
+    uint64_t began_ns, next_ns;
+};
+
+void ash_progress_init(struct ash_progress *progress);
+/* Is it time for the next line? Then the caller says it. */
+bool ash_progress_due(struct ash_progress *progress);
+void ash_progress_say(const struct ash_progress *progress, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+/* "12 of 340 windows, 2m05s left", when it is due. */
+void ash_progress_count(struct ash_progress *progress, size_t done, size_t total, const char *what);
+/* Take the live line away, before anything else is written and at the end. */
+void ash_progress_clear(const struct ash_progress *progress);
+
+double ash_progress_seconds(const struct ash_progress *progress); /* since init */
+/* "2m05s": the time for what is left, if it goes on as since init; "?" before anything is done. Returns buf. */
+const char *ash_progress_left(const struct ash_progress *progress, double done, double left, char *buf,
+                              size_t buf_bytes);
+
+#endif
