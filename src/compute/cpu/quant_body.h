@@ -10,7 +10,9 @@
 #include "base/assert.h"
 #include "compute/cpu/quant_pack.h"
 
-#define QUANT_FEW_ROWS 8    /* up to so many, x is quickly prepared */
+#define QUANT_FEW_ROWS_MAX 12
+#define QUANT_TILE_ROWS_MAX 16
+#define QUANT_SOME_ROWS 32  /* of x: panels are used so often only, and reading them in order decides */
 #define QUANT_MANY_ROWS 384 /* of x, in the second cache */
 #define QUANT_UNIT_PANELS 8
 #define QUANT_CACHE_WAY 16384 /* addresses so far apart compete for the same lines of the first cache */
@@ -81,6 +83,15 @@ static size_t quant_tile_strips(const struct quant_project *op, size_t strip)
     size_t tile = strip / op->tile_strips * op->tile_strips;
 
     return quant_min(op->tile_strips, op->strips - tile);
+}
+
+/* Strips of a tile, where there are some rows: evenly dealt out where that makes none slow. */
+static size_t quant_even_strips(const struct ash_quant_panels *kernels, size_t rows)
+{
+    size_t strips = (rows + kernels->strip_rows - 1) / kernels->strip_rows;
+    size_t tiles = (strips + kernels->tile_strips - 1) / kernels->tile_strips;
+
+    return kernels->even_tiles ? (strips + tiles - 1) / tiles : kernels->tile_strips;
 }
 
 /* normed has room for the rows of a strip. */
@@ -232,7 +243,7 @@ static void quant_few_tiles(const struct quant_project *op, const uint8_t *const
 
     for (size_t i = 0; i < count; i++)
         for (size_t strip = 0; strip < op->strips; strip += op->tile_strips) {
-            float tile[QUANT_FEW_ROWS * 2 * ASH_QUANT_PANEL_ROWS_MAX] = {0}; /* tiles have up to 16 rows */
+            float tile[QUANT_TILE_ROWS_MAX * ASH_QUANT_PANEL_ROWS_MAX] = {0};
             size_t row = strip * kernels->strip_rows;
 
             kernels->tile(op->dtype, panels[i], NULL, quant_tile_at(op, x, strip, 0), quant_tile_strips(op, strip),
@@ -254,7 +265,7 @@ static void quant_few_units(void *ctx, size_t begin, size_t end, int worker)
     }
     for (size_t i = begin; i < end; i++) {
         struct quant_unit unit = quant_unit_at(op, i);
-        float sums[QUANT_FEW_ROWS * QUANT_STREAM_COLS];
+        float sums[QUANT_FEW_ROWS_MAX * QUANT_STREAM_COLS];
         const uint8_t *panels[QUANT_STREAMS];
 
         quant_unit_panels(op, &unit, panels);
@@ -287,7 +298,7 @@ static void quant_project_few(struct quant_project *op)
 
     op->rows = op->args->M;
     op->strips = (op->rows + kernels->strip_rows - 1) / kernels->strip_rows;
-    op->tile_strips = kernels->tile_strips;
+    op->tile_strips = quant_even_strips(kernels, op->rows);
     op->k_groups = op->groups;
     op->unit_panels = QUANT_STREAMS;
     op->x_bytes = quant_align(op->groups * (op->rows == 1 ? kernels->one_bytes : op->strips * kernels->strip_bytes));
@@ -423,7 +434,7 @@ static void quant_many_finish(const struct quant_project *op, const struct quant
 
     for (size_t row = 0; row < op->rows; row += tile_rows, sums += tile_rows * op->panel_rows) {
         size_t rows = quant_min(tile_rows, op->rows - row);
-        float out[QUANT_FEW_ROWS * 2 * QUANT_UNIT_PANELS * ASH_QUANT_PANEL_ROWS_MAX];
+        float out[QUANT_TILE_ROWS_MAX * QUANT_UNIT_PANELS * ASH_QUANT_PANEL_ROWS_MAX];
 
         for (size_t i = 0; i < unit->sides * unit->count; i++)
             kernels->untile(sums + i * panel_sums, rows, out + i * op->panel_rows, cols);
@@ -467,11 +478,13 @@ static void quant_project_many(struct quant_project *op)
     const struct ash_quant_panels *kernels = op->kernels;
     const struct ash_project_args *args = op->args;
     size_t threads = (size_t)ash_workers_count(op->exec->workers), rounds = (args->M - 1) / QUANT_MANY_ROWS + 1;
-    size_t tile_rows = kernels->tile_strips * kernels->strip_rows;
-    size_t round_rows = ((args->M - 1) / rounds / tile_rows + 1) * tile_rows; /* only the last has a part of a tile */
+    bool some = args->M <= QUANT_SOME_ROWS;
+    size_t tile_rows, round_rows;
 
-    op->tile_strips = kernels->tile_strips;
-    op->k_groups = kernels->k_groups;
+    op->tile_strips = some ? quant_even_strips(kernels, args->M) : kernels->tile_strips;
+    op->k_groups = some && kernels->whole_k ? op->groups : kernels->k_groups;
+    tile_rows = op->tile_strips * kernels->strip_rows;
+    round_rows = ((args->M - 1) / rounds / tile_rows + 1) * tile_rows; /* only the last has a part of a tile */
     op->unit_panels = QUANT_UNIT_PANELS;
     while (op->unit_panels > 2 && quant_unit_count(op) < QUANT_UNITS_PER_THREAD * threads)
         op->unit_panels /= 2;
@@ -505,8 +518,8 @@ static void quant_project(struct ash_exec *exec, const struct ash_project_args *
         ash_assert(args->outs[i].w.packed && args->outs[i].w.mat.dtype == op.dtype);
     if (args->M == 0) return;
     op.panel_bytes = ash_quant_panel_bytes(kernels->layout, dtype, args->K);
-    if (args->M <= QUANT_FEW_ROWS && kernels->few != NULL) op.kernels = kernels->few;
-    if (args->M <= QUANT_FEW_ROWS)
+    if (args->M <= kernels->few_rows && kernels->few != NULL) op.kernels = kernels->few;
+    if (args->M <= kernels->few_rows)
         quant_project_few(&op);
     else
         quant_project_many(&op);

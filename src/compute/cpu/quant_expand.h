@@ -5,6 +5,7 @@
 
 #include "compute/cpu/quant_pairs.h"
 
+#define EXPAND_AHEAD 2048                               /* bytes of a panel that are on their way to the first cache */
 #define HEAD_BYTES (PAIRS * VEC + BLOCKS * PAIRS * VEC) /* of an expanded group: units, differences of steps */
 #define STEPS_BYTES (HEAD_BYTES + BLOCKS * BLOCK_BYTES) /* of an expanded group with steps */
 
@@ -86,22 +87,35 @@ static void expand_steps(const uint8_t *panel, size_t k, uint8_t *to)
     }
 }
 
+/* Few steps of a block of a group, for the bytes of its pairs: s0 eight times, s1 eight times; s2 ... */
+INLINE void pair_times(const uint8_t *group, size_t block, int8x16_t out[PAIRS])
+{
+    static const uint8_t rows[PAIRS][VEC] = {{0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1},
+                                             {2, 2, 2, 2, 2, 2, 2, 2, 3, 3, 3, 3, 3, 3, 3, 3},
+                                             {4, 4, 4, 4, 4, 4, 4, 4, 5, 5, 5, 5, 5, 5, 5, 5},
+                                             {6, 6, 6, 6, 6, 6, 6, 6, 7, 7, 7, 7, 7, 7, 7, 7}};
+    int8x8_t steps = vld1_s8((const int8_t *)group + ROWS * (sizeof(float) + block));
+
+    UNROLL
+    for (size_t p = 0; p < PAIRS; p++)
+        out[p] = vqtbl1q_s8(vcombine_s8(steps, vdup_n_s8(0)), vld1q_u8(rows[p]));
+}
+
 /* The same as a group of a panel of Q8_W: units, and numbers times steps. What fills it up to whole steps of a panel
  * has 0 steps. */
 INLINE void expand_wide_group(const uint8_t *group, size_t k, uint8_t *to)
 {
-    const uint8_t *steps = group + ROWS * sizeof(float), *numbers = group_numbers(ASH_Q4_0, group);
+    const uint8_t *numbers = group_numbers(ASH_Q4_0, group);
     size_t filled = (k + ASH_QUANT_PANEL_STEP - 1) / ASH_QUANT_PANEL_STEP * ASH_QUANT_PANEL_STEP;
 
     memcpy(to, group, ROWS * sizeof(float));
     to += ash_quant_panel_head(ASH_QUANT_PAIRS, ASH_Q8_W);
-    for (size_t block = 0; block < filled / ASH_QUANT_BLOCK; block++, to += BLOCK_BYTES, steps += ROWS) {
+    for (size_t block = 0; block < filled / ASH_QUANT_BLOCK; block++, to += BLOCK_BYTES) {
         int8x16_t times[PAIRS];
 
-        UNROLL
-        for (size_t p = 0; p < PAIRS; p++)
-            times[p] =
-                vcombine_s8(vld1_dup_s8((const int8_t *)steps + 2 * p), vld1_dup_s8((const int8_t *)steps + 2 * p + 1));
+        pair_times(group, block, times);
+        for (size_t i = 0; i < BLOCK_BYTES / 2; i += LINE)
+            __builtin_prefetch(numbers + EXPAND_AHEAD + i);
         UNROLL
         for (size_t i = 0; i < CHUNKS * PAIRS / 2; i++, numbers += VEC) {
             int8x16_t low, high;

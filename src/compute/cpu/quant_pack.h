@@ -100,8 +100,11 @@ struct ash_quant_panels {
     const struct ash_quant_panels *few; /* the kernels for few rows, where these are for many alone; NULL: these */
     size_t strip_rows, strip_bytes, tile_strips;
     size_t expanded_bytes;            /* of a group of a panel */
+    size_t few_rows;                  /* up to so many rows of x are quickly prepared, by every thread for itself */
     size_t k_groups, expanded_panels; /* that the first cache holds beside a tile of x, for many rows */
-    size_t one_bytes;                 /* of a group of a single row, as one() takes it */
+    bool even_tiles, whole_k; /* tile() takes less than tile_strips, and more k, about as well: for some rows it gets
+                                 that */
+    size_t one_bytes;         /* of a group of a single row, as one() takes it */
 
     /* ash_quant_steps of Q4_0, faster. NULL: plain C does. */
     float (*steps)(const uint8_t *blocks, size_t count, int32_t *steps);

@@ -10,9 +10,13 @@
 #define PAIRS 4
 #define CHUNKS 4                           /* of a block: 8 k each */
 #define VEC 16                             /* bytes */
+#define LINE 64                            /* bytes of the caches */
 #define BLOCK_BYTES (CHUNKS * PAIRS * VEC) /* numbers of a block of a panel, as bytes */
 #define BLOCKS ASH_QUANT_GROUP_BLOCKS
 #define GROUP_CHUNKS (BLOCKS * CHUNKS)
+#define GROUP_STRIP_BYTES                                                                                              \
+    (VEC + GROUP_CHUNKS * VEC) /* of 256 k: scales of the two rows, each twice; then the chunks                        \
+                                */
 /* Bytes of a group of a single row: see quant_one_i8mm.c. */
 #define ONE_BYTES(dtype)                                                                                               \
     (VEC + ((dtype) == ASH_Q8_0 ? CHUNKS * VEC : BLOCKS * (((dtype) == ASH_Q4_0 ? VEC : 0) + CHUNKS * VEC)))
@@ -130,6 +134,33 @@ INLINE int32x4_t zeros(void)
 
     __asm__ volatile("movi %0.4s, #0" : "=w"(zero));
     return zero;
+}
+
+/* ---- sums of groups of 256 k ------------------------------------------------------------------------------------- */
+
+/* Strips of x and pairs of a panel that are multiplied together. */
+struct part {
+    size_t first, count; /* strips */
+    size_t pair, pairs;  /* of the panel */
+};
+
+/* Sums as floats, added to sums: for each strip and pair of the panel, (row 0 of x) x (w0, w1), (row 1 of x) x
+ * (w0, w1). */
+INLINE void add_floats(const float32x4_t *units, const uint8_t *x, const struct part *part, int32x4_t total[][PAIRS],
+                       float *sums)
+{
+    UNROLL
+    for (size_t s = 0; s < part->count; s++) {
+        float32x4_t dx = vld1q_f32((const float *)(const void *)x + 4 * (part->first + s));
+
+        UNROLL
+        for (size_t p = 0; p < part->pairs; p++) {
+            float32x4_t scale = vmulq_f32(dx, units[part->pair + p]);
+            float *at = sums + 4 * ((part->first + s) * PAIRS + part->pair + p);
+
+            vst1q_f32(at, vfmaq_f32(vld1q_f32(at), vcvtq_f32_s32(total[s][p]), scale));
+        }
+    }
 }
 
 /* As struct ash_quant_panels says: quant_panel_i8mm.c, quant_one_i8mm.c. */

@@ -7,11 +7,10 @@
 #include "compute/cpu/quant_pairs.h"
 #include "compute/cpu/tile_smmla.h"
 
-#define LINE 64                                             /* bytes of the caches */
 #define AHEAD 8                                             /* blocks of a panel that are on their way */
 #define PANEL_BYTES (ROWS * sizeof(uint16_t) + BLOCK_BYTES) /* of a block */
 #define STRIP_BYTES (VEC + CHUNKS * VEC)                    /* scales of the two rows, each twice; then the chunks */
-#define EXPANDED_BYTES (PAIRS * VEC + BLOCK_BYTES)          /* scales as tiles take them; then the numbers */
+#define EXPANDED_BYTES (PAIRS * VEC)                        /* scales of a block as tiles take them */
 
 /* ---- x ----------------------------------------------------------------------------------------------------------- */
 
@@ -23,22 +22,17 @@ static void quantise(const float *const *rows, size_t k, size_t strip, size_t st
 
 /* ---- panels ------------------------------------------------------------------------------------------------------ */
 
-INLINE void expand_block(const uint8_t *block, uint8_t *to)
-{
-    float32x4_t scales[PAIRS];
-
-    panel_units(ASH_Q8_0, block, scales);
-    UNROLL
-    for (size_t p = 0; p < PAIRS; p++)
-        vst1q_f32((float *)(void *)(to + p * VEC), scales[p]);
-    memcpy(to + PAIRS * VEC, group_numbers(ASH_Q8_0, block), BLOCK_BYTES);
-}
-
 static void expand(enum ash_dtype dtype, const uint8_t *panel, size_t k, uint8_t *to)
 {
     (void)dtype;
-    for (size_t done = 0; done < k; done += ASH_QUANT_BLOCK, panel += PANEL_BYTES, to += EXPANDED_BYTES)
-        expand_block(panel, to);
+    for (size_t done = 0; done < k; done += ASH_QUANT_BLOCK, panel += PANEL_BYTES) {
+        float32x4_t scales[PAIRS];
+
+        panel_units(ASH_Q8_0, panel, scales);
+        UNROLL
+        for (size_t p = 0; p < PAIRS; p++, to += VEC)
+            vst1q_f32((float *)(void *)to, scales[p]);
+    }
 }
 
 /* ---- tiles ------------------------------------------------------------------------------------------------------- */
@@ -103,7 +97,7 @@ static void tile(enum ash_dtype dtype, const uint8_t *panel, const uint8_t *expa
 {
     (void)dtype;
     if (strips == BLOCK_STRIPS && expanded != NULL)
-        tile_smmla_blocks(k / ASH_QUANT_BLOCK, x, expanded, sums);
+        tile_smmla_blocks(k / ASH_QUANT_BLOCK, x, group_numbers(ASH_Q8_0, panel), PANEL_BYTES, expanded, sums);
     else if (strips == 3)
         run_tile(panel, x, 3, k, sums);
     else if (strips == 2)
@@ -117,7 +111,8 @@ const struct ash_quant_panels ash_quant_q8_i8mm = {.layout = ASH_QUANT_PAIRS,
                                                    .strip_bytes = STRIP_BYTES,
                                                    .tile_strips = BLOCK_STRIPS,
                                                    .expanded_bytes = EXPANDED_BYTES,
-                                                   .k_groups = 32,
+                                                   .few_rows = 8,
+                                                   .k_groups = 64,
                                                    .expanded_panels = 1,
                                                    .one_bytes = ONE_BYTES(ASH_Q8_0),
                                                    .quantise = quantise,

@@ -199,9 +199,10 @@ static inline void tile_smmla_steps(size_t groups, const uint8_t *x, size_t stri
 #define BLOCK_DOT(dot) "fsub v" #dot ".4s, v" #dot ".4s, v31.4s\n"
 #define BLOCK_ADD(sum, dot, product) "fmla v" #sum ".4s, v" #dot ".4s, v" #product ".4s\n"
 #define BLOCK_BACK(dot) "ldr q" #dot ", [%[start]]\n"
-/* The floats of a pair of w, whose scales are at w. */
-#define BLOCK_FLOATS(w, dot0, dot1, dot2, sum0, sum1, sum2)                                                            \
-    SMMLA_W(24, w)                                                                                                     \
+/* The floats of a pair of w. */
+#define BLOCK_PAIR(reg, offset) "ldr q" #reg ", [%[scales], #" #offset "]\n"
+#define BLOCK_FLOATS(scales, dot0, dot1, dot2, sum0, sum1, sum2)                                                       \
+    BLOCK_PAIR(24, scales)                                                                                             \
     BLOCK_SCALES(25, 28)                                                                                               \
     BLOCK_SCALES(26, 29)                                                                                               \
     BLOCK_SCALES(27, 30)                                                                                               \
@@ -210,17 +211,14 @@ static inline void tile_smmla_steps(size_t groups, const uint8_t *x, size_t stri
     BLOCK_DOT(dot2)                                                                                                    \
     BLOCK_ADD(sum0, dot0, 25)                                                                                          \
     BLOCK_ADD(sum1, dot1, 26) BLOCK_ADD(sum2, dot2, 27) BLOCK_BACK(dot0) BLOCK_BACK(dot1) BLOCK_BACK(dot2)
-#define BLOCK(x, w)                                                                                                    \
-    BLOCK_CHUNK(x + 48, w + 64)                                                                                        \
-    BLOCK_CHUNK(x + 96, w + 128)                                                                                       \
-    BLOCK_CHUNK(x + 144, w + 192)                                                                                      \
-    BLOCK_CHUNK(x + 192, w + 256)                                                                                      \
-    SMMLA_X(28, x)                                                                                                     \
-    SMMLA_X(29, x + 16)                                                                                                \
-    SMMLA_X(30, x + 32)                                                                                                \
-    BLOCK_FLOATS(w, 0, 4, 8, 12, 16, 20)                                                                               \
-    BLOCK_FLOATS(w + 16, 1, 5, 9, 13, 17, 21)                                                                          \
-    BLOCK_FLOATS(w + 32, 2, 6, 10, 14, 18, 22) BLOCK_FLOATS(w + 48, 3, 7, 11, 15, 19, 23)
+#define BLOCK                                                                                                          \
+    BLOCK_FETCH(0)                                                                                                     \
+    BLOCK_CHUNK(48, 0) BLOCK_FETCH(64) BLOCK_CHUNK(96, 64) BLOCK_FETCH(128) BLOCK_CHUNK(144, 128) BLOCK_FETCH(192)     \
+        BLOCK_CHUNK(192, 192) SMMLA_X(28, 0) SMMLA_X(29, 16) SMMLA_X(30, 32) BLOCK_FLOATS(0, 0, 4, 8, 12, 16, 20)      \
+            BLOCK_FLOATS(16, 1, 5, 9, 13, 17, 21) BLOCK_FLOATS(32, 2, 6, 10, 14, 18, 22)                               \
+                BLOCK_FLOATS(48, 3, 7, 11, 15, 19, 23)
+/* Where w comes from memory, for a dozen rows or two. */
+#define BLOCK_FETCH(w) "prfm pldl1keep, [%[w], #2176 + " #w "]\n"
 #define BLOCK_LOAD(sum, offset) "ldr q" #sum ", [%[sums], #" #offset "]\n"
 #define BLOCK_STORE(sum, offset) "str q" #sum ", [%[sums], #" #offset "]\n"
 #define BLOCK_SUMS(X)                                                                                                  \
@@ -237,23 +235,25 @@ static inline void tile_smmla_steps(size_t groups, const uint8_t *x, size_t stri
     BLOCK_BACK(6) BLOCK_BACK(7) BLOCK_BACK(8) BLOCK_BACK(9) BLOCK_BACK(10) BLOCK_BACK(11) BLOCK_BACK(31)
 
 /* Blocks, one or more. x: for each block the scales of the strips, a vector each, then for each 8 k 16 bytes a strip.
- * w: for each block the scales of the pairs, a vector each, then for each 8 k 16 bytes a pair. sums: for each strip,
- * four vectors. */
-static inline void tile_smmla_blocks(size_t blocks, const uint8_t *x, const uint8_t *w, float *sums)
+ * w: for each block, w_step apart, for each 8 k 16 bytes a pair; scales: for each block those of the pairs, a vector
+ * each. sums: for each strip, four vectors. */
+static inline void tile_smmla_blocks(size_t blocks, const uint8_t *x, const uint8_t *w, size_t w_step,
+                                     const uint8_t *scales, float *sums)
 {
     static const uint32_t start[4] __attribute__((aligned(16))) = {ASH_QUANT_ROUNDER_BITS, ASH_QUANT_ROUNDER_BITS,
                                                                    ASH_QUANT_ROUNDER_BITS, ASH_QUANT_ROUNDER_BITS};
 
     __asm__ volatile(BLOCK_SUMS(BLOCK_LOAD) BLOCK_BACKS /* */
                      ".p2align 6\n"
-                     "1:\n" BLOCK(0, 0) /* */
+                     "1:\n" BLOCK /* */
                      "add %[x], %[x], #240\n"
-                     "add %[w], %[w], #320\n"
+                     "add %[w], %[w], %[w_step]\n"
+                     "add %[scales], %[scales], #64\n"
                      "subs %[blocks], %[blocks], #1\n"
                      "b.ne 1b\n" /* */
                      BLOCK_SUMS(BLOCK_STORE)
-                     : [x] "+&r"(x), [w] "+&r"(w), [blocks] "+&r"(blocks)
-                     : [sums] "r"(sums), [start] "r"(start)
+                     : [x] "+&r"(x), [w] "+&r"(w), [scales] "+&r"(scales), [blocks] "+&r"(blocks)
+                     : [sums] "r"(sums), [start] "r"(start), [w_step] "r"(w_step)
                      : TILE_CLOBBERS);
 }
 
