@@ -22,8 +22,9 @@ struct ash_few {
 };
 
 struct ash_few_kernel {
-    size_t group_rows; /* of x, which share a walk over the weights */
-    size_t rows_max;   /* of x, taken group_rows at a time, up to which this is the faster way */
+    size_t group_rows;  /* of x, which share a walk over the weights */
+    size_t packed_rows; /* the same where all of those are packed */
+    size_t groups_max;  /* of so many rows, up to which this is the faster way */
     size_t (*left_bytes)(size_t M, size_t K);
     /* x is [M, K], rows adjacent. */
     void (*prepare)(const float *x, size_t M, size_t K, bool round_bf16, void *left);

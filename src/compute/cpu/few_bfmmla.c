@@ -10,10 +10,12 @@
 #include "compute/cpu/bfmmla_pack.h"
 
 #define PANEL_ROWS ASH_BFMMLA_PANEL
-#define PAIRS_MAX (ASH_FEW_ROWS / 2) /* of rows of x */
-#define MAPPED_ROWS 16               /* rows of a weight side by side, if they are not packed */
-#define MAPPED_PAIRS_MAX (MAPPED_ROWS / 2)
-#define LINE_K 32 /* k of a cache line of bf16 */
+#define PACKED_ROWS 12                  /* of x, if the weights are packed */
+#define PAIRS_MAX (PACKED_ROWS / 2)     /* of rows of x */
+#define STREAMS_MAX 4                   /* panels side by side, if they are */
+#define MAPPED_PAIRS (ASH_FEW_ROWS / 2) /* of rows of x, if they are not packed; at most */
+#define MAPPED_COLS 16                  /* rows of a weight side by side, then */
+#define LINE_K 32                       /* k of a cache line of bf16 */
 #define AHEAD_BYTES 65536
 
 INLINE float32x4_t multiply(float32x4_t acc, uint16x8_t a, uint16x8_t b)
@@ -29,7 +31,7 @@ static size_t pad_k(size_t K)
 /* Pairs of rows of x that a kernel is compiled for. */
 static size_t pairs_of(size_t M)
 {
-    return M <= 2 ? 1 : M <= 4 ? 2 : PAIRS_MAX;
+    return M <= 2 ? 1 : M <= 4 ? 2 : M <= 8 ? 4 : PAIRS_MAX;
 }
 
 static size_t left_bytes(size_t M, size_t K)
@@ -106,9 +108,9 @@ static void pack_weight(struct ash_exec *exec, const struct ash_weight *w, size_
 /* One panel of each of some streams, which lie step panels apart, for pairs pairs of rows of x. */
 INLINE void packed_panels(const struct ash_few *job, size_t pairs, size_t streams, size_t panel, size_t step)
 {
-    const uint16_t *x = job->left, *w[4];
+    const uint16_t *x = job->left, *w[STREAMS_MAX];
     size_t k_padded = pad_k(job->K), groups = k_padded / GROUP, at = 0;
-    float32x4_t acc[4][PAIRS_MAX][2];
+    float32x4_t acc[STREAMS_MAX][PAIRS_MAX][2];
 
     UNROLL
     for (size_t s = 0; s < streams; s++) {
@@ -117,17 +119,21 @@ INLINE void packed_panels(const struct ash_few *job, size_t pairs, size_t stream
     }
     _Pragma("GCC unroll 2") for (size_t g = 0; g < groups; g++, x += 2 * pairs * GROUP, at += PANEL_ROWS * GROUP)
     {
-        uint16x8_t left[PAIRS_MAX];
+        uint16x8_t low[STREAMS_MAX], high[STREAMS_MAX];
 
-        UNROLL for (size_t i = 0; i < pairs; i++) left[i] = vld1q_u16(x + 2 * i * GROUP);
         UNROLL
         for (size_t s = 0; s < streams; s++) {
-            uint16x8_t low = vld1q_u16(w[s] + at), high = vld1q_u16(w[s] + at + 2 * GROUP);
+            low[s] = vld1q_u16(w[s] + at);
+            high[s] = vld1q_u16(w[s] + at + 2 * GROUP);
+        }
+        UNROLL
+        for (size_t i = 0; i < pairs; i++) {
+            uint16x8_t left = vld1q_u16(x + 2 * i * GROUP);
 
             UNROLL
-            for (size_t i = 0; i < pairs; i++) {
-                acc[s][i][0] = multiply(acc[s][i][0], left[i], low);
-                acc[s][i][1] = multiply(acc[s][i][1], left[i], high);
+            for (size_t s = 0; s < streams; s++) {
+                acc[s][i][0] = multiply(acc[s][i][0], left, low[s]);
+                acc[s][i][1] = multiply(acc[s][i][1], left, high[s]);
             }
         }
     }
@@ -185,7 +191,7 @@ INLINE void mapped_lines(const void *const *w, enum ash_dtype dtype, size_t k, c
                          size_t cols, float32x4_t *acc)
 {
     for (size_t u = 0; u < LINE_K; u += 2 * GROUP, x += 4 * pairs * GROUP) {
-        uint16x8_t left[2 * PAIRS_MAX];
+        uint16x8_t left[2 * MAPPED_PAIRS];
 
         UNROLL
         for (size_t i = 0; i < 2 * pairs; i++)
@@ -211,9 +217,9 @@ INLINE void mapped_rows(const struct ash_few *job, enum ash_dtype dtype, size_t 
 {
     const struct ash_mat *mat = &job->w->mat;
     const uint16_t *x = job->left;
-    const void *w[MAPPED_ROWS];
+    const void *w[MAPPED_COLS];
     const char *ahead;
-    float32x4_t acc[PAIRS_MAX * MAPPED_PAIRS_MAX];
+    float32x4_t acc[MAPPED_PAIRS * MAPPED_COLS / 2];
     size_t k = 0, bytes = ash_dtype_bytes(dtype);
 
     UNROLL
@@ -231,9 +237,9 @@ INLINE void mapped_rows(const struct ash_few *job, enum ash_dtype dtype, size_t 
         for (size_t j = 0; j < cols; j++) {
             UNROLL for (size_t l = 0; l < 2 * LINE_K * bytes;
                         l += 64) __asm__ volatile("prfm pldl2keep, [%0]" ::"r"(ahead + 2 * j * LINE_K * bytes + l));
-            if (pairs < PAIRS_MAX) mapped_line(w[2 * j], w[2 * j + 1], dtype, k, x, pairs, cols, acc + j);
+            if (pairs < MAPPED_PAIRS) mapped_line(w[2 * j], w[2 * j + 1], dtype, k, x, pairs, cols, acc + j);
         }
-        if (pairs == PAIRS_MAX) mapped_lines(w, dtype, k, x, pairs, cols, acc);
+        if (pairs == MAPPED_PAIRS) mapped_lines(w, dtype, k, x, pairs, cols, acc);
     }
     for (; k < job->K; k += GROUP, x += 2 * pairs * GROUP)
         UNROLL for (size_t j = 0; j < cols; j++)
@@ -254,13 +260,13 @@ INLINE void mapped_sums(const struct ash_few *job, enum ash_dtype dtype)
     const struct ash_few local = *job;
     size_t pairs = pairs_of(job->M);
 
-    for (size_t row = 0; row < job->count; row += pairs == 1 ? MAPPED_ROWS : MAPPED_ROWS / 2)
+    for (size_t row = 0; row < job->count; row += pairs == 1 ? MAPPED_COLS : MAPPED_COLS / 2)
         if (pairs == 1)
-            mapped_rows(&local, dtype, 1, MAPPED_PAIRS_MAX, row);
+            mapped_rows(&local, dtype, 1, MAPPED_COLS / 2, row);
         else if (pairs == 2)
-            mapped_rows(&local, dtype, 2, MAPPED_PAIRS_MAX / 2, row);
+            mapped_rows(&local, dtype, 2, MAPPED_COLS / 4, row);
         else
-            mapped_rows(&local, dtype, PAIRS_MAX, MAPPED_PAIRS_MAX / 2, row);
+            mapped_rows(&local, dtype, MAPPED_PAIRS, MAPPED_COLS / 4, row);
 }
 
 static void sums(const struct ash_few *job)
@@ -271,6 +277,8 @@ static void sums(const struct ash_few *job)
         packed_sums(job, 1, 4);
     else if (job->w->packed && pairs == 2)
         packed_sums(job, 2, 4);
+    else if (job->w->packed && pairs == 4)
+        packed_sums(job, 4, 3);
     else if (job->w->packed)
         packed_sums(job, PAIRS_MAX, 2);
     else if (job->w->mat.dtype == ASH_BF16)
@@ -282,7 +290,8 @@ static void sums(const struct ash_few *job)
 }
 
 const struct ash_few_kernel ash_few_bfmmla = {.group_rows = ASH_FEW_ROWS,
-                                              .rows_max = 4 * ASH_FEW_ROWS,
+                                              .packed_rows = PACKED_ROWS,
+                                              .groups_max = 4,
                                               .left_bytes = left_bytes,
                                               .prepare = prepare,
                                               .sums = sums,

@@ -116,7 +116,8 @@ static void few_sums(const struct ash_few *job)
 }
 
 static const struct ash_few_kernel few_kernel = {.group_rows = ASH_FEW_ROWS,
-                                                 .rows_max = ASH_FEW_ROWS,
+                                                 .packed_rows = ASH_FEW_ROWS,
+                                                 .groups_max = 1,
                                                  .left_bytes = few_left_bytes,
                                                  .prepare = few_prepare,
                                                  .sums = few_sums};

@@ -184,7 +184,8 @@ static void few_sums(const struct ash_few *job)
 }
 
 const struct ash_few_kernel ash_few_amx = {.group_rows = TILE_SIDE,
-                                           .rows_max = 2 * TILE_SIDE,
+                                           .packed_rows = TILE_SIDE,
+                                           .groups_max = 2,
                                            .left_bytes = few_left_bytes,
                                            .prepare = few_prepare,
                                            .sums = few_sums,

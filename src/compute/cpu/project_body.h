@@ -145,7 +145,8 @@ struct project_few {
     struct ash_exec *exec;
     const struct ash_project_args *args;
     const struct ash_few_kernel *kernel;
-    size_t left_bytes;           /* of a group of rows of x */
+    size_t group;                /* few_group */
+    size_t left_bytes;           /* of such a group */
     size_t block;                /* rows of a weight */
     bool ready[ASH_WORKERS_MAX]; /* has this thread prepared x? */
 };
@@ -158,12 +159,12 @@ struct few_room {
 
 static size_t few_groups(const struct project_few *op)
 {
-    return (op->args->M + op->kernel->group_rows - 1) / op->kernel->group_rows;
+    return (op->args->M + op->group - 1) / op->group;
 }
 
 static struct few_room few_room(const struct project_few *op, int worker)
 {
-    size_t rows = op->kernel->group_rows;
+    size_t rows = op->group;
     size_t normed = rows * op->args->K, sums = rows * FEW_BLOCK, left = few_groups(op) * op->left_bytes;
     char *base = ash_exec_scratch(op->exec, worker, left + (normed > 2 * sums ? normed : 2 * sums) * sizeof(float));
     float *first = (float *)(void *)(base + left);
@@ -174,7 +175,7 @@ static struct few_room few_room(const struct project_few *op, int worker)
 static void few_begin(struct project_few *op, int worker, const struct few_room *room)
 {
     const struct ash_project_args *args = op->args;
-    size_t group = op->kernel->group_rows;
+    size_t group = op->group;
 
     if (op->ready[worker]) return;
     for (size_t m = 0; m < args->M; m += group) {
@@ -221,7 +222,7 @@ static void few_block(const struct project_few *op, const struct ash_project_out
                       size_t count, const struct few_room *room)
 {
     const struct ash_project_args *args = op->args;
-    size_t group = op->kernel->group_rows, rows = min_size(group, args->M - m);
+    size_t group = op->group, rows = min_size(group, args->M - m);
 
     for (size_t i = 0; i < (args->swiglu ? 2u : 1u); i++) {
         struct ash_few job = {.w = &out[i].w,
@@ -261,10 +262,18 @@ static void project_few_units(void *ctx, size_t begin, size_t end, int worker)
             size_t first = (begin - base) * FEW_UNIT;
             size_t count = min_size(op->block, min_size(last * FEW_UNIT, out->w.N) - first);
 
-            for (size_t m = 0; m < op->args->M; m += op->kernel->group_rows)
+            for (size_t m = 0; m < op->args->M; m += op->group)
                 few_block(op, out, m, first, count, &room);
         }
     }
+}
+
+/* Rows of x that share a walk over these weights. */
+static size_t few_group(const struct ash_project_args *args, const struct ash_few_kernel *kernel)
+{
+    for (size_t i = 0; i < args->out_count; i++)
+        if (!args->outs[i].w.packed) return kernel->group_rows;
+    return kernel->packed_rows;
 }
 
 static void project_few(struct ash_exec *exec, const struct ash_project_args *args, const struct ash_few_kernel *kernel)
@@ -272,7 +281,8 @@ static void project_few(struct ash_exec *exec, const struct ash_project_args *ar
     struct project_few op = {.exec = exec, .args = args, .kernel = kernel};
     size_t units = 0;
 
-    op.left_bytes = round_up(kernel->left_bytes(min_size(args->M, kernel->group_rows), args->K), ASH_MEMORY_ALIGN);
+    op.group = few_group(args, kernel);
+    op.left_bytes = round_up(kernel->left_bytes(min_size(args->M, op.group), args->K), ASH_MEMORY_ALIGN);
     op.block = few_groups(&op) == 1 ? FEW_BLOCK : round_up((FEW_BLOCK_WEIGHTS - 1) / args->K + 1, FEW_UNIT);
     op.block = min_size(op.block, FEW_BLOCK);
     for (size_t i = 0; i < (args->swiglu ? 1 : args->out_count); i++)
@@ -282,7 +292,8 @@ static void project_few(struct ash_exec *exec, const struct ash_project_args *ar
 
 static bool few_fits(const struct ash_project_args *args, const struct ash_few_kernel *kernel)
 {
-    if (args->M > kernel->rows_max || args->K == 0 || project_in_place(args)) return false;
+    if (args->M > kernel->groups_max * few_group(args, kernel)) return false;
+    if (args->K == 0 || project_in_place(args)) return false;
     for (size_t i = 0; i < args->out_count; i++)
         if (!args->outs[i].w.packed && args->outs[i].w.mat.row_stride != 1) return false;
     return true;
