@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
-# A 1.1e9-parameter Llama with random weights: prefill of 512 tokens, decode of 128 and time to the first token, beside
-# llama.cpp on the same weights (ours in bf16 beside its F16, which are as many bytes; q8, q4 and q8w, which is Q8_0 to it, from the same GGUF file).
+# A 1.1e9-parameter Llama with random weights: prefill of 512 tokens and of 8 (which is what a step of a batch of 8 takes), decode
+# of 128 and time to the first token, beside llama.cpp on the same weights (ours in bf16 beside its F16, which are as many bytes;
+# q8, q4 and q8w, which is Q8_0 to it, from the same GGUF file).
 # llama.cpp comes from npm and, where BENCH_LLAMA names a native build's llama-bench, from there too: a row takes the better of
 # the two and says which it was. All take turns. The files take 6 GB in build/bench-models; they are made once.
 # BENCH_LAYERS=N makes a smaller model (22): to try this script, not to compare.
 set -euo pipefail
 . "$SOURCE/bench/lib/peer.sh"
-rounds=${BENCH_ROUNDS:-5} threads=$(nproc) prefill=512 decode=128 layers=${BENCH_LAYERS:-22} native=${BENCH_LLAMA:-}
+rounds=${BENCH_ROUNDS:-5} threads=$(nproc) prefill=512 few=8 decode=128 layers=${BENCH_LAYERS:-22} native=${BENCH_LLAMA:-}
 models=$BUILD/bench-models npm=$BUILD/bench-npm
 model=$models/llama-$layers
 case $(uname -m) in aarch64) arch=arm64 ;; x86_64) arch=x64 ;; *) arch=none ;; esac
@@ -111,18 +112,18 @@ bandwidth() {
     grep -oE '"name":"machine/read-[^}]*"ours":[0-9.]+' "$BUILD/bench-bandwidth.jsonl" | sed 's/.*"ours"://' | sort -g | tail -n 1
 }
 
-# measure WHAT COUNT ROUND: one turn each; round 0 is the warm-up. Appends to ours_WHAT, npm_WHAT and native_WHAT.
+# measure NAME WHAT COUNT ROUND: one turn each; round 0 is the warm-up. Appends to ours_NAME, npm_NAME and native_NAME.
 measure() {
     local -n to_ours=ours_$1 to_npm=npm_$1 to_native=native_$1
-    local flags=(-p "$2" -n 0)
-    [ "$1" = prefill ] || flags=(-p 0 -n "$2")
-    ask ours "$1 $2" || return 1
-    [ "$3" -eq 0 ] || to_ours+=("$(rates "$2" "$answer")")
+    local flags=(-p "$3" -n 0)
+    [ "$2" = prefill ] || flags=(-p 0 -n "$3")
+    ask ours "$2 $3" || return 1
+    [ "$4" -eq 0 ] || to_ours+=("$(rates "$3" "$answer")")
     if $asks_npm; then
-        ask npm "$1 $2" || return 1
-        [ "$3" -eq 0 ] || to_npm+=("$(rates "$2" "$answer")")
+        ask npm "$2 $3" || return 1
+        [ "$4" -eq 0 ] || to_npm+=("$(rates "$3" "$answer")")
     fi
-    if [ -n "$native" ] && [ "$3" -gt 0 ]; then
+    if [ -n "$native" ] && [ "$4" -gt 0 ]; then
         answer=$(native_rate "$gguf" "${flags[@]}") && to_native+=("$answer") || note "llama-bench failed: see bench-llama.err"
     fi
 }
@@ -130,7 +131,8 @@ measure() {
 # run_type OURS THEIRS PATH BYTES PREFILL_GOAL DECODE_GOAL: prefill and decode rows of one weight type; THEIRS names the file.
 run_type() {
     local kind=$1 path=$3 bytes=$4 goal_p=$5 goal_d=$6 gguf=$model-$2.gguf weights round suffix asks_npm=false
-    local ours_prefill=() ours_decode=() npm_prefill=() npm_decode=() native_prefill=() native_decode=()
+    local ours_prefill=() ours_few=() ours_decode=() npm_prefill=() npm_few=() npm_decode=()
+    local native_prefill=() native_few=() native_decode=()
     local label_npm='' label_native='' ours theirs_npm theirs_native
     suffix=$(type_name "$2")
     ask_open ours "$BUILD/bench/infer" "$path" "$threads" || { note "no $kind rows"; return 0; }
@@ -140,13 +142,15 @@ run_type() {
     fi
     [ -z "$native" ] || label_native=$(native_label)
     for ((round = 0; round <= rounds; round++)); do
-        measure prefill $prefill $round && measure decode $decode $round || break
+        measure prefill prefill $prefill $round && measure few prefill $few $round && measure decode decode $decode $round || break
     done
     ask_close ours
     ! $asks_npm || ask_close npm
     [ ${#ours_decode[@]} -gt 0 ] || return 0
     ours=("${ours_prefill[@]}") theirs_npm=("${npm_prefill[@]}") theirs_native=("${native_prefill[@]}")
     beside "llama/prefill-$kind" tokens/s "$suffix" "$goal_p" higher
+    ours=("${ours_few[@]}") theirs_npm=("${npm_few[@]}") theirs_native=("${native_few[@]}")
+    beside "llama/prefill$few-$kind" tokens/s "$suffix" 0 higher
     ours=("${ours_decode[@]}") theirs_npm=("${npm_decode[@]}") theirs_native=("${native_decode[@]}")
     beside "llama/decode-$kind" tokens/s "$suffix" "$goal_d" higher
     row "llama/decode-$kind-bandwidth" GB/s "read bandwidth, measured" 0.85 higher \
@@ -203,7 +207,7 @@ have_npm=true
 find_npm || { note "no llama.cpp from npm (needs node, npm and the npm registry)"; have_npm=false; }
 [ -z "$native" ] || [ -x "$native" ] || { note "BENCH_LLAMA: '$native' is not a program"; native=; }
 read_gbs=$(bandwidth)
-names() { echo "llama/"{prefill,decode}"-$1" "llama/decode-$1-bandwidth"; }
+names() { echo "llama/"{prefill,prefill$few,decode}"-$1" "llama/decode-$1-bandwidth"; }
 # kind, the peer's type, our model, its weights, bytes a weight, goals of prefill and decode
 while read -r kind theirs path weights bytes goal_p goal_d <&3; do
     wanted $(names $kind) "llama/start-$kind-"{cached,cold} || continue
