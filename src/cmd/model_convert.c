@@ -273,6 +273,7 @@ static int run_and_wait(struct convert *convert)
     if (pid < 0) return interrupted != 0 ? EXIT_INTERRUPTED : 1;
     while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
         continue;
+    if (!WIFEXITED(status)) ash_progress_clear(&convert->progress); /* the child could not */
     if (interrupted != 0 || (WIFSIGNALED(status) && WTERMSIG(status) == SIGINT)) return EXIT_INTERRUPTED;
     if (WIFEXITED(status)) return WEXITSTATUS(status);
     ash_log(ASH_LOG_ERROR, "the conversion ended by signal %d: nothing was written", WTERMSIG(status));
@@ -296,7 +297,6 @@ static int convert_folder(struct convert *convert)
     if (prepare(convert, &err) < 0) return ash_cmd_fail(&err);
     ash_progress_init(&convert->progress);
     code = run_and_wait(convert);
-    if (code == EXIT_INTERRUPTED) ash_progress_clear(&convert->progress); /* the child's line */
     if (code == 0) return ash_commit_finish(convert->commit, NULL, &err) < 0 ? ash_cmd_fail(&err) : 0;
     ash_commit_abort(convert->commit);
     return code;
