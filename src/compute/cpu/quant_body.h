@@ -3,7 +3,8 @@
  *
  * A few rows of x: one parallel loop, in which each thread prepares x for itself. Many rows: x is prepared once, in
  * parallel; then units of panels go through k some groups at a time, so that these of one panel or a few and a tile of
- * x stay in the first cache, all rows of x in the second. */
+ * x stay in the first cache, all rows of x in the second. In between, for some rows, the same with all of k at once,
+ * where kernels can: what counts there is to read panels in the order of memory. */
 #ifndef ASH_COMPUTE_QUANT_BODY_H
 #define ASH_COMPUTE_QUANT_BODY_H
 
@@ -516,6 +517,8 @@ static void quant_project(struct ash_exec *exec, const struct ash_project_args *
     ash_assert(!args->swiglu || (args->out_count == 2 && !args->residual && args->outs[0].w.N == args->outs[1].w.N));
     for (size_t i = 0; i < args->out_count; i++)
         ash_assert(args->outs[i].w.packed && args->outs[i].w.mat.dtype == op.dtype);
+    ash_assert(kernels->few_rows <= QUANT_FEW_ROWS_MAX);
+    ash_assert(kernels->tile_strips * kernels->strip_rows <= QUANT_TILE_ROWS_MAX);
     if (args->M == 0) return;
     op.panel_bytes = ash_quant_panel_bytes(kernels->layout, dtype, args->K);
     if (args->M <= kernels->few_rows && kernels->few != NULL) op.kernels = kernels->few;

@@ -14,9 +14,8 @@
 #define BLOCK_BYTES (CHUNKS * PAIRS * VEC) /* numbers of a block of a panel, as bytes */
 #define BLOCKS ASH_QUANT_GROUP_BLOCKS
 #define GROUP_CHUNKS (BLOCKS * CHUNKS)
-#define GROUP_STRIP_BYTES                                                                                              \
-    (VEC + GROUP_CHUNKS * VEC) /* of 256 k: scales of the two rows, each twice; then the chunks                        \
-                                */
+/* A strip of x of 256 k: scales of the two rows, each twice; then the chunks. */
+#define GROUP_STRIP_BYTES (VEC + GROUP_CHUNKS * VEC)
 /* Bytes of a group of a single row: see quant_one_i8mm.c. */
 #define ONE_BYTES(dtype)                                                                                               \
     (VEC + ((dtype) == ASH_Q8_0 ? CHUNKS * VEC : BLOCKS * (((dtype) == ASH_Q4_0 ? VEC : 0) + CHUNKS * VEC)))

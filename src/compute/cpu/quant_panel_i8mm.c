@@ -5,7 +5,8 @@
  * A tile is 6 pairs of rows of x (strips) by the 4 pairs of rows of a panel, in assembly; fewer strips, and panels that
  * come from memory, are multiplied in plain vectors. For each block and pair of pairs it takes 4 SMMLA; floats come
  * once per group. Panels of Q4_0 are expanded (quant_expand.h), to panels of Q8_W or to numbers and steps: then a tile,
- * of 3 by 4, takes a multiply-add of whole numbers more for each block. */
+ * of 3 by 4, takes a multiply-add of whole numbers more for each block. For a few rows they are read as they are packed
+ * (quant_packed_q4.h). */
 #if defined(__aarch64__)
 
 #include "compute/cpu/quant_packed_q4.h"
