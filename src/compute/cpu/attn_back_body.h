@@ -80,7 +80,7 @@ static void back_scores(const struct back *back, size_t i, size_t width, float *
 static void fetch_row(const float *row, size_t dim)
 {
     for (size_t d = 0; d < dim; d += ATTN_ALIGN)
-        __builtin_prefetch(row + d);
+        near_read(row + d);
 }
 
 /* The same for what the next block of query rows takes: count of them from i on, if there are so many. */

@@ -3,6 +3,7 @@
 
 #include <string.h>
 #include "base/assert.h"
+#include "compute/cpu/near.h"
 
 #define SHARED_LINES 1024           /* at most, of the operand that all threads read: its block stays in L3 */
 #define PART_LINES 192              /* at most, that a thread packs and multiplies at once: its panels stay in L2 */
@@ -140,8 +141,8 @@ static void edge_tile(const struct product *op, size_t k_count, const void *a, c
 static void fetch_tile(const struct gemm_kernel *kernel, const float *c, size_t c_stride)
 {
     for (size_t r = 0; r < kernel->tile_rows; r++, c += c_stride) {
-        __builtin_prefetch(c, 1, 2);
-        __builtin_prefetch(c + kernel->tile_cols - 1, 1, 2);
+        near_update(c);
+        near_update(c + kernel->tile_cols - 1);
     }
 }
 

@@ -6,6 +6,7 @@
 #include "compute/ref/ref_priv.h"
 #include "compute/quant.h"
 #include "compute/cpu/quant_priv.h"
+#include "compute/cpu/near.h"
 #include "compute/cpu/wide.h"
 #include "compute/cpu/pack_body.h"
 #include "compute/cpu/gemv_body.h"
