@@ -17,8 +17,7 @@ static const struct backend {
     {&ash_ops_neon_bf16, ash_cpu_has_bf16},
     {&ash_ops_neon, NULL},
 #elif defined(__x86_64__)
-    {&ash_ops_amx, ash_cpu_has_amx},
-    {&ash_ops_avx512, ash_cpu_has_avx512},
+    {&ash_ops_amx, ash_cpu_has_amx},   {&ash_ops_avx512, ash_cpu_has_avx512},
     {&ash_ops_avx2, ash_cpu_has_avx2},
 #endif
     {&ash_ops_portable, NULL},
@@ -28,6 +27,9 @@ static const struct backend {
 };
 
 #define ZERO_BYTES ((size_t)256 << 10) /* of a unit of ash_exec_zero */
+#define PLACE_BYTES ((size_t)4096)     /* places of ash_exec_handed are whole ones */
+#define HANDED_BYTES ((size_t)3 << 20) /* for each thread, once there are so many: more than its own caches hold */
+#define HANDED_THREADS_MIN 8
 #define BACKEND_TEXT_BYTES 128
 
 static const char *names[ASH_COUNT(backends) + 1];
@@ -100,6 +102,7 @@ void ash_exec_fini(struct ash_exec *exec)
             ash_buffer_fini(&exec->scratch[w]);
     free(exec->scratch);
     ash_buffer_fini(&exec->shared);
+    ash_buffer_fini(&exec->handed);
     ash_workers_close(exec->workers);
     memset(exec, 0, sizeof(*exec));
 }
@@ -123,6 +126,18 @@ void *ash_exec_scratch(struct ash_exec *exec, int worker, size_t size_bytes)
 void *ash_exec_shared(struct ash_exec *exec, size_t size_bytes)
 {
     return grown(exec, &exec->shared, size_bytes);
+}
+
+void *ash_exec_handed(struct ash_exec *exec, size_t size_bytes)
+{
+    size_t threads = (size_t)ash_workers_count(exec->workers), place = (size_bytes + PLACE_BYTES - 1) & -PLACE_BYTES;
+    size_t all = threads < HANDED_THREADS_MIN || place > threads * HANDED_BYTES ? place : threads * HANDED_BYTES;
+    unsigned char *data = grown(exec, &exec->handed, all);
+
+    if (exec->handed_at + place > exec->handed.size_bytes) exec->handed_at = 0;
+    data += exec->handed_at;
+    exec->handed_at += place;
+    return data;
 }
 
 struct zero {

@@ -401,6 +401,8 @@ struct ash_exec {
     struct ash_workers *workers;
     struct ash_buffer *scratch; /* one per worker, grown on demand; see ash_exec_scratch */
     struct ash_buffer shared;   /* grown on demand; see ash_exec_shared */
+    struct ash_buffer handed;   /* likewise; see ash_exec_handed */
+    size_t handed_at;           /* where the next place begins */
 };
 
 /* backend: "ref", "cpu" (the best path this machine can run), a path by name ("neon-bf16", "neon", "avx2", ...), or
@@ -414,6 +416,10 @@ void *ash_exec_scratch(struct ash_exec *exec, int worker, size_t size_bytes);
 /* Memory of at least size_bytes that all workers of an op composed of others use; the ops it is composed of do not ask
  * for it. Valid until the next call; contents undefined. Aborts like ash_exec_scratch. */
 void *ash_exec_shared(struct ash_exec *exec, size_t size_bytes);
+/* Memory of at least size_bytes that workers write for all the others to read. Valid until the next call; contents
+ * undefined. Each call gives another place, and none comes again while caches may still hold it: a core that writes
+ * lines which every other one has read waits for all of them. Aborts like ash_exec_scratch. */
+void *ash_exec_handed(struct ash_exec *exec, size_t size_bytes);
 /* Zeros, written by all workers: one thread alone does not fill the memory's time. data is memory of exec->memory. */
 void ash_exec_zero(struct ash_exec *exec, void *data, size_t size_bytes);
 /* Names of the backends this machine can run, best first, NULL-terminated. */

@@ -109,7 +109,9 @@ static const struct gemm_kernel kernel = {.tile_rows = PANEL_LINES,
                                           .end = tile_release,
                                           .tile = tile,
                                           .tile_ahead = tile_ahead,
-                                          .near_k = 768}; /* 48 KiB: all of L1, past which the other panel goes */
+                                          .rows_ahead = true,
+                                          .near_k = 768, /* 48 KiB: all of L1, past which the other panel goes */
+                                          .unit_panels = 4};
 
 void ash_gemm_amx(struct ash_exec *exec, const struct ash_gemm_args *args)
 {

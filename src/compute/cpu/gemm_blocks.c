@@ -7,8 +7,7 @@
 
 #define SHARED_LINES 1024           /* at most, of the operand that all threads read: its block stays in L3 */
 #define PART_LINES 192              /* at most, that a thread packs and multiplies at once: its panels stay in L2 */
-#define PART_L2_BYTES (1280u << 10) /* with tile_ahead: of packed lines that stay in L2, half of them shared ones */
-#define UNIT_PANELS_AHEAD 4         /* with tile_ahead: panels of the smallest unit, each of which walks through L3 */
+#define PART_L2_BYTES (1280u << 10) /* where panels pass: of packed lines that stay in L2, half of them shared ones */
 #define ALONE_BYTES ((512u << 10) + GEMM_SLACK_BYTES) /* of the shared operand, see packs_alone */
 #define ALONE_LINES 128                               /* of the other one, a thread */
 #define PACK_LINES_MIN 48                             /* lines that are worth waking a thread for */
@@ -35,6 +34,7 @@ struct product {
     struct side rows, cols;
     bool share_rows; /* the shared operand is the left one */
     struct side *shared, *own;
+    bool passing;           /* panels of the shared operand pass by the own lines, see tile_ahead */
     size_t first, count;    /* lines of the shared operand */
     size_t k, k_count;      /* from k on */
     size_t line_bytes;      /* of a packed line of this block */
@@ -294,7 +294,7 @@ static void multiply_lines(const struct product *op, size_t first, size_t count,
     struct part part = op->share_rows ? (struct part){op->first, op->count, first, count, shared, own, 0, op->k_count}
                                       : (struct part){first, count, op->first, op->count, own, shared, 0, op->k_count};
 
-    if (op->kernel->tile_ahead != NULL)
+    if (op->passing)
         multiply_passing(op, &part);
     else
         multiply_part(op, &part);
@@ -305,9 +305,7 @@ static void multiply_units(void *ctx, size_t begin, size_t end, int worker)
     struct product *op = ctx;
     size_t width = op->own->width, line = unit_start(op, begin) * width;
     size_t last = min_size(unit_start(op, end) * width, op->own->lines);
-    unsigned char *own = worker == 0
-                             ? op->shared_panels - op->own_bytes
-                             : ash_exec_scratch(op->exec, worker, op->own_bytes + (op->alone ? op->shared_bytes : 0));
+    unsigned char *own = ash_exec_scratch(op->exec, worker, op->own_bytes + (op->alone ? op->shared_bytes : 0));
     unsigned char *shared = op->alone ? own + op->own_bytes : op->shared_panels;
 
     if (op->alone && !op->ready[worker]) pack_shared(op, 0, pack_shared_count(op), shared);
@@ -354,7 +352,7 @@ static struct side side_of(const struct ash_mat *mat, size_t line_stride, size_t
 static size_t level_count(const struct product *op)
 {
     size_t panels = (op->own->lines + op->own->width - 1) / op->own->width, levels = 1;
-    size_t least = op->threads * (op->kernel->tile_ahead != NULL ? UNIT_PANELS_AHEAD : 1);
+    size_t least = op->threads * (op->passing ? max_size(op->kernel->unit_panels, 1) : 1);
 
     while (op->threads > 1 && levels < LEVELS_MAX && panels >> levels >= least)
         levels++;
@@ -366,7 +364,7 @@ static size_t part_lines(const struct product *op, size_t shared_lines, size_t l
 {
     size_t most = PART_LINES, shared;
 
-    if (op->kernel->tile_ahead != NULL) {
+    if (op->passing) {
         shared = min_size(shared_lines * line_bytes, PART_L2_BYTES / 2);
         most = max_size((PART_L2_BYTES - shared) / line_bytes, op->own->width);
     }
@@ -384,9 +382,11 @@ static void run_block(struct product *op)
 {
     op->line_bytes = round_up(op->k_count, op->kernel->k_step) * op->kernel->element_bytes;
     memset(op->ready, 0, sizeof(op->ready));
-    if (!op->alone)
+    if (!op->alone) {
+        op->shared_panels = ash_exec_handed(op->exec, op->shared_bytes);
         ash_workers_run(op->exec->workers, pack_shared_count(op), max_size(PACK_LINES_MIN / op->shared->together, 1),
                         pack_shared_units, op);
+    }
     ash_workers_run(op->exec->workers, op->threads * op->levels, 1, multiply_units, op);
 }
 
@@ -394,7 +394,6 @@ void ash_gemm_blocks(struct ash_exec *exec, const struct ash_gemm_args *args, co
 {
     struct product op = {.exec = exec, .args = args, .kernel = kernel};
     size_t block_k = block_size(args->K, kernel->block_k, round_up(32, kernel->k_step)), lines, bytes;
-    unsigned char *scratch;
 
     ash_assert(kernel->tile_rows * kernel->tile_cols <= TILE_MAX);
     op.rows = side_of(&args->a, args->a.row_stride, args->a.col_stride, args->M, kernel->tile_rows);
@@ -403,6 +402,7 @@ void ash_gemm_blocks(struct ash_exec *exec, const struct ash_gemm_args *args, co
     op.share_rows = shares_rows(args, kernel, op.threads);
     op.shared = op.share_rows ? &op.rows : &op.cols;
     op.own = op.share_rows ? &op.cols : &op.rows;
+    op.passing = kernel->tile_ahead != NULL && (!op.share_rows || kernel->rows_ahead);
     op.levels = level_count(&op);
     lines = block_size(op.shared->lines, SHARED_LINES, op.shared->together);
     bytes = block_k * kernel->element_bytes;
@@ -410,8 +410,6 @@ void ash_gemm_blocks(struct ash_exec *exec, const struct ash_gemm_args *args, co
     op.own_bytes = round_up(op.part_lines * bytes + GEMM_SLACK_BYTES, 64);
     op.shared_bytes = lines * bytes + GEMM_SLACK_BYTES;
     op.alone = packs_alone(&op);
-    scratch = ash_exec_scratch(exec, 0, op.own_bytes + op.shared_bytes);
-    op.shared_panels = scratch + op.own_bytes;
     for (op.first = 0; op.first < op.shared->lines; op.first += lines) {
         op.count = min_size(lines, op.shared->lines - op.first);
         op.k = 0;

@@ -52,7 +52,9 @@ struct gemm_kernel {
      * lines pass by. */
     void (*tile_ahead)(size_t k_count, const void *a, const void *b, bool add, float *c, size_t c_stride,
                        const struct gemm_ahead *ahead);
-    size_t near_k; /* whole steps */
+    bool rows_ahead;    /* also where the left operand is the shared one */
+    size_t near_k;      /* whole steps */
+    size_t unit_panels; /* of the smallest unit, which walks through L3 as each does; 0: one */
 };
 
 /* The product of args (M, N > 0), which kernel multiplies. Runs on the workers of exec. */

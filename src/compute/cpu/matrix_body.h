@@ -25,31 +25,41 @@
 
 #define VEC_TILE_PART tile_part
 
+INLINE void tile_step(vf acc[TILE_ROWS][TILE_VECS], const float *a, const float *b, size_t vecs)
+{
+    vf row[TILE_VECS];
+    vm m = vm_load(a);
+
+    UNROLL
+    for (size_t v = 0; v < vecs; v++)
+        row[v] = vf_load(b + v * VF_WIDTH);
+    UNROLL
+    for (size_t i = 0; i < TILE_ROWS; i++) {
+        if (i > 0 && i % VM_WIDTH == 0) m = vm_load(a + i);
+        UNROLL for (size_t v = 0; v < vecs; v++) acc[i][v] = vm_fma(acc[i][v], row[v], m, (int)(i % VM_WIDTH));
+    }
+}
+
 /* c[TILE_ROWS, vecs * VF_WIDTH] = left right, or += where add. left is [k_count, TILE_ROWS], right is [k_count,
- * TILE_VECS * VF_WIDTH], both packed. vecs is known to the compiler. */
+ * TILE_VECS * VF_WIDTH], both packed. Beside each of the first k a line from next on is fetched into L2, lines of them.
+ * vecs is known to the compiler. */
 INLINE void tile_vecs(size_t k_count, const void *left, const void *right, bool add, float *c, size_t c_stride,
-                      size_t vecs)
+                      size_t vecs, const unsigned char *next, size_t lines)
 {
     const float *a = left, *b = right;
     vf acc[TILE_ROWS][TILE_VECS];
+    size_t k = 0;
 
     UNROLL
     for (size_t i = 0; i < TILE_ROWS; i++)
         UNROLL for (size_t v = 0; v < vecs; v++) acc[i][v] =
             add ? vf_load(c + i * c_stride + v * VF_WIDTH) : vf_set(0.0f);
-    for (size_t k = 0; k < k_count; k++, a += TILE_ROWS, b += TILE_VECS * VF_WIDTH) {
-        vf row[TILE_VECS];
-        vm m = vm_load(a);
-
-        UNROLL
-        for (size_t v = 0; v < vecs; v++)
-            row[v] = vf_load(b + v * VF_WIDTH);
-        UNROLL
-        for (size_t i = 0; i < TILE_ROWS; i++) {
-            if (i > 0 && i % VM_WIDTH == 0) m = vm_load(a + i);
-            UNROLL for (size_t v = 0; v < vecs; v++) acc[i][v] = vm_fma(acc[i][v], row[v], m, (int)(i % VM_WIDTH));
-        }
+    for (; k < min_size(lines, k_count); k++, a += TILE_ROWS, b += TILE_VECS * VF_WIDTH, next += 64) {
+        __builtin_prefetch(next, 0, 2);
+        tile_step(acc, a, b, vecs);
     }
+    for (; k < k_count; k++, a += TILE_ROWS, b += TILE_VECS * VF_WIDTH)
+        tile_step(acc, a, b, vecs);
     UNROLL
     for (size_t i = 0; i < TILE_ROWS; i++)
         UNROLL for (size_t v = 0; v < vecs; v++) vf_store(c + i * c_stride + v * VF_WIDTH, acc[i][v]);
@@ -57,20 +67,33 @@ INLINE void tile_vecs(size_t k_count, const void *left, const void *right, bool 
 
 static void tile_square(size_t k_count, const void *left, const void *right, bool add, float *c, size_t c_stride)
 {
-    tile_vecs(k_count, left, right, add, c, c_stride, TILE_VECS);
+    tile_vecs(k_count, left, right, add, c, c_stride, TILE_VECS, NULL, 0);
 }
+
+#if VF_WIDTH == 16
+#define VEC_TILE_AHEAD tile_ahead
+
+static void tile_ahead(size_t k_count, const void *left, const void *right, bool add, float *c, size_t c_stride,
+                       const struct gemm_ahead *ahead)
+{
+    tile_vecs(k_count, left, right, add, c, c_stride, TILE_VECS, ahead->from, ahead->size_bytes / 64);
+}
+#endif
 
 /* The first cols columns: fewer than all vectors. */
 static void tile_part(size_t k_count, const void *left, const void *right, bool add, float *c, size_t c_stride,
                       size_t cols)
 {
     if (cols == VF_WIDTH)
-        tile_vecs(k_count, left, right, add, c, c_stride, 1);
+        tile_vecs(k_count, left, right, add, c, c_stride, 1, NULL, 0);
     else
-        tile_vecs(k_count, left, right, add, c, c_stride, 2);
+        tile_vecs(k_count, left, right, add, c, c_stride, 2, NULL, 0);
 }
 #else
 #define VEC_TILE_PART NULL
+#endif
+#ifndef VEC_TILE_AHEAD
+#define VEC_TILE_AHEAD NULL
 #endif
 
 /* One row, which has only one multiplier per k. */
@@ -103,7 +126,9 @@ static const struct gemm_kernel square_kernel = {.tile_rows = TILE_ROWS,
                                                  .pack = pack_block,
                                                  .tile = VEC_TILE,
                                                  .tile_part = VEC_TILE_PART,
-                                                 .part_cols = VF_WIDTH};
+                                                 .part_cols = VF_WIDTH,
+                                                 .tile_ahead = VEC_TILE_AHEAD, /* of columns: rows make small panels */
+                                                 .near_k = GEMM_K_BLOCK};
 static const struct gemm_kernel flat_kernel = {.tile_rows = 1,
                                                .tile_cols = FLAT_VECS * VF_WIDTH,
                                                .k_step = 1,

@@ -33,8 +33,8 @@ struct quant_project {
     size_t tile_strips;
     size_t k_groups;    /* of x and of panels that are used together; the last ones may be fewer */
     size_t unit_panels; /* with SwiGLU half of them gate, half up */
-    size_t x_bytes;     /* of prepared x, and of it and a thread's own memory */
-    uint8_t *shared;    /* prepared x, and then the first thread's own memory; NULL: every thread prepares its own */
+    size_t x_bytes;     /* of prepared x */
+    uint8_t *shared;    /* prepared x; NULL: every thread prepares its own */
     bool ready[ASH_WORKERS_MAX];
 };
 
@@ -327,7 +327,7 @@ static size_t quant_own_bytes(const struct quant_project *op)
 
 static uint8_t *quant_own(const struct quant_project *op, int worker)
 {
-    return worker == 0 ? op->shared + op->x_bytes : ash_exec_scratch(op->exec, worker, quant_own_bytes(op));
+    return ash_exec_scratch(op->exec, worker, quant_own_bytes(op));
 }
 
 static void quant_strip_units(void *ctx, size_t begin, size_t end, int worker)
@@ -493,7 +493,7 @@ static void quant_project_many(struct quant_project *op)
         op->rows = quant_min(round_rows, args->M - op->first);
         op->strips = (op->rows + kernels->strip_rows - 1) / kernels->strip_rows;
         op->x_bytes = quant_align(op->groups * op->strips * kernels->strip_bytes);
-        op->shared = ash_exec_scratch(op->exec, 0, op->x_bytes + quant_own_bytes(op));
+        op->shared = ash_exec_handed(op->exec, op->x_bytes);
         ash_workers_run(op->exec->workers, op->strips, 1, quant_strip_units, op);
         ash_workers_run(op->exec->workers, quant_unit_count(op), 1, quant_many_units, op);
     }
