@@ -130,13 +130,19 @@ void *ash_exec_shared(struct ash_exec *exec, size_t size_bytes)
     return grown(exec, &exec->shared, size_bytes);
 }
 
+size_t ash_exec_handed_bytes(const struct ash_exec *exec)
+{
+    size_t threads = (size_t)ash_workers_count(exec->workers);
+
+    return threads < HANDED_THREADS_MIN ? 0 : threads * HANDED_BYTES;
+}
+
 void *ash_exec_handed(struct ash_exec *exec, size_t size_bytes)
 {
-    size_t threads = (size_t)ash_workers_count(exec->workers), place = (size_bytes + PLACE_BYTES - 1) & -PLACE_BYTES;
-    size_t all = threads < HANDED_THREADS_MIN || place > threads * HANDED_BYTES ? place : threads * HANDED_BYTES;
-    unsigned char *data = grown(exec, &exec->handed, all);
+    size_t place = (size_bytes + PLACE_BYTES - 1) & -PLACE_BYTES, all = ash_exec_handed_bytes(exec);
+    unsigned char *data = grown(exec, &exec->handed, all > place ? all : place);
 
-    if (exec->handed_at + place > exec->handed.size_bytes) exec->handed_at = 0;
+    if (all == 0 || exec->handed_at + place > exec->handed.size_bytes) exec->handed_at = 0;
     data += exec->handed_at;
     exec->handed_at += place;
     return data;

@@ -420,6 +420,9 @@ void *ash_exec_shared(struct ash_exec *exec, size_t size_bytes);
  * undefined. Each call gives another place, and none comes again while caches may still hold it: a core that writes
  * lines which every other one has read waits for all of them. Aborts like ash_exec_scratch. */
 void *ash_exec_handed(struct ash_exec *exec, size_t size_bytes);
+/* What all places together take if none is larger, which is what that costs beyond scratch; 0 with few threads, which
+ * have one place. */
+size_t ash_exec_handed_bytes(const struct ash_exec *exec);
 /* Zeros, written by all workers: one thread alone does not fill the memory's time. data is memory of exec->memory. */
 void ash_exec_zero(struct ash_exec *exec, void *data, size_t size_bytes);
 /* Names of the backends this machine can run, best first, NULL-terminated. */

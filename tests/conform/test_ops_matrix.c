@@ -234,11 +234,44 @@ static void test_k_cut(void **state)
     }
 }
 
+/* Enough threads that operands are handed on in another place each time, several blocks of k, and again and again until
+ * places come round. */
+static void test_many_threads(void **state)
+{
+    enum { THREADS = 9, M = 150, N = 300, K = 2500, TIMES = SANITIZED ? 3 : 40 };
+
+    (void)state;
+    for (const char *const *name = ash_exec_backends(); *name != NULL; name++) {
+        struct ash_exec one, many;
+        struct tape tape;
+        float *x, *w, *want, *got;
+
+        tape_init(&tape, 9);
+        exec_init(&one, *name, 1);
+        exec_init(&many, *name, THREADS);
+        x = draw_floats(&tape, (size_t)M * K, 1.0f);
+        w = draw_floats(&tape, (size_t)N * K, 1.0f);
+        want = draw_floats(&tape, (size_t)M * N, 1.0f);
+        got = draw_floats(&tape, (size_t)M * N, 1.0f);
+        for (int bf16 = 0; bf16 < 2; bf16++) {
+            layer_gemm(&one, M, N, K, x, w, want, K, false, bf16, false);
+            for (int i = 0; i < TIMES; i++) {
+                memset(got, 0xff, (size_t)M * N * sizeof(*got));
+                layer_gemm(&many, M, N, K, x, w, got, K, false, bf16, false);
+                assert_memory_equal(got, want, (size_t)M * N * sizeof(*want));
+            }
+        }
+        ash_exec_fini(&one);
+        ash_exec_fini(&many);
+        tape_fini(&tape);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_gemm),       cmocka_unit_test(test_column_sum), cmocka_unit_test(test_empty),
-        cmocka_unit_test(test_rows_alone), cmocka_unit_test(test_k_cut),
+        cmocka_unit_test(test_rows_alone), cmocka_unit_test(test_k_cut),      cmocka_unit_test(test_many_threads),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
