@@ -17,7 +17,8 @@ static const struct backend {
     {&ash_ops_neon_bf16, ash_cpu_has_bf16},
     {&ash_ops_neon, NULL},
 #elif defined(__x86_64__)
-    {&ash_ops_amx, ash_cpu_has_amx},   {&ash_ops_avx512, ash_cpu_has_avx512},
+    {&ash_ops_amx, ash_cpu_has_amx},
+    {&ash_ops_avx512, ash_cpu_has_avx512},
     {&ash_ops_avx2, ash_cpu_has_avx2},
 #endif
     {&ash_ops_portable, NULL},
@@ -29,8 +30,9 @@ static const struct backend {
 #define ZERO_BYTES ((size_t)256 << 10) /* of a unit of ash_exec_zero */
 #define PAGE_BYTES ((size_t)2 << 20)   /* a huge page: what nearly fills one is a whole one */
 #define PLACE_BYTES ((size_t)4096)     /* places of ash_exec_handed are whole ones */
-#define HANDED_BYTES ((size_t)3 << 20) /* for each thread, once there are so many: more than its own caches hold */
-#define HANDED_THREADS_MIN 8
+#define HANDED_BYTES ((size_t)3 << 20) /* of all places, for each thread: more than its own caches hold */
+#define HANDED_BYTES_MAX ((size_t)96 << 20)
+#define HANDED_THREADS_MIN 8 /* with fewer there is one place: little is gained, and caches know it already */
 #define BACKEND_TEXT_BYTES 128
 
 static const char *names[ASH_COUNT(backends) + 1];
@@ -132,9 +134,10 @@ void *ash_exec_shared(struct ash_exec *exec, size_t size_bytes)
 
 size_t ash_exec_handed_bytes(const struct ash_exec *exec)
 {
-    size_t threads = (size_t)ash_workers_count(exec->workers);
+    size_t threads = (size_t)ash_workers_count(exec->workers), bytes = threads * HANDED_BYTES;
 
-    return threads < HANDED_THREADS_MIN ? 0 : threads * HANDED_BYTES;
+    if (threads < HANDED_THREADS_MIN) return 0;
+    return bytes < HANDED_BYTES_MAX ? bytes : HANDED_BYTES_MAX;
 }
 
 void *ash_exec_handed(struct ash_exec *exec, size_t size_bytes)

@@ -20,11 +20,14 @@
 #define FLAT_VECS 12
 #endif
 
+#define LINE_BYTES 64 /* of a cache */
+
 #ifndef VEC_TILE /* the instruction set has no tile of its own */
 #define VEC_TILE tile_square
 
 #define VEC_TILE_PART tile_part
 
+/* One k. */
 INLINE void tile_step(vf acc[TILE_ROWS][TILE_VECS], const float *a, const float *b, size_t vecs)
 {
     vf row[TILE_VECS];
@@ -41,11 +44,12 @@ INLINE void tile_step(vf acc[TILE_ROWS][TILE_VECS], const float *a, const float 
 }
 
 /* c[TILE_ROWS, vecs * VF_WIDTH] = left right, or += where add. left is [k_count, TILE_ROWS], right is [k_count,
- * TILE_VECS * VF_WIDTH], both packed. Beside each of the first k a line from next on is fetched into L2, lines of them.
- * vecs is known to the compiler. */
+ * TILE_VECS * VF_WIDTH], both packed. Of what is ahead a line is fetched into L2 beside each k. vecs is known to the
+ * compiler. */
 INLINE void tile_vecs(size_t k_count, const void *left, const void *right, bool add, float *c, size_t c_stride,
-                      size_t vecs, const unsigned char *next, size_t lines)
+                      size_t vecs, const struct gemm_ahead *ahead)
 {
+    const size_t lines = min_size(ahead->size_bytes / LINE_BYTES, k_count);
     const float *a = left, *b = right;
     vf acc[TILE_ROWS][TILE_VECS];
     size_t k = 0;
@@ -54,8 +58,8 @@ INLINE void tile_vecs(size_t k_count, const void *left, const void *right, bool 
     for (size_t i = 0; i < TILE_ROWS; i++)
         UNROLL for (size_t v = 0; v < vecs; v++) acc[i][v] =
             add ? vf_load(c + i * c_stride + v * VF_WIDTH) : vf_set(0.0f);
-    for (; k < min_size(lines, k_count); k++, a += TILE_ROWS, b += TILE_VECS * VF_WIDTH, next += 64) {
-        __builtin_prefetch(next, 0, 2);
+    for (; k < lines; k++, a += TILE_ROWS, b += TILE_VECS * VF_WIDTH) {
+        __builtin_prefetch(ahead->from + k * LINE_BYTES, 0, 2);
         tile_step(acc, a, b, vecs);
     }
     for (; k < k_count; k++, a += TILE_ROWS, b += TILE_VECS * VF_WIDTH)
@@ -67,7 +71,7 @@ INLINE void tile_vecs(size_t k_count, const void *left, const void *right, bool 
 
 static void tile_square(size_t k_count, const void *left, const void *right, bool add, float *c, size_t c_stride)
 {
-    tile_vecs(k_count, left, right, add, c, c_stride, TILE_VECS, NULL, 0);
+    tile_vecs(k_count, left, right, add, c, c_stride, TILE_VECS, &(struct gemm_ahead){0});
 }
 
 #if VF_WIDTH == 16
@@ -76,7 +80,7 @@ static void tile_square(size_t k_count, const void *left, const void *right, boo
 static void tile_ahead(size_t k_count, const void *left, const void *right, bool add, float *c, size_t c_stride,
                        const struct gemm_ahead *ahead)
 {
-    tile_vecs(k_count, left, right, add, c, c_stride, TILE_VECS, ahead->from, ahead->size_bytes / 64);
+    tile_vecs(k_count, left, right, add, c, c_stride, TILE_VECS, ahead);
 }
 #endif
 
@@ -85,9 +89,9 @@ static void tile_part(size_t k_count, const void *left, const void *right, bool 
                       size_t cols)
 {
     if (cols == VF_WIDTH)
-        tile_vecs(k_count, left, right, add, c, c_stride, 1, NULL, 0);
+        tile_vecs(k_count, left, right, add, c, c_stride, 1, &(struct gemm_ahead){0});
     else
-        tile_vecs(k_count, left, right, add, c, c_stride, 2, NULL, 0);
+        tile_vecs(k_count, left, right, add, c, c_stride, 2, &(struct gemm_ahead){0});
 }
 #else
 #define VEC_TILE_PART NULL
