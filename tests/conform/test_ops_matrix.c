@@ -237,7 +237,7 @@ static void test_k_cut(void **state)
 /* Enough threads that operands are handed on in another place each time, and several blocks of k. */
 static void test_many_threads(void **state)
 {
-    enum { THREADS = 9, M = 150, N = 300, K = 1700 };
+    enum { THREADS = 9, M = 40, N = 100, K = 1100 };
 
     (void)state;
     for (const char *const *name = ash_exec_backends(); *name != NULL; name++) {
