@@ -28,7 +28,6 @@ static const struct backend {
 };
 
 #define ZERO_BYTES ((size_t)256 << 10) /* of a unit of ash_exec_zero */
-#define PAGE_BYTES ((size_t)2 << 20)   /* a huge page: what nearly fills one is a whole one */
 #define PLACE_BYTES ((size_t)4096)     /* places of ash_exec_handed are whole ones */
 #define HANDED_BYTES ((size_t)3 << 20) /* of all places, for each thread: more than its own caches hold */
 #define HANDED_BYTES_MAX ((size_t)96 << 20)
@@ -115,7 +114,8 @@ static void *grown(struct ash_exec *exec, struct ash_buffer *buffer, size_t size
     int rc;
 
     if (buffer->size_bytes >= size_bytes && buffer->data != NULL) return buffer->data;
-    if (size_bytes > PAGE_BYTES / 2) size_bytes = (size_bytes + PAGE_BYTES - 1) & -PAGE_BYTES;
+    if (size_bytes > ASH_MEMORY_HUGE / 2) /* packed lines are walked again and again: whole huge pages */
+        size_bytes = (size_bytes + ASH_MEMORY_HUGE - 1) & -ASH_MEMORY_HUGE;
     ash_buffer_fini(buffer);
     rc = ash_buffer_init(buffer, exec->memory, size_bytes > 0 ? size_bytes : 1, "compute scratch", NULL);
     ash_assert(rc == 0);

@@ -12,7 +12,6 @@
 #include <emmintrin.h>
 #endif
 
-#define HUGE_PAGE_BYTES ((size_t)2 << 20)
 #define LINE_BYTES 64
 #define ZERO_PAST_BYTES ((size_t)4 << 20)   /* a thread's share of what no cache would keep: gradients */
 #define SMALL_PAGE_BYTES ((size_t)64 << 10) /* the largest that a machine has */
@@ -22,14 +21,14 @@ static _Atomic size_t used_bytes, peak_bytes;
 /* Whole pages on a huge-page border. The system's own zeros serve, so that what is never touched costs nothing. */
 static void *map_large(size_t size_bytes)
 {
-    char *base = mmap(NULL, size_bytes + HUGE_PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    char *base = mmap(NULL, size_bytes + ASH_MEMORY_HUGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     size_t before;
 
     if (base == MAP_FAILED) return NULL;
-    before = (HUGE_PAGE_BYTES - (uintptr_t)base % HUGE_PAGE_BYTES) % HUGE_PAGE_BYTES;
+    before = (ASH_MEMORY_HUGE - (uintptr_t)base % ASH_MEMORY_HUGE) % ASH_MEMORY_HUGE;
     if (before > 0) munmap(base, before);
-    munmap(base + before + size_bytes, HUGE_PAGE_BYTES - before);
-    madvise(base + before, size_bytes / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES, MADV_HUGEPAGE);
+    munmap(base + before + size_bytes, ASH_MEMORY_HUGE - before);
+    madvise(base + before, size_bytes / ASH_MEMORY_HUGE * ASH_MEMORY_HUGE, MADV_HUGEPAGE);
     return base + before;
 }
 
@@ -42,15 +41,15 @@ static void *host_alloc(size_t size_bytes)
 {
     void *ptr = NULL;
 
-    if (size_bytes > (size_t)PTRDIFF_MAX - 2 * HUGE_PAGE_BYTES) return NULL;
-    if (size_bytes >= HUGE_PAGE_BYTES) return map_large(large_bytes(size_bytes));
+    if (size_bytes > (size_t)PTRDIFF_MAX - 2 * ASH_MEMORY_HUGE) return NULL;
+    if (size_bytes >= ASH_MEMORY_HUGE) return map_large(large_bytes(size_bytes));
     if (posix_memalign(&ptr, ASH_MEMORY_ALIGN, size_bytes) != 0) return NULL;
     return memset(ptr, 0, size_bytes);
 }
 
 static void host_free(void *ptr, size_t size_bytes)
 {
-    if (size_bytes >= HUGE_PAGE_BYTES)
+    if (size_bytes >= ASH_MEMORY_HUGE)
         munmap(ptr, large_bytes(size_bytes));
     else
         free(ptr);
@@ -108,7 +107,7 @@ void ash_buffer_drop(const struct ash_buffer *buffer, size_t first_byte, size_t 
     uintptr_t page = SMALL_PAGE_BYTES;
     char *first = (char *)(((uintptr_t)begin + page - 1) / page * page), *last = (char *)((uintptr_t)end / page * page);
 
-    if (buffer->memory != &ash_memory_host || buffer->size_bytes < HUGE_PAGE_BYTES || first >= last ||
+    if (buffer->memory != &ash_memory_host || buffer->size_bytes < ASH_MEMORY_HUGE || first >= last ||
         madvise(first, (size_t)(last - first), MADV_DONTNEED) != 0) {
         buffer->memory->zero(begin, size_bytes);
         return;
@@ -119,7 +118,7 @@ void ash_buffer_drop(const struct ash_buffer *buffer, size_t first_byte, size_t 
 
 void ash_buffer_sparse(const struct ash_buffer *buffer)
 {
-    if (buffer->memory == &ash_memory_host && buffer->size_bytes >= HUGE_PAGE_BYTES)
+    if (buffer->memory == &ash_memory_host && buffer->size_bytes >= ASH_MEMORY_HUGE)
         madvise(buffer->data, large_bytes(buffer->size_bytes), MADV_NOHUGEPAGE); /* advice: without it, only larger */
 }
 

@@ -18,8 +18,10 @@ struct ash_memory_ops {
 };
 
 #define ASH_MEMORY_ALIGN ((size_t)64)
+#define ASH_MEMORY_HUGE ((size_t)2 << 20) /* a huge page */
 
-/* Host memory. From 2 MiB on it sits on huge-page borders and is taken from the system when it is first touched. */
+/* Host memory. From ASH_MEMORY_HUGE on it sits on borders of huge pages, of which whole ones serve it, and is taken
+ * from the system when it is first touched. */
 extern const struct ash_memory_ops ash_memory_host;
 
 /* A block owned by the caller, or (memory NULL) by somebody else. */

@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "collective/host/window.h"
+#include "infra/memory.h"
 
-#define HUGE_PAGE_BYTES ((size_t)2 << 20)
 /* Pages of a part from which on huge ones are worth it: what a rank looks at grows by whole ones. */
 #define HUGE_PARTS 2
 
@@ -31,7 +31,7 @@ int ash_state_open_shared(struct ash_state *state, bool bf16, struct ash_err *er
     float *weights;
 
     if (rc < 0) return rc;
-    if (ash_group_rank(sharers) == 0 && largest_part(shards) * width >= HUGE_PARTS * HUGE_PAGE_BYTES)
+    if (ash_group_rank(sharers) == 0 && largest_part(shards) * width >= HUGE_PARTS * ASH_MEMORY_HUGE)
         ash_window_fill(state->window);
     if (bf16) {
         state->bf16 =

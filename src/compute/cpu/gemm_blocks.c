@@ -352,7 +352,7 @@ static struct side side_of(const struct ash_mat *mat, size_t line_stride, size_t
 static size_t level_count(const struct product *op)
 {
     size_t panels = (op->own->lines + op->own->width - 1) / op->own->width, levels = 1;
-    size_t least = op->threads * (op->passing ? max_size(op->kernel->unit_panels, 1) : 1);
+    size_t least = op->threads * max_size(op->kernel->unit_panels, 1);
 
     while (op->threads > 1 && levels < LEVELS_MAX && panels >> levels >= least)
         levels++;

@@ -8,8 +8,8 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include "infra/memory.h"
 
-#define HUGE_PAGE_BYTES ((size_t)2 << 20)
 #ifndef MADV_COLLAPSE
 #define MADV_COLLAPSE 25 /* Linux 6.1; this C library does not know it yet */
 #endif
@@ -19,19 +19,19 @@
 static char *reserve(size_t size_bytes)
 {
     char *base =
-        mmap(NULL, size_bytes + HUGE_PAGE_BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        mmap(NULL, size_bytes + ASH_MEMORY_HUGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     size_t before;
 
     if (base == MAP_FAILED) return NULL;
-    before = (HUGE_PAGE_BYTES - (uintptr_t)base % HUGE_PAGE_BYTES) % HUGE_PAGE_BYTES;
+    before = (ASH_MEMORY_HUGE - (uintptr_t)base % ASH_MEMORY_HUGE) % ASH_MEMORY_HUGE;
     if (before > 0) munmap(base, before);
-    munmap(base + before + size_bytes, HUGE_PAGE_BYTES - before);
+    munmap(base + before + size_bytes, ASH_MEMORY_HUGE - before);
     return base + before;
 }
 
 static int map_fd(struct ash_segment *segment, int fd, size_t size_bytes)
 {
-    void *place = size_bytes >= HUGE_PAGE_BYTES ? reserve(size_bytes) : NULL;
+    void *place = size_bytes >= ASH_MEMORY_HUGE ? reserve(size_bytes) : NULL;
     void *data =
         mmap(place, size_bytes, PROT_READ | PROT_WRITE, place != NULL ? MAP_SHARED | MAP_FIXED : MAP_SHARED, fd, 0);
 
@@ -50,9 +50,9 @@ static int map_fd(struct ash_segment *segment, int fd, size_t size_bytes)
 void ash_segment_fill(struct ash_segment *segment)
 {
     const volatile char *data = segment->data;
-    size_t whole = segment->size_bytes / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES;
+    size_t whole = segment->size_bytes / ASH_MEMORY_HUGE * ASH_MEMORY_HUGE;
 
-    for (size_t at = 0; at < whole; at += HUGE_PAGE_BYTES)
+    for (size_t at = 0; at < whole; at += ASH_MEMORY_HUGE)
         (void)data[at];
     if (whole > 0) madvise(segment->data, whole, MADV_COLLAPSE); /* a wish */
 }
