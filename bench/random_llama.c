@@ -1,6 +1,6 @@
-/* random_llama DIR [LAYERS]: a Hugging Face folder of a Llama of 1.1e9 random bf16 weights (22 layers), with a tokenizer that
- * knows bytes and made-up words. Speed does not depend on what weights say; a folder that nobody need download makes the comparison
- * repeatable. */
+/* random_llama DIR [LAYERS]: a Hugging Face folder of a Llama of 1.1e9 random bf16 weights (22 layers), with a
+ * tokenizer that knows bytes and made-up words. Speed does not depend on what weights say; a folder that nobody need
+ * download makes the comparison repeatable. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -16,9 +16,9 @@ struct ash_fetch_range {
 /* Start a thread that walks the ranges (copied) one after the other. The mappings must stay until stop. NULL when there
  * is no memory or no thread for it: nothing is lost but time. */
 struct ash_fetch *ash_fetch_start(const struct ash_fetch_range *ranges, size_t count);
-/* Wait until the range that starts at base is in memory, so that whoever is about to read it does not take processors from the walk,
- * nor compete with it for the disk a page at a time. Returns after a second at the latest (reading then waits for itself), at once
- * for NULL and for what is no range's start. */
+/* Wait until the range that starts at base is in memory, so that whoever is about to read it does not take processors
+ * from the walk, nor compete with it for the disk a page at a time. Returns after a second at the latest (reading then
+ * waits for itself), at once for NULL and for what is no range's start. */
 void ash_fetch_wait(struct ash_fetch *fetch, const void *base);
 /* Wait until all is in memory, and free. NULL is a no-op. */
 void ash_fetch_finish(struct ash_fetch *fetch);

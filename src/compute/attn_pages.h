@@ -4,8 +4,8 @@
 
 #include "compute/ops.h"
 
-static inline const void *ash_attn_at(const struct ash_attn_args *args, const void *run, void *const *pages,
-                                      size_t j, size_t stride, size_t page_first)
+static inline const void *ash_attn_at(const struct ash_attn_args *args, const void *run, void *const *pages, size_t j,
+                                      size_t stride, size_t page_first)
 {
     size_t element = pages == NULL ? j * stride : page_first + j % args->page_tokens * stride;
     const unsigned char *base = pages == NULL ? run : pages[j / args->page_tokens];
@@ -24,7 +24,8 @@ static inline const void *ash_attn_value(const struct ash_attn_args *args, const
     return ash_attn_at(args, seq->v, seq->pages, j, args->v_stride, args->v_page);
 }
 
-/* Where the key and the value of token j are to be written, in their page; those of the next tokens of the page follow. */
+/* Where the key and the value of token j are to be written, in their page; those of the next tokens of the page follow.
+ */
 static inline void *ash_attn_key_place(const struct ash_attn_args *args, const struct ash_attn_seq *seq, size_t j)
 {
     size_t element = args->k_page + j % args->page_tokens * args->k_stride;

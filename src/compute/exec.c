@@ -17,7 +17,7 @@ static const struct backend {
     {&ash_ops_neon_bf16, ash_cpu_has_bf16},
     {&ash_ops_neon, NULL},
 #elif defined(__x86_64__)
-    {&ash_ops_amx, ash_cpu_has_amx},
+    {&ash_ops_amx, ash_cpu_has_amx}, /* no AMX without AVX-512 */
     {&ash_ops_avx512, ash_cpu_has_avx512},
     {&ash_ops_avx2, ash_cpu_has_avx2},
 #endif

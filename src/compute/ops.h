@@ -46,7 +46,7 @@
 #define ASH_QUANT_BLOCK 32
 #define ASH_QUANT_GROUP 256
 #define ASH_QUANT_GROUP_BLOCKS (ASH_QUANT_GROUP / ASH_QUANT_BLOCK)
-#define ASH_QUANT_STEPS 127 /* so many that rounding scales is a small part of what quantising loses */
+#define ASH_QUANT_STEPS 127    /* so many that rounding scales is a small part of what quantising loses */
 #define ASH_QUANT_FEW_STEPS 15 /* times -8, the largest number of Q4_0, that is still a byte */
 #define ASH_PACK_ROWS 16       /* rows of a weight that are packed together, or a divisor of that */
 #define ASH_ATTN_BLOCK 64

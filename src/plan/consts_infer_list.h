@@ -1,5 +1,5 @@
-/* X(name, value, meaning, source): the calibrated numbers of serving. Part of consts_list.h. "inference set" is the table of
- * published measurements in tests/plan/inference.csv, over which these few were chosen together, rounded. */
+/* X(name, value, meaning, source): the calibrated numbers of serving. Part of consts_list.h. "inference set" is the
+ * table of published measurements in tests/plan/inference.csv, over which these few were chosen together, rounded. */
 X(infer_gemm_bf16, 0.70, "share of the bf16 peak that matrix products of a prefill reach",
   "inference set; 0.73 to 0.87 alone (matmul tables of the catalog)")
 X(infer_gemm_fp8, 0.55, "the same of the fp8 and of the fp4 peak", "inference set")
@@ -15,13 +15,14 @@ X(infer_experts, 0.70, "speed of matrix products grouped by expert beside one pl
 X(infer_expert_pad, 80, "rows by which an expert's rows are filled up at most", "inference set; tiles have 64 or 128")
 X(infer_expert_pad_ratio, 10, "the same at most, as a multiple of the rows",
   "inference set: few rows take kernels without tiles")
-X(infer_expert_bytes, 40, "bytes of memory traffic per routed token and element of its width (sorting, activation, sum)",
-  "inference set")
+X(infer_expert_bytes, 40,
+  "bytes of memory traffic per routed token and element of its width (sorting, activation, sum)", "inference set")
 X(infer_dequant, 0.50, "speed of expert products where 4-bit weights are widened first",
   "inference set: GPT-OSS on Hopper")
-X(infer_act_bytes, 2, "bytes of memory traffic per token, layer and element of its width that kernels do not keep on chip",
-  "inference set")
-X(infer_layer_us, 50, "microseconds per layer that do not shrink with the work (tails of kernels, launches inside a graph)",
+X(infer_act_bytes, 2,
+  "bytes of memory traffic per token, layer and element of its width that kernels do not keep on chip", "inference set")
+X(infer_layer_us, 50,
+  "microseconds per layer that do not shrink with the work (tails of kernels, launches inside a graph)",
   "inference set, most of it inter-token latencies")
 X(infer_sparse_us, 15, "the same more where the layer has experts", "inference set")
 X(infer_launch_us, 80, "microseconds per layer below which a prefill cannot go: its kernels are launched one by one",

@@ -268,8 +268,8 @@ static void drop_given(struct ash_generator *generator)
     generator->given_bytes = 0;
 }
 
-/* Weights are packed once the first token is out, so that it does not wait for that, and only for an answer that is long
- * enough to win the time back. */
+/* Weights are packed once the first token is out, so that it does not wait for that, and only for an answer that is
+ * long enough to win the time back. */
 static int pack_weights(struct ash_generator *generator, struct ash_err *err)
 {
     size_t most = generator->context_tokens - generator->prompt_count, asked = generator->opts.max_tokens;

@@ -14,8 +14,8 @@ void ash_train_memory(const struct ash_stages *stages, struct ash_train_memory *
     for (size_t i = 0; i < stages->chunk_count; i++) {
         const struct ash_stage *stage = &stages->chunks[i];
         memory.state += ash_state_bytes(&stage->state);
-        memory.gradients += ash_grains_bytes(&stage->grains) + ash_grains_bytes(&stage->experts) +
-                            ash_fsdp_bytes(&stage->fsdp);
+        memory.gradients +=
+            ash_grains_bytes(&stage->grains) + ash_grains_bytes(&stage->experts) + ash_fsdp_bytes(&stage->fsdp);
         for (size_t s = 0; s < stage->slot_count; s++)
             memory.activations += ash_pass_bytes(stage->slots[s].pass);
     }

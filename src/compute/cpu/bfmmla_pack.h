@@ -14,7 +14,7 @@
 #include "base/dtype.h"
 #include "compute/cpu/gemm_blocks.h"
 
-#define GROUP 4          /* k of one instruction */
+#define GROUP 4 /* k of one instruction */
 #define PACK_WIDTH_MAX 12
 #define PACK_K 16     /* k of a line that are read at once: 64 bytes of float32 */
 #define PACK_AHEAD 32 /* k that are fetched ahead where each lies in a row of its own */

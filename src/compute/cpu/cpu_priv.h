@@ -15,7 +15,7 @@ void ash_gemm_bfmmla(struct ash_exec *exec, const struct ash_gemm_args *args);
 #elif defined(__x86_64__)
 extern const struct ash_ops ash_ops_avx2;
 extern const struct ash_ops ash_ops_avx512;
-bool ash_cpu_has_avx2(void);   /* AVX2, FMA and F16C */
+bool ash_cpu_has_avx2(void); /* AVX2, FMA and F16C */
 extern const struct ash_ops ash_ops_amx;
 bool ash_cpu_has_avx512(void); /* AVX-512 F, BW, VL and DQ */
 bool ash_cpu_has_amx(void);    /* tiles for bf16, and AVX-512 with BF16 */

@@ -337,6 +337,7 @@ static void adamw(struct ash_exec *exec, const struct ash_adamw_args *args)
     ash_workers_run(exec->workers, args->count, OPTIM_MIN_COUNT, adamw_range, &op);
 }
 
-static const struct ash_optim_ops vec_optim = {.adamw = adamw, .max_abs = ash_squares_max, .sum_squares = ash_squares_add};
+static const struct ash_optim_ops vec_optim = {
+    .adamw = adamw, .max_abs = ash_squares_max, .sum_squares = ash_squares_add};
 
 #endif

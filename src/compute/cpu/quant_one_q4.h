@@ -18,19 +18,20 @@
     "ldp q" #w2 ", q" #w3 ", [%[" #panel "], #" #at " + 32]\n"
 /* A load each: beside vector instructions loads are free, copies of a register are not. */
 #define ONE_Q4_START(sum) "ldr q" #sum ", [%[x]]\n"
+/* clang-format off */
 #define ONE_Q4_STARTS                                                                                                  \
-    ONE_Q4_START(16)                                                                                                   \
-    ONE_Q4_START(17)                                                                                                   \
-    ONE_Q4_START(18) ONE_Q4_START(19) ONE_Q4_START(20) ONE_Q4_START(21) ONE_Q4_START(22) ONE_Q4_START(23)
+    ONE_Q4_START(16) ONE_Q4_START(17) ONE_Q4_START(18) ONE_Q4_START(19)                                                \
+    ONE_Q4_START(20) ONE_Q4_START(21) ONE_Q4_START(22) ONE_Q4_START(23)
+/* clang-format on */
 /* Half a block of a panel: its bytes as they are times one chunk of x, its low nibbles times another. `next` loads what
  * comes after it into the other four registers. */
+/* clang-format off */
 #define ONE_Q4_HALF(s0, s1, s2, s3, w0, w1, w2, w3, bytes, low, next)                                                  \
-    ONE_Q4_MMLA(s0, w0, bytes)                                                                                         \
-    ONE_Q4_MMLA(s1, w1, bytes)                                                                                         \
-    ONE_Q4_MMLA(s2, w2, bytes)                                                                                         \
-    ONE_Q4_MMLA(s3, w3, bytes)                                                                                         \
-    next ONE_Q4_AND(w0) ONE_Q4_AND(w1) ONE_Q4_AND(w2) ONE_Q4_AND(w3) ONE_Q4_MMLA(s0, w0, low) ONE_Q4_MMLA(s1, w1, low) \
-        ONE_Q4_MMLA(s2, w2, low) ONE_Q4_MMLA(s3, w3, low)
+    ONE_Q4_MMLA(s0, w0, bytes) ONE_Q4_MMLA(s1, w1, bytes) ONE_Q4_MMLA(s2, w2, bytes) ONE_Q4_MMLA(s3, w3, bytes)        \
+    next                                                                                                               \
+    ONE_Q4_AND(w0) ONE_Q4_AND(w1) ONE_Q4_AND(w2) ONE_Q4_AND(w3)                                                        \
+    ONE_Q4_MMLA(s0, w0, low) ONE_Q4_MMLA(s1, w1, low) ONE_Q4_MMLA(s2, w2, low) ONE_Q4_MMLA(s3, w3, low)
+/* clang-format on */
 /* Lanes, which are floats by where they started, to dots, of which these floats hold the low 16 bits; and those times
  * steps to the totals. */
 #define ONE_Q4_ADD(total0, total1, s0, s1, s2, s3, steps)                                                              \
@@ -42,10 +43,11 @@
     "smlal2 v" #total1 ".4s, v" #s0 ".8h, v" #steps ".8h\n"
 #define ONE_Q4_TEXT(number) ONE_Q4_TEXT_OF(number)
 #define ONE_Q4_TEXT_OF(number) #number
+/* clang-format off */
 #define ONE_Q4_FETCH(panel)                                                                                            \
     "prfm pldl2keep, [%[" #panel "], #" ONE_Q4_TEXT(ONE_Q4_AHEAD) "]\n"                                                \
-                                                                  "prfm pldl2keep, [%[" #panel                         \
-                                                                  "], #" ONE_Q4_TEXT(ONE_Q4_AHEAD) " + 64]\n"
+    "prfm pldl2keep, [%[" #panel "], #" ONE_Q4_TEXT(ONE_Q4_AHEAD) " + 64]\n"
+/* clang-format on */
 
 /* Bytes of a panel that are on their way to the second cache: fewer come late, more sometimes not at all. */
 #define ONE_Q4_AHEAD 2048

@@ -40,12 +40,12 @@
     "mov x9, %[c]\n" STRIP_ROW(op, 16, 17, 18, 19) STRIP_ROW(op, 20, 21, 22, 23) STRIP_ROW(op, 24, 25, 26, 27)         \
         STRIP_ROW(op, 28, 29, 30, 31)
 #define STRIP_ZERO(sum) "movi v" #sum ".2d, #0\n"
+/* clang-format off */
 #define STRIP_ZEROS                                                                                                    \
-    STRIP_ZERO(16)                                                                                                     \
-    STRIP_ZERO(17)                                                                                                     \
-    STRIP_ZERO(18)                                                                                                     \
-    STRIP_ZERO(19) STRIP_ZERO(20) STRIP_ZERO(21) STRIP_ZERO(22) STRIP_ZERO(23) STRIP_ZERO(24) STRIP_ZERO(25)           \
-        STRIP_ZERO(26) STRIP_ZERO(27) STRIP_ZERO(28) STRIP_ZERO(29) STRIP_ZERO(30) STRIP_ZERO(31)
+    STRIP_ZERO(16) STRIP_ZERO(17) STRIP_ZERO(18) STRIP_ZERO(19) STRIP_ZERO(20) STRIP_ZERO(21)                          \
+    STRIP_ZERO(22) STRIP_ZERO(23) STRIP_ZERO(24) STRIP_ZERO(25) STRIP_ZERO(26) STRIP_ZERO(27)                          \
+    STRIP_ZERO(28) STRIP_ZERO(29) STRIP_ZERO(30) STRIP_ZERO(31)
+/* clang-format on */
 
 #define STRIP_LONG 8 /* k of a turn of the long loop */
 
@@ -89,9 +89,8 @@ static void strip_fmla(float *c, size_t c_stride, const float *a, size_t a_strid
         "subs %[rest], %[rest], #1\n"
         "b.ne 5b\n"
         "6:\n" STRIP_C("st")
-        :
-        [r0] "+&r"(r0), [r1] "+&r"(r1), [r2] "+&r"(r2), [r3] "+&r"(r3), [b] "+&r"(b), [turns] "+&r"(turns),
-        [rest] "+&r"(rest)
+        : [r0] "+&r"(r0), [r1] "+&r"(r1), [r2] "+&r"(r2), [r3] "+&r"(r3), [b] "+&r"(b), [turns] "+&r"(turns),
+          [rest] "+&r"(rest)
         : [c] "r"(c), [c_step] "r"(c_stride * sizeof(*c)), [b_step] "r"(b_stride * sizeof(*b)), [add] "r"((int)add)
         : "cc", "memory", "x9", "v0", "v1", "v2", "v3", "v4", "v5", "v6", "v7", "v8", "v9", "v10", "v11", "v12", "v13",
           "v14", "v15", "v16", "v17", "v18", "v19", "v20", "v21", "v22", "v23", "v24", "v25", "v26", "v27", "v28",

@@ -9,11 +9,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* clang-format off */
 #define TILE_SUMS(X)                                                                                                   \
-    X(8)                                                                                                               \
-    X(9)                                                                                                               \
-    X(10) X(11) X(12) X(13) X(14) X(15) X(16) X(17) X(18) X(19) X(20) X(21) X(22) X(23) X(24) X(25) X(26) X(27) X(28)  \
-        X(29) X(30) X(31)
+    X(8) X(9) X(10) X(11) X(12) X(13) X(14) X(15) X(16) X(17) X(18) X(19)                                              \
+    X(20) X(21) X(22) X(23) X(24) X(25) X(26) X(27) X(28) X(29) X(30) X(31)
+/* clang-format on */
 #define TILE_ZERO(sum) "movi v" #sum ".2d, #0\n"
 #define TILE_A(reg, offset) "ldr q" #reg ", [%[a], #" #offset "]\n"
 #define TILE_B(reg, offset) "ldr q" #reg ", [%[b], #" #offset "]\n"

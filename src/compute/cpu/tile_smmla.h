@@ -211,12 +211,18 @@ static inline void tile_smmla_steps(size_t groups, const uint8_t *x, size_t stri
     BLOCK_DOT(dot2)                                                                                                    \
     BLOCK_ADD(sum0, dot0, 25)                                                                                          \
     BLOCK_ADD(sum1, dot1, 26) BLOCK_ADD(sum2, dot2, 27) BLOCK_BACK(dot0) BLOCK_BACK(dot1) BLOCK_BACK(dot2)
+/* clang-format off */
 #define BLOCK                                                                                                          \
-    BLOCK_FETCH(0)                                                                                                     \
-    BLOCK_CHUNK(48, 0) BLOCK_FETCH(64) BLOCK_CHUNK(96, 64) BLOCK_FETCH(128) BLOCK_CHUNK(144, 128) BLOCK_FETCH(192)     \
-        BLOCK_CHUNK(192, 192) SMMLA_X(28, 0) SMMLA_X(29, 16) SMMLA_X(30, 32) BLOCK_FLOATS(0, 0, 4, 8, 12, 16, 20)      \
-            BLOCK_FLOATS(16, 1, 5, 9, 13, 17, 21) BLOCK_FLOATS(32, 2, 6, 10, 14, 18, 22)                               \
-                BLOCK_FLOATS(48, 3, 7, 11, 15, 19, 23)
+    BLOCK_FETCH(0) BLOCK_CHUNK(48, 0)                                                                                  \
+    BLOCK_FETCH(64) BLOCK_CHUNK(96, 64)                                                                                \
+    BLOCK_FETCH(128) BLOCK_CHUNK(144, 128)                                                                             \
+    BLOCK_FETCH(192) BLOCK_CHUNK(192, 192)                                                                             \
+    SMMLA_X(28, 0) SMMLA_X(29, 16) SMMLA_X(30, 32)                                                                     \
+    BLOCK_FLOATS(0, 0, 4, 8, 12, 16, 20)                                                                               \
+    BLOCK_FLOATS(16, 1, 5, 9, 13, 17, 21)                                                                              \
+    BLOCK_FLOATS(32, 2, 6, 10, 14, 18, 22)                                                                             \
+    BLOCK_FLOATS(48, 3, 7, 11, 15, 19, 23)
+/* clang-format on */
 /* Where w comes from memory, for a dozen rows or two. */
 #define BLOCK_FETCH(w) "prfm pldl1keep, [%[w], #2176 + " #w "]\n"
 #define BLOCK_LOAD(sum, offset) "ldr q" #sum ", [%[sums], #" #offset "]\n"

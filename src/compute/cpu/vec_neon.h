@@ -10,7 +10,7 @@
 
 #define VF_WIDTH 4
 #define VEC_TILE tile_fmla
-#define VEC_STRIP strip_fmla /* of STRIP x 16 sums; without it, a loop in C */
+#define VEC_STRIP strip_fmla               /* of STRIP x 16 sums; without it, a loop in C */
 #define VEC_QUANT_GEMM ash_quant_gemm_neon /* quant_priv.h */
 #define VEC_QUANT_PANELS ash_quant_panels_neon
 

@@ -275,7 +275,8 @@ INLINE struct wide wide_exp_tanh(struct wide x)
     y = wide_exp_parts(wide_pick_gt(x, max, max, x), &shifted);
     UNROLL
     for (int n = 0; n < WIDE_VECS; n++) /* the power is small: one factor does */
-        y.v[n] = vf_mul(y.v[n], vf_from_bits(vu_shl23(vu_add(vf_bits(shifted.v[n]), vu_set(127 - ASH_ROUND_MAGIC_BITS)))));
+        y.v[n] =
+            vf_mul(y.v[n], vf_from_bits(vu_shl23(vu_add(vf_bits(shifted.v[n]), vu_set(127 - ASH_ROUND_MAGIC_BITS)))));
     return y;
 }
 

@@ -84,8 +84,8 @@ static void forward_block(const struct ash_attn_args *args, const struct ash_att
     for (size_t d = 0; d < args->dim_v; d++) {
         run->acc[d] = run->acc[d] * alpha;
         for (size_t j = keys.begin; j < keys.end; j++)
-            run->acc[d] = fmaf(
-                p[j - base], ref_read(ash_attn_value(args, seq, j), args->kv_dtype, g * args->dim_v + d), run->acc[d]);
+            run->acc[d] = fmaf(p[j - base], ref_read(ash_attn_value(args, seq, j), args->kv_dtype, g * args->dim_v + d),
+                               run->acc[d]);
     }
 }
 

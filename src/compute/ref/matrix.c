@@ -60,5 +60,7 @@ void ash_ref_column_sum(struct ash_exec *exec, const float *x, size_t stride, si
     ash_workers_run(exec->workers, cols, SUM_MIN_COLS, column_sum_cols, &op);
 }
 
-const struct ash_matrix_ops ash_ref_matrix = {
-    .gemm = ash_ref_gemm, .quant_gemm = ash_ref_quant_gemm, .project = ash_ref_project, .column_sum = ash_ref_column_sum};
+const struct ash_matrix_ops ash_ref_matrix = {.gemm = ash_ref_gemm,
+                                              .quant_gemm = ash_ref_quant_gemm,
+                                              .project = ash_ref_project,
+                                              .column_sum = ash_ref_column_sum};

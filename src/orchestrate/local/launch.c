@@ -47,8 +47,8 @@ struct job {
     pid_t *groups;           /* of each node: its first process's id */
     struct ash_netns *netns; /* NULL: all share the machine's network */
     size_t running;
-    int code;          /* of the first failure */
-    size_t likewise;   /* ranks that ended with the same one afterwards */
+    int code;                /* of the first failure */
+    size_t likewise;         /* ranks that ended with the same one afterwards */
     uint64_t said[SAID_MAX]; /* hashes of errors that ranks have told, to tell each once */
     size_t said_count;
     uint64_t force_ns; /* when to end by force; 0: not yet */

@@ -63,8 +63,7 @@ X(60, 60, RESTART_APP, 0, false, VIDEO, NULL, NULL, CATALOG)
 X(62, 62, RESET_GPU, 0, false, "the controller that manages the GPU's power halted", NULL, NULL, CATALOG)
 X(63, 63, IGNORE, 0, true, "a bad memory row (or page) was recorded for replacement by a spare: a success",
   "let the job go on; reset the GPU between jobs, which puts the remap into effect",
-  "a widely copied four-code rule calls 63 a failed remap; NVIDIA's documents say that it succeeded",
-  MEMORY_BOTH)
+  "a widely copied four-code rule calls 63 a failed remap; NVIDIA's documents say that it succeeded", MEMORY_BOTH)
 X(64, 64, RESET_GPU, ISOLATE, true, "a bad memory row (or page) could not be recorded for replacement",
   "drain and reset it; look at Remapping Failure Occurred in nvidia-smi -q: if Yes, replace the GPU",
   "a widely copied four-code rule calls 64 'fallen off the bus', which is 79; AWS re:Post moves to other hardware at "
@@ -91,12 +90,11 @@ X(86, 86, RESTART_APP, 0, false, VIDEO, NULL, NULL, CATALOG)
 X(88, 89, RESTART_APP, 0, false, VIDEO, NULL, NULL, CATALOG)
 X(92, 92, IGNORE, 0, true, "many single-bit memory errors, all of them corrected",
   "keep it in service; watch for 48, 63, 64, 94 and 95", NULL, BOTH)
-X(93, 93, IGNORE, 0, false, "the board's configuration memory was written more often than planned", NULL, NULL,
-  CATALOG)
+X(93, 93, IGNORE, 0, false, "the board's configuration memory was written more often than planned", NULL, NULL, CATALOG)
 X(94, 94, RESTART_APP, 0, true, "an uncorrected memory error that stayed inside the program that met it",
   "restart that job; reset the GPU between jobs if 63 came with it", NULL, BOTH)
-X(95, 95, RESET_GPU, 0, true, "an uncorrected memory error that may have reached other programs on the GPU", NULL,
-  NULL, BOTH)
+X(95, 95, RESET_GPU, 0, true, "an uncorrected memory error that may have reached other programs on the GPU", NULL, NULL,
+  BOTH)
 X(96, 105, RESTART_APP, 0, false, VIDEO, NULL, NULL, CATALOG)
 X(106, 107, IGNORE, 0, false, "a test message of the management bus", NULL, NULL, CATALOG)
 X(109, 109, RESET_GPU, 0, false, "switching from one program to the next took too long", NULL, NULL, BOTH)

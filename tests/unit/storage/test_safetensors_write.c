@@ -136,8 +136,8 @@ static void test_round_trip_of_every_dtype(void **state)
         bytes[i] = (unsigned char)(i * 7);
     for (size_t i = 0; i < ASH_COUNT(specs); i++) {
         snprintf(names[i], sizeof(names[i]), "t%zu", i);
-        specs[i] = (struct ash_tensor_spec){
-            .name = names[i], .dtype = (enum ash_dtype)(i % FORMAT_DTYPES), .data = bytes + i};
+        specs[i] =
+            (struct ash_tensor_spec){.name = names[i], .dtype = (enum ash_dtype)(i % FORMAT_DTYPES), .data = bytes + i};
         specs[i].dim_count = (int)(i % (ASH_TENSOR_DIMS_MAX + 1));
         for (int d = 0; d < specs[i].dim_count; d++)
             specs[i].dims[d] = d == 0 ? i % 5 : d == 1 ? 3 : 1;
