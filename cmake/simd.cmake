@@ -25,6 +25,9 @@ foreach(isa portable neon avx2 avx512)
   set_source_files_properties(${CMAKE_SOURCE_DIR}/src/compute/cpu/ops_${isa}.c PROPERTIES COMPILE_OPTIONS "${ISA_ALL};${ISA_${isa}}")
 endforeach()
 
+# Normal draws, in loops that become vectors.
+set_source_files_properties(${CMAKE_SOURCE_DIR}/src/base/rng.c PROPERTIES COMPILE_OPTIONS "${ISA_ALL}")
+
 # How every instruction set's products are cut.
 set_source_files_properties(${CMAKE_SOURCE_DIR}/src/compute/cpu/gemm_blocks.c PROPERTIES COMPILE_OPTIONS "${ISA_ALL}")
 

@@ -18,16 +18,6 @@ uint64_t ash_hash_str(const char *text)
     return XXH3_64bits_withSeed(text, strlen(text), 0);
 }
 
-uint64_t ash_hash_mix(uint64_t x)
-{
-    x ^= x >> 30;
-    x *= 0xbf58476d1ce4e5b9u;
-    x ^= x >> 27;
-    x *= 0x94d049bb133111ebu;
-    x ^= x >> 31;
-    return x;
-}
-
 /* An element's share of the sum: a bijective mix of its word (keyed by its place) times an odd number made of its
  * place. 32 x 32 bits do not wrap, so a changed word changes the sum for certain, and several changes go unseen with a
  * chance of about 2^-63. */

@@ -4,6 +4,7 @@
 #include "base/rng.h"
 
 #include <math.h>
+#include <stdbool.h>
 #include <string.h>
 
 #include "base/assert.h"
@@ -12,11 +13,14 @@
 #define GOLDEN 0x9e3779b97f4a7c15u
 #define FEISTEL_ROUNDS 8
 
-/* The lane-th word of a counter: some draws need more than one. */
-static uint64_t draw(uint64_t seed, uint64_t stream, uint64_t counter, uint64_t lane)
+/* Of the lane-th words of a stream: some draws need more than one. */
+static uint64_t draw_key(uint64_t seed, uint64_t stream, uint64_t lane)
 {
-    uint64_t key = ash_hash_mix(ash_hash_mix(seed + GOLDEN) ^ (stream * 0xd1342543de82ef95u + lane));
+    return ash_hash_mix(ash_hash_mix(seed + GOLDEN) ^ (stream * 0xd1342543de82ef95u + lane));
+}
 
+static uint64_t draw(uint64_t key, uint64_t counter)
+{
     return ash_hash_mix(key ^ ash_hash_mix(counter + GOLDEN * (key | 1)));
 }
 
@@ -27,12 +31,12 @@ static double to_uniform(uint64_t word)
 
 uint64_t ash_rng_u64(uint64_t seed, uint64_t stream, uint64_t counter)
 {
-    return draw(seed, stream, counter, 0);
+    return draw(draw_key(seed, stream, 0), counter);
 }
 
 double ash_rng_uniform(uint64_t seed, uint64_t stream, uint64_t counter)
 {
-    return to_uniform(draw(seed, stream, counter, 0));
+    return to_uniform(draw(draw_key(seed, stream, 0), counter));
 }
 
 uint64_t ash_rng_below(uint64_t seed, uint64_t stream, uint64_t counter, uint64_t bound)
@@ -42,99 +46,139 @@ uint64_t ash_rng_below(uint64_t seed, uint64_t stream, uint64_t counter, uint64_
     ash_assert(bound > 0);
     reject_below = (0 - bound) % bound; /* 2^64 mod bound: the products whose low half is smaller are one too many */
     for (uint64_t lane = 0;; lane++) {
-        __uint128_t product = (__uint128_t)draw(seed, stream, counter, lane) * bound;
+        __uint128_t product = (__uint128_t)draw(draw_key(seed, stream, lane), counter) * bound;
         if ((uint64_t)product >= reject_below) return (uint64_t)(product >> 64);
     }
 }
 
-/* c[0] + c[1] z + ... + c[count - 1] z^(count - 1). */
-static double polynomial(const double *c, int count, double z)
-{
-    double sum = c[count - 1];
+/* ---- normal draws ------------------------------------------------------------------------------------------------ */
 
-    for (int i = count - 2; i >= 0; i--)
-        sum = sum * z + c[i];
-    return sum;
+/* Drawn together: each step below is a loop over as many, without branches and with elements of one width, so that
+ * compilers make vectors of it. One by one a draw takes twice as long, waiting for its own polynomials. */
+#define BATCH 16
+
+/* sums[i] = c[0] + c[1] z[i] + ... + c[count - 1] z[i]^(count - 1). */
+static void polynomials(const double *c, int count, const double z[BATCH], double sums[BATCH])
+{
+    for (int i = 0; i < BATCH; i++)
+        sums[i] = c[count - 1];
+    for (int k = count - 2; k >= 0; k--)
+        for (int i = 0; i < BATCH; i++)
+            sums[i] = sums[i] * z[i] + c[k];
 }
 
-/* log(x) for a normal x > 0, to about 1e-16: x = m * 2^e with m in [sqrt(1/2), sqrt(2)), log m = 2 atanh((m - 1) / (m +
- * 1)). */
-static double plain_log(double x)
+/* x = m * 2^exponent with m in [sqrt(1/2), sqrt(2)), for a normal x > 0. */
+static void split(const double x[BATCH], double m[BATCH], double exponent[BATCH])
+{
+    uint64_t bits[BATCH], power[BATCH];
+
+    memcpy(bits, x, sizeof(bits));
+    for (int i = 0; i < BATCH; i++) {
+        power[i] = (bits[i] >> 52) | 0x4330000000000000u; /* 2^52 and the whole number in its last bits */
+        bits[i] = (bits[i] & 0x000fffffffffffffu) | 0x3ff0000000000000u;
+    }
+    memcpy(m, bits, sizeof(bits));
+    memcpy(exponent, power, sizeof(power));
+    for (int i = 0; i < BATCH; i++) {
+        bool large = m[i] > 1.4142135623730951;
+
+        exponent[i] = exponent[i] - 0x1p52 - (large ? 1022.0 : 1023.0);
+        m[i] = large ? m[i] * 0.5 : m[i];
+    }
+}
+
+/* log(x) for normal x > 0, to about 1e-16: log m = 2 atanh((m - 1) / (m + 1)). */
+static void logarithms(const double x[BATCH], double logs[BATCH])
 {
     static const double c[] = {2.0,        2.0 / 3.0,  2.0 / 5.0,  2.0 / 7.0,  2.0 / 9.0, 2.0 / 11.0,
                                2.0 / 13.0, 2.0 / 15.0, 2.0 / 17.0, 2.0 / 19.0, 2.0 / 21.0};
-    uint64_t bits;
-    int exponent;
-    double m, s;
+    double m[BATCH], exponent[BATCH], s[BATCH], z[BATCH], sums[BATCH];
 
-    memcpy(&bits, &x, sizeof(bits));
-    exponent = (int)(bits >> 52) - 1023;
-    bits = (bits & 0x000fffffffffffffu) | 0x3ff0000000000000u;
-    memcpy(&m, &bits, sizeof(m));
-    if (m > 1.4142135623730951) {
-        m *= 0.5;
-        exponent++;
+    split(x, m, exponent);
+    for (int i = 0; i < BATCH; i++) {
+        s[i] = (m[i] - 1.0) / (m[i] + 1.0);
+        z[i] = s[i] * s[i];
     }
-    s = (m - 1.0) / (m + 1.0);
-    return s * polynomial(c, ASH_COUNT(c), s * s) + exponent * 0.69314718055994530942;
+    polynomials(c, ASH_COUNT(c), z, sums);
+    for (int i = 0; i < BATCH; i++)
+        logs[i] = s[i] * sums[i] + exponent[i] * 0.69314718055994530942;
 }
 
-/* sin(t) and cos(t) for |t| <= pi/4: their Taylor series, whose next term is below 1e-17. */
-static double plain_sin(double t)
+/* Cosines of angles that are a number of quarter turns and t, |t| <= pi/4: sin(t) or cos(t), whose Taylor series end
+ * where the next term is below 1e-17, with a sign. */
+static void cosines(const double t[BATCH], const uint64_t quarter[BATCH], double cosine[BATCH])
 {
-    static const double c[] = {1.0,
-                               -1.0 / 6.0,
-                               1.0 / 120.0,
-                               -1.0 / 5040.0,
-                               1.0 / 362880.0,
-                               -1.0 / 39916800.0,
-                               1.0 / 6227020800.0,
-                               -1.0 / 1307674368000.0,
-                               1.0 / 355687428096000.0};
+    static const double sin_c[] = {1.0,
+                                   -1.0 / 6.0,
+                                   1.0 / 120.0,
+                                   -1.0 / 5040.0,
+                                   1.0 / 362880.0,
+                                   -1.0 / 39916800.0,
+                                   1.0 / 6227020800.0,
+                                   -1.0 / 1307674368000.0,
+                                   1.0 / 355687428096000.0};
+    static const double cos_c[] = {1.0,
+                                   -1.0 / 2.0,
+                                   1.0 / 24.0,
+                                   -1.0 / 720.0,
+                                   1.0 / 40320.0,
+                                   -1.0 / 3628800.0,
+                                   1.0 / 479001600.0,
+                                   -1.0 / 87178291200.0,
+                                   1.0 / 20922789888000.0};
+    double z[BATCH], sines[BATCH];
 
-    return t * polynomial(c, ASH_COUNT(c), t * t);
-}
+    for (int i = 0; i < BATCH; i++)
+        z[i] = t[i] * t[i];
+    polynomials(sin_c, ASH_COUNT(sin_c), z, sines);
+    polynomials(cos_c, ASH_COUNT(cos_c), z, cosine);
+    for (int i = 0; i < BATCH; i++) {
+        double value = (quarter[i] & 1) != 0 ? t[i] * sines[i] : cosine[i];
 
-static double plain_cos(double t)
-{
-    static const double c[] = {1.0,
-                               -1.0 / 2.0,
-                               1.0 / 24.0,
-                               -1.0 / 720.0,
-                               1.0 / 40320.0,
-                               -1.0 / 3628800.0,
-                               1.0 / 479001600.0,
-                               -1.0 / 87178291200.0,
-                               1.0 / 20922789888000.0};
-
-    return polynomial(c, ASH_COUNT(c), t * t);
-}
-
-/* cos(2 pi u) for u in [0, 1): the nearest quarter turn, and what is left of the angle. */
-static double plain_cos_turn(double u)
-{
-    int quarter = (int)(u * 4.0 + 0.5);
-    double t = (u - quarter * 0.25) * 6.28318530717958647692;
-
-    switch (quarter & 3) {
-    case 0:
-        return plain_cos(t);
-    case 1:
-        return -plain_sin(t);
-    case 2:
-        return -plain_cos(t);
-    default:
-        return plain_sin(t);
+        cosine[i] = ((quarter[i] + 1) & 2) != 0 ? -value : value;
     }
+}
+
+/* Box and Muller: of two uniform draws, the logarithm of one and the cosine of the other, as turns. */
+static void draw_normals(uint64_t seed, uint64_t stream, uint64_t first, double normals[BATCH])
+{
+    const uint64_t u_key = draw_key(seed, stream, 0), v_key = draw_key(seed, stream, 1);
+    double u[BATCH], t[BATCH], logs[BATCH], cosine[BATCH];
+    uint64_t quarter[BATCH];
+
+    for (uint64_t i = 0; i < BATCH; i++) {
+        uint64_t turn = draw(v_key, first + i) >> 11; /* of 2^53 */
+
+        u[i] = 1.0 - to_uniform(draw(u_key, first + i)); /* (0, 1]: its logarithm is finite */
+        quarter[i] = (turn + ((uint64_t)1 << 50)) >> 51; /* the nearest one, and what is left of the angle */
+        t[i] = (double)((int64_t)turn - (int64_t)(quarter[i] << 51)) * 0x1p-53 * 6.28318530717958647692;
+    }
+    logarithms(u, logs);
+    cosines(t, quarter, cosine);
+    for (int i = 0; i < BATCH; i++)
+        normals[i] = sqrt(-2.0 * logs[i]) * cosine[i];
+}
+
+void ash_rng_normals(uint64_t seed, uint64_t stream, uint64_t first, double *normals, size_t count)
+{
+    double rest[BATCH];
+
+    for (; count >= BATCH; count -= BATCH, first += BATCH, normals += BATCH)
+        draw_normals(seed, stream, first, normals);
+    if (count == 0) return;
+    draw_normals(seed, stream, first, rest);
+    memcpy(normals, rest, count * sizeof(*rest));
 }
 
 double ash_rng_normal(uint64_t seed, uint64_t stream, uint64_t counter)
 {
-    double u = 1.0 - to_uniform(draw(seed, stream, counter, 0)); /* (0, 1]: its logarithm is finite */
-    double v = to_uniform(draw(seed, stream, counter, 1));
+    double normal;
 
-    return sqrt(-2.0 * plain_log(u)) * plain_cos_turn(v);
+    ash_rng_normals(seed, stream, counter, &normal, 1);
+    return normal;
 }
+
+/* ---- permutations ------------------------------------------------------------------------------------------------ */
 
 /* One pass of a balanced Feistel network over 2 * half_bits bits: a bijection whatever the round function is. */
 static uint64_t feistel(uint64_t x, unsigned half_bits, uint64_t key)
@@ -152,7 +196,7 @@ static uint64_t feistel(uint64_t x, unsigned half_bits, uint64_t key)
 
 uint64_t ash_rng_permute(uint64_t seed, uint64_t stream, uint64_t index, uint64_t count)
 {
-    uint64_t key = draw(seed, stream, count, 2);
+    uint64_t key = draw(draw_key(seed, stream, 2), count);
     unsigned half_bits = 1;
 
     ash_assert(count > 0 && index < count);

@@ -250,6 +250,7 @@ static struct ash_piece held_piece(const struct ash_model *model, const struct a
 }
 
 #define INIT_VALUES_MIN 4096 /* that are worth waking a thread for */
+#define INIT_VALUES_AT_ONCE 256
 
 /* Values of a matrix that are drawn, each from its place in the whole one. */
 struct init_piece {
@@ -261,10 +262,15 @@ struct init_piece {
 static void draw_values(void *ctx, size_t begin, size_t end, int worker)
 {
     const struct init_piece *piece = ctx;
+    double normals[INIT_VALUES_AT_ONCE];
 
     (void)worker;
-    for (size_t i = begin; i < end; i++)
-        piece->values[i] = (float)(piece->std * ash_rng_normal(piece->seed, piece->stream, piece->first + i));
+    for (size_t count; begin < end; begin += count) {
+        count = end - begin < INIT_VALUES_AT_ONCE ? end - begin : INIT_VALUES_AT_ONCE;
+        ash_rng_normals(piece->seed, piece->stream, piece->first + begin, normals, count);
+        for (size_t i = 0; i < count; i++)
+            piece->values[begin + i] = (float)(piece->std * normals[i]);
+    }
 }
 
 /* Norms start at 1, biases at 0, matrices normal; what feeds the residual stream is scaled down by its depth. */

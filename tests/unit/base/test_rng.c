@@ -81,12 +81,14 @@ static void test_below_is_unbiased_for_large_bounds(void **state)
 static void test_normal(void **state)
 {
     enum { DRAWS = 400000 };
+    static double draws[DRAWS];
     double sum = 0, squares = 0, fourths = 0;
     int beyond_two = 0;
     (void)state;
 
-    for (uint64_t i = 0; i < DRAWS; i++) {
-        double x = ash_rng_normal(1, 0, i);
+    ash_rng_normals(1, 0, 0, draws, DRAWS);
+    for (size_t i = 0; i < DRAWS; i++) {
+        double x = draws[i];
         sum += x;
         squares += x * x;
         fourths += x * x * x * x;
@@ -96,6 +98,26 @@ static void test_normal(void **state)
     assert_true(fabs(squares / DRAWS - 1) < 6 * 0.0023);
     assert_true(fabs(fourths / DRAWS - 3) < 6 * 0.0155);
     assert_true(fabs((double)beyond_two / DRAWS - 0.0455) < 0.002);
+}
+
+/* A draw depends on its counter alone, not on how many are drawn with it or where the others begin. */
+static void test_many_normals_are_the_same(void **state)
+{
+    enum { DRAWS = 100 };
+    double all[DRAWS], some[DRAWS];
+    (void)state;
+
+    for (uint64_t i = 0; i < DRAWS; i++)
+        all[i] = ash_rng_normal(3, 4, i);
+    for (size_t first = 0; first < 20; first++) {
+        for (size_t count = 0; count <= DRAWS - first; count++) {
+            memset(some, 0, sizeof(some));
+            ash_rng_normals(3, 4, first, some, count);
+            assert_memory_equal(some, all + first, count * sizeof(*all));
+            for (size_t i = count; i < DRAWS; i++)
+                assert_true(some[i] == 0);
+        }
+    }
 }
 
 /* Consecutive streams, counters and seeds must not be related. */
@@ -168,6 +190,7 @@ int main(void)
         cmocka_unit_test(test_uniform_and_below),
         cmocka_unit_test(test_below_is_unbiased_for_large_bounds),
         cmocka_unit_test(test_normal),
+        cmocka_unit_test(test_many_normals_are_the_same),
         cmocka_unit_test(test_neighbours_are_independent),
         cmocka_unit_test(test_permutation_is_a_bijection),
         cmocka_unit_test(test_permutation_of_huge_counts),
