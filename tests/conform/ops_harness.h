@@ -92,9 +92,14 @@ static inline size_t draw_size(struct tape *tape, size_t max)
 static inline float *draw_floats(struct tape *tape, size_t count, float scale)
 {
     float *x = tape_alloc(tape, count * sizeof(*x));
+    double normals[256];
 
-    for (size_t i = 0; i < count; i++)
-        x[i] = scale * (float)ash_rng_normal(tape->seed, 2, tape->drawn++);
+    for (size_t done = 0, now; done < count; done += now, tape->drawn += now) {
+        now = count - done < ASH_COUNT(normals) ? count - done : ASH_COUNT(normals);
+        ash_rng_normals(tape->seed, 2, tape->drawn, normals, now);
+        for (size_t i = 0; i < now; i++)
+            x[done + i] = scale * (float)normals[i];
+    }
     return x;
 }
 

@@ -220,6 +220,12 @@ static void scenario_project_many(struct ash_exec *exec, struct tape *tape)
         run_project(exec, tape, 9 + draw_below(tape, 40), draw_size(tape, 129), 30 + draw_below(tape, 6), false);
 }
 
+/* So many rows that the last round of them is a single one, where rounds are of 384: it has no streams of its own. */
+static void scenario_project_last(struct ash_exec *exec, struct tape *tape)
+{
+    run_project(exec, tape, 31 * 384 + 1, 65 + draw_below(tape, 64), 1, false);
+}
+
 static void scenario_project_wild(struct ash_exec *exec, struct tape *tape)
 {
     size_t M = 1 + draw_below(tape, 17), N = draw_size(tape, 65);
@@ -252,6 +258,7 @@ static void test_project(void **state)
     check_scenario(scenario_project_few, 120);
     check_scenario(scenario_project_one, 80);
     check_scenario(scenario_project_many, 16);
+    check_scenario(scenario_project_last, 8);
     check_scenario(scenario_project_wild, 200);
 }
 
@@ -480,10 +487,9 @@ static void test_not_finite(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_quant_gemm), cmocka_unit_test(test_project),      cmocka_unit_test(test_gather),
-        cmocka_unit_test(test_layout),     cmocka_unit_test(test_steps),        cmocka_unit_test(test_few_steps),
-        cmocka_unit_test(test_few_steps),  cmocka_unit_test(test_blocks_apart), cmocka_unit_test(test_rows_alone),
-        cmocka_unit_test(test_not_finite),
+        cmocka_unit_test(test_quant_gemm),   cmocka_unit_test(test_project),    cmocka_unit_test(test_gather),
+        cmocka_unit_test(test_layout),       cmocka_unit_test(test_steps),      cmocka_unit_test(test_few_steps),
+        cmocka_unit_test(test_blocks_apart), cmocka_unit_test(test_rows_alone), cmocka_unit_test(test_not_finite),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -33,8 +33,10 @@ struct quant_project {
     size_t tile_strips;
     size_t k_groups;    /* of x and of panels that are used together; the last ones may be fewer */
     size_t unit_panels; /* with SwiGLU half of them gate, half up */
-    size_t x_bytes;     /* of prepared x */
-    uint8_t *shared;    /* prepared x; NULL: every thread prepares its own */
+    size_t out_units[ASH_PROJECT_OUTS_MAX];
+    bool streams;    /* a unit's panels are far apart, each the next one of a stream of memory: for a single row */
+    size_t x_bytes;  /* of prepared x */
+    uint8_t *shared; /* prepared x; NULL: every thread prepares its own */
     bool ready[ASH_WORKERS_MAX];
 };
 
@@ -115,7 +117,7 @@ static void quant_prepare_strip(const struct quant_project *op, size_t strip, fl
 /* All of x, by one thread. */
 static void quant_prepare(const struct quant_project *op, float *normed, uint8_t *x)
 {
-    if (op->rows == 1) {
+    if (op->streams) {
         op->kernels->quantise_one(op->dtype, quant_row(op, op->first, normed), op->args->K, x);
         return;
     }
@@ -161,33 +163,34 @@ static size_t quant_out_units(const struct quant_project *op, size_t out)
 {
     size_t panels = quant_side_panels(op), units = (quant_out_panels(op, out) + panels - 1) / panels;
 
-    if (op->rows > 1) return units;
+    if (!op->streams) return units;
     for (size_t more = 0; more < QUANT_STREAM_TRIES; more++)
         if (quant_streams_apart((units + more) * op->panel_bytes, panels)) return units + more;
     return units;
 }
 
-static size_t quant_unit_count(const struct quant_project *op)
+/* Cut the outs into units of unit_panels panels; returns how many these are. */
+static size_t quant_cut(struct quant_project *op, size_t unit_panels)
 {
     size_t count = 0;
 
+    op->unit_panels = unit_panels;
     for (size_t out = 0; out < (op->args->swiglu ? 1 : op->args->out_count); out++)
-        count += quant_out_units(op, out);
+        count += op->out_units[out] = quant_out_units(op, out);
     return count;
 }
 
 static struct quant_unit quant_unit_at(const struct quant_project *op, size_t unit)
 {
     struct quant_unit at = {.sides = op->args->swiglu ? 2 : 1};
-    bool streams = op->rows == 1;
     size_t out = 0, panels;
 
-    while (unit >= quant_out_units(op, out))
-        unit -= quant_out_units(op, out++);
+    while (unit >= op->out_units[out])
+        unit -= op->out_units[out++];
     panels = quant_out_panels(op, out);
     at.out = &op->args->outs[out];
-    at.step = streams ? quant_out_units(op, out) : 1;
-    at.first = streams ? unit : unit * quant_side_panels(op);
+    at.step = op->streams ? op->out_units[out] : 1;
+    at.first = op->streams ? unit : unit * quant_side_panels(op);
     at.count = at.first < panels ? quant_min(quant_side_panels(op), (panels - at.first - 1) / at.step + 1) : 0;
     return at;
 }
@@ -201,36 +204,41 @@ static void quant_unit_panels(const struct quant_project *op, const struct quant
                 (const uint8_t *)unit->out[side].w.mat.data + (unit->first + i * unit->step) * op->panel_bytes;
 }
 
-/* What comes behind the product of row m with rows n ... n + count - 1 of w: the sums of the second side are side_cols
- * further. */
-static void quant_finish(const struct quant_project *op, const struct ash_project_out *out, size_t m, size_t n,
-                         size_t count, float *sums, size_t side_cols)
+/* Columns of an out that begin at panel `first`, of count panels. */
+static size_t quant_cols(const struct quant_project *op, const struct ash_project_out *out, size_t first, size_t count)
 {
-    float *y = out->y + (op->first + m) * out->y_stride + n, *up = sums + side_cols;
-
-    if (out->bias != NULL) add_row(sums, out->bias + n, count, sums);
-    if (op->args->swiglu) {
-        struct act act = {.x = sums, .up = up, .out = y};
-
-        if (out[1].bias != NULL) add_row(up, out[1].bias + n, count, up);
-        swiglu_forward_range(&act, 0, count, 0);
-    } else if (op->args->residual) {
-        add_row(y, sums, count, y);
-    } else {
-        memcpy(y, sums, count * sizeof(*y));
-    }
+    return quant_min(count * op->panel_rows, out->w.N - first * op->panel_rows);
 }
 
-/* That of a whole unit; neighbouring panels in one go. */
+/* What comes behind the product of row m with the panels of a unit: sums of its sides, one behind the other. Panels
+ * that are neighbours go to y together. */
 static void quant_finish_unit(const struct quant_project *op, const struct quant_unit *unit, size_t m, float *sums)
 {
-    size_t together = unit->step == 1 ? unit->count : 1, cols = together * op->panel_rows;
+    size_t together = unit->step == 1 ? unit->count : 1, side_cols = unit->count * op->panel_rows;
 
+    for (size_t side = 0; side < unit->sides; side++) {
+        const struct ash_project_out *out = &unit->out[side];
+
+        for (size_t i = 0; out->bias != NULL && i < unit->count; i += together) {
+            size_t panel = unit->first + i * unit->step;
+            float *to = sums + side * side_cols + i * op->panel_rows;
+
+            add_row(to, out->bias + panel * op->panel_rows, quant_cols(op, out, panel, together), to);
+        }
+    }
+    if (op->args->swiglu) {
+        struct act act = {.x = sums, .up = sums + side_cols, .out = sums};
+
+        swiglu_forward_range(&act, 0, side_cols, 0);
+    }
     for (size_t i = 0; i < unit->count; i += together) {
-        size_t n = (unit->first + i * unit->step) * op->panel_rows;
+        size_t panel = unit->first + i * unit->step, cols = quant_cols(op, unit->out, panel, together);
+        float *y = unit->out->y + (op->first + m) * unit->out->y_stride + panel * op->panel_rows;
 
-        quant_finish(op, unit->out, m, n, quant_min(cols, unit->out->w.N - n), sums + i * op->panel_rows,
-                     unit->count * op->panel_rows);
+        if (op->args->residual)
+            add_row(y, sums + i * op->panel_rows, cols, y);
+        else
+            memcpy(y, sums + i * op->panel_rows, cols * sizeof(*y));
     }
 }
 
@@ -270,7 +278,7 @@ static void quant_few_units(void *ctx, size_t begin, size_t end, int worker)
         const uint8_t *panels[QUANT_STREAMS];
 
         quant_unit_panels(op, &unit, panels);
-        if (op->rows == 1)
+        if (op->streams)
             op->kernels->one(op->dtype, panels, unit.sides * unit.count, x, op->args->K, sums);
         else
             quant_few_tiles(op, panels, unit.sides * unit.count, x, sums);
@@ -296,18 +304,20 @@ static bool quant_overlaps(const struct ash_project_args *args)
 static void quant_project_few(struct quant_project *op)
 {
     const struct ash_quant_panels *kernels = op->kernels;
+    size_t units;
 
     op->rows = op->args->M;
+    op->streams = op->rows == 1;
     op->strips = (op->rows + kernels->strip_rows - 1) / kernels->strip_rows;
     op->tile_strips = quant_even_strips(kernels, op->rows);
     op->k_groups = op->groups;
-    op->unit_panels = QUANT_STREAMS;
+    units = quant_cut(op, QUANT_STREAMS);
     op->x_bytes = quant_align(op->groups * (op->rows == 1 ? kernels->one_bytes : op->strips * kernels->strip_bytes));
     if (quant_overlaps(op->args)) {
         op->shared = ash_exec_scratch(op->exec, 0, op->x_bytes + 2 * op->args->K * sizeof(float));
         quant_prepare(op, (float *)(void *)(op->shared + op->x_bytes), op->shared);
     }
-    ash_workers_stream(op->exec->workers, quant_unit_count(op), 1, quant_few_units, op);
+    ash_workers_stream(op->exec->workers, units, 1, quant_few_units, op);
 }
 
 /* ---- many rows --------------------------------------------------------------------------------------------------- */
@@ -480,22 +490,22 @@ static void quant_project_many(struct quant_project *op)
     const struct ash_project_args *args = op->args;
     size_t threads = (size_t)ash_workers_count(op->exec->workers), rounds = (args->M - 1) / QUANT_MANY_ROWS + 1;
     bool some = args->M <= QUANT_SOME_ROWS;
-    size_t tile_rows, round_rows;
+    size_t tile_rows, round_rows, units;
 
     op->tile_strips = some ? quant_even_strips(kernels, args->M) : kernels->tile_strips;
     op->k_groups = some && kernels->whole_k ? op->groups : kernels->k_groups;
     tile_rows = op->tile_strips * kernels->strip_rows;
     round_rows = ((args->M - 1) / rounds / tile_rows + 1) * tile_rows; /* only the last has a part of a tile */
-    op->unit_panels = QUANT_UNIT_PANELS;
-    while (op->unit_panels > 2 && quant_unit_count(op) < QUANT_UNITS_PER_THREAD * threads)
-        op->unit_panels /= 2;
+    units = quant_cut(op, QUANT_UNIT_PANELS);
+    while (op->unit_panels > 2 && units < QUANT_UNITS_PER_THREAD * threads)
+        units = quant_cut(op, op->unit_panels / 2);
     for (op->first = 0; op->first < args->M; op->first += round_rows) {
         op->rows = quant_min(round_rows, args->M - op->first);
         op->strips = (op->rows + kernels->strip_rows - 1) / kernels->strip_rows;
         op->x_bytes = quant_align(op->groups * op->strips * kernels->strip_bytes);
         op->shared = ash_exec_handed(op->exec, op->x_bytes);
         ash_workers_run(op->exec->workers, op->strips, 1, quant_strip_units, op);
-        ash_workers_run(op->exec->workers, quant_unit_count(op), 1, quant_many_units, op);
+        ash_workers_run(op->exec->workers, units, 1, quant_many_units, op);
     }
 }
 
