@@ -1,5 +1,5 @@
 /* Threads that read a part each and hand it on, before they read the next: while some do the second, others keep the
- * disk busy. O_DIRECT, where the file system knows it; else plain reads, through the cache. */
+ * disk busy. O_DIRECT, where the file system knows it and the disk is fast; else plain reads, through the cache. */
 #include "base/intake.h"
 
 #include <errno.h>
@@ -8,6 +8,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,20 +16,26 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
+
 #define THREADS 4
 #define BLOCK_BYTES ((size_t)4096)     /* what O_DIRECT wants addresses, offsets and sizes to be multiples of */
 #define HUGE_BYTES ((size_t)2 << 20)   /* a buffer of whole huge pages is few pieces to the disk */
 #define KEEP_BYTES ((size_t)128 << 10) /* asked for at once: the least that systems read ahead */
+#define TRIAL_PARTS 16                 /* after so many, each time, it shows how fast the disk is */
 #define STALL_SECONDS 60               /* without a part: the disk, or the server behind it, is gone */
 
 struct ash_intake {
     pthread_t threads[THREADS];
     int thread_count;
-    pthread_mutex_t mutex; /* over done, taken and rc */
+    pthread_mutex_t mutex; /* over done, taken, rc and disk_* */
     pthread_cond_t more;
     _Atomic size_t next; /* first part that nobody has begun */
     atomic_bool stop;
-    bool keep;
+    uint64_t keep_below;
+    size_t disk_parts; /* read so far, their bytes, and how long the threads waited for them */
+    uint64_t disk_bytes, disk_ns;
+    bool disk_slow;
     ash_intake_fn take;
     void *ctx;
     size_t part_bytes;    /* of the largest one, with what is read around it */
@@ -94,13 +101,26 @@ static int read_part(const struct ash_intake_part *part, char *buf, const void *
     return rc;
 }
 
+/* A part was read in ns. All threads read at once, or could: each gets its share of what the disk gives. */
+static void judge_disk(struct ash_intake *intake, const struct ash_intake_part *part, uint64_t ns)
+{
+    if (part->map == NULL) return;
+    intake->disk_bytes += part->size_bytes;
+    intake->disk_ns += ns;
+    if (++intake->disk_parts % TRIAL_PARTS != 0 || intake->disk_slow) return;
+    intake->disk_slow =
+        (double)intake->disk_bytes * THREADS * 1e9 < (double)intake->keep_below * (double)intake->disk_ns;
+    if (intake->disk_slow) set_all_direct(intake, false);
+}
+
 /* ---- threads ----------------------------------------------------------------------------------------------------- */
 
-static void note_part(struct ash_intake *intake, size_t index, int rc)
+static void note_part(struct ash_intake *intake, size_t index, int rc, uint64_t read_ns)
 {
     size_t taken;
 
     pthread_mutex_lock(&intake->mutex);
+    judge_disk(intake, &intake->parts[index], read_ns);
     intake->done[index] = rc == 0;
     taken = atomic_load(&intake->taken);
     while (taken < intake->count && intake->done[taken])
@@ -141,14 +161,16 @@ static void *intake_main(void *arg)
     if (buf != NULL) madvise(buf, buf_bytes, MADV_HUGEPAGE);
     while (!atomic_load(&intake->stop) && (index = atomic_fetch_add(&intake->next, 1)) < intake->count) {
         const void *bytes = NULL;
+        uint64_t began_ns = ash_clock_ns(), read_ns;
         int rc = buf == NULL ? -ENOMEM : read_part(&intake->parts[index], buf, &bytes);
 
+        read_ns = ash_clock_ns() - began_ns;
         if (rc == 0) intake->take(intake->ctx, index, bytes);
-        note_part(intake, index, rc);
+        note_part(intake, index, rc, read_ns);
         last = index + 1 == intake->count;
     }
     free(buf);
-    if (last && intake->keep) keep_parts(intake);
+    if (last && intake->keep_below > 0) keep_parts(intake);
     return NULL;
 }
 
@@ -189,15 +211,15 @@ static void intake_free(struct ash_intake *intake)
     free(intake);
 }
 
-int ash_intake_open(const struct ash_intake_part *parts, size_t count, bool keep, ash_intake_fn take, void *ctx,
-                    struct ash_intake **intake_out, struct ash_err *err)
+int ash_intake_open(const struct ash_intake_part *parts, size_t count, uint64_t keep_below, ash_intake_fn take,
+                    void *ctx, struct ash_intake **intake_out, struct ash_err *err)
 {
     struct ash_intake *intake = calloc(1, sizeof(*intake) + count * sizeof(*parts));
     int rc = -ENOMEM;
 
     if (intake != NULL) intake->done = calloc(count + 1, sizeof(*intake->done));
     if (intake == NULL || intake->done == NULL || (rc = intake_init(intake)) < 0) goto fail;
-    intake->keep = keep;
+    intake->keep_below = keep_below;
     intake->take = take;
     intake->ctx = ctx;
     intake->count = count;

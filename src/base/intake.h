@@ -4,8 +4,8 @@
 #ifndef ASH_BASE_INTAKE_H
 #define ASH_BASE_INTAKE_H
 
-#include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include "base/file.h"
 
 struct ash_intake;
@@ -20,11 +20,13 @@ struct ash_intake_part {
 /* Part `index` is at bytes, until it returns. Called by any thread, parts in any order. */
 typedef void (*ash_intake_fn)(void *ctx, size_t index, const void *bytes);
 
-/* Start threads that take the parts (copied) about in order. keep: when they have, and the processors have nothing else
- * to do, the parts are read into the page cache until close, for whoever opens the file next. The mappings must stay
- * until close. Nothing else may change the flags of their descriptors. -ENOMEM or -EAGAIN: nothing was started. */
-int ash_intake_open(const struct ash_intake_part *parts, size_t count, bool keep, ash_intake_fn take, void *ctx,
-                    struct ash_intake **intake_out, struct ash_err *err);
+/* Start threads that take the parts (copied) about in order. keep_below: 0, or the files are to be in the page cache
+ * for whoever opens them next. When all parts are taken, and the processors have nothing else to do, they are read once
+ * more for that, until close; where the disk turns out to give fewer bytes a second than keep_below, so that reading
+ * them again would take long, they go through the cache at once. The mappings must stay until close. Nothing else may
+ * change the flags of their descriptors. -ENOMEM or -EAGAIN: nothing was started. */
+int ash_intake_open(const struct ash_intake_part *parts, size_t count, uint64_t keep_below, ash_intake_fn take,
+                    void *ctx, struct ash_intake **intake_out, struct ash_err *err);
 /* Wait until the first `count` parts have been taken. An error of reading, or no part in a minute, ends the intake:
  * this and later calls return it, with the cause in err. 0 for NULL. */
 int ash_intake_wait(struct ash_intake *intake, size_t count, struct ash_err *err);

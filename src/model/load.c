@@ -13,6 +13,9 @@
 #define PART_BYTES (((size_t)2 << 20) - 8192) /* with what is read around it, a huge page */
 #define SAMPLE_BYTES ((size_t)8 << 20)        /* one page of so many is looked at */
 #define KEEP_SHARE 4 /* of memory, one part may go to files in the page cache; as many bytes are packed */
+#define SLOW_DISK                                                                                                      \
+    2000000000u /* bytes a second; at that copying out of the page cache takes a core half of the time                 \
+                 */
 
 /* Rows of a matrix. */
 struct load_rows {
@@ -111,13 +114,13 @@ static void pack_part(void *ctx, size_t index, const void *bytes)
 }
 
 /* The next start finds the files in memory where there is plenty of it. */
-static bool keeps(const struct ash_intake_part *parts, size_t count)
+static uint64_t keep_below(const struct ash_intake_part *parts, size_t count)
 {
     uint64_t bytes = 0;
 
     for (size_t i = 0; i < count; i++)
         bytes += parts[i].size_bytes;
-    return bytes <= ash_cpu_get()->memory_bytes / KEEP_SHARE;
+    return bytes <= ash_cpu_get()->memory_bytes / KEEP_SHARE ? SLOW_DISK : 0;
 }
 
 /* ---- life -------------------------------------------------------------------------------------------------------- */
@@ -139,8 +142,8 @@ static int load_start(struct ash_load *load, struct ash_model *model, const stru
     list_parts(load, load->rows, parts);
     rc = ash_model_place_packed(model, exec, err);
     if (rc == 0)
-        rc =
-            ash_intake_open(parts, load->row_count, keeps(parts, load->row_count), pack_part, load, &load->intake, err);
+        rc = ash_intake_open(parts, load->row_count, keep_below(parts, load->row_count), pack_part, load, &load->intake,
+                             err);
     if (rc < 0) ash_model_unpack(model);
     free(parts);
     return rc;

@@ -72,7 +72,7 @@ static void check_all(const char *folder)
     struct ash_err err = {0};
 
     open_in(&f, folder);
-    if (ash_intake_open(f.parts, PARTS, false, take, &f, &intake, &err) < 0) fail_msg("%s", err.text);
+    if (ash_intake_open(f.parts, PARTS, 0, take, &f, &intake, &err) < 0) fail_msg("%s", err.text);
     assert_int_equal(ash_intake_wait(intake, 5, &err), 0);
     for (size_t i = 0; i < 5; i++)
         assert_int_equal(f.taken[i], 1);
@@ -102,7 +102,7 @@ static void test_shorter(void **state)
     open_in(&f, "/tmp");
     f.parts[3].map = &f.map;
     assert_int_equal(truncate(f.path, (off_t)(FILE_BYTES / 2)), 0);
-    if (ash_intake_open(f.parts, PARTS, false, take, &f, &intake, &err) < 0) fail_msg("%s", err.text);
+    if (ash_intake_open(f.parts, PARTS, 0, take, &f, &intake, &err) < 0) fail_msg("%s", err.text);
     assert_int_equal(ash_intake_wait(intake, PARTS, &err), -ENODATA);
     assert_non_null(strstr(err.text, "shorter"));
     assert_int_equal(ash_intake_wait(intake, PARTS, NULL), -ENODATA); /* and stays so */
@@ -124,7 +124,7 @@ static void test_unreadable(void **state)
     fd = f.map.fd;
     f.map.fd = write_only = open(f.path, O_WRONLY);
     f.parts[3].map = &f.map;
-    if (ash_intake_open(f.parts, PARTS, false, take, &f, &intake, &err) < 0) fail_msg("%s", err.text);
+    if (ash_intake_open(f.parts, PARTS, 0, take, &f, &intake, &err) < 0) fail_msg("%s", err.text);
     assert_int_equal(ash_intake_wait(intake, 1, &err), -EBADF);
     assert_true(strlen(err.text) > 0);
     ash_intake_close(intake);
@@ -141,11 +141,11 @@ static void test_stopped(void **state)
     (void)state;
     open_in(&f, "/tmp");
     for (int i = 0; i < 10; i++) {
-        assert_int_equal(ash_intake_open(f.parts, PARTS, false, take, &f, &intake, NULL), 0);
+        assert_int_equal(ash_intake_open(f.parts, PARTS, 0, take, &f, &intake, NULL), 0);
         ash_intake_close(intake);
     }
     assert_int_equal(f.wrong, 0);
-    assert_int_equal(ash_intake_open(NULL, 0, false, take, &f, &intake, NULL), 0);
+    assert_int_equal(ash_intake_open(NULL, 0, 0, take, &f, &intake, NULL), 0);
     assert_int_equal(ash_intake_wait(intake, 0, NULL), 0);
     ash_intake_close(intake);
     ash_intake_close(NULL);
@@ -165,7 +165,7 @@ static void test_kept(void **state)
     open_in(&f, "/tmp");
     assert_int_equal(posix_fadvise(f.map.fd, 0, 0, POSIX_FADV_DONTNEED), 0);
     if (ash_map_cached(f.map.base + FILE_BYTES / 2)) ticks = -1; /* a file system of memory */
-    assert_int_equal(ash_intake_open(f.parts, PARTS, true, take, &f, &intake, NULL), 0);
+    assert_int_equal(ash_intake_open(f.parts, PARTS, 1, take, &f, &intake, NULL), 0);
     assert_int_equal(ash_intake_wait(intake, PARTS, NULL), 0);
     while (ticks >= 0 && ticks < 20000 && !ash_map_cached(f.map.base + FILE_BYTES - 1)) {
         nanosleep(&tick, NULL);
@@ -177,11 +177,38 @@ static void test_kept(void **state)
     fixture_close(&f);
 }
 
+static bool is_direct(const struct fixture *f)
+{
+    return (fcntl(f->map.fd, F_GETFL) & O_DIRECT) != 0;
+}
+
+/* From a disk that counts as slow, all but the first parts are in the page cache as soon as they are taken. */
+static void test_slow_disk(void **state)
+{
+    struct fixture f = {0};
+    struct ash_intake *intake = NULL;
+    bool possible = false; /* to read past the cache here */
+
+    (void)state;
+    open_in(&f, "/tmp");
+    for (int slow = 0; slow < 2; slow++) {
+        assert_int_equal(posix_fadvise(f.map.fd, 0, 0, POSIX_FADV_DONTNEED), 0);
+        assert_int_equal(ash_intake_open(f.parts, PARTS, slow ? UINT64_MAX : 1, take, &f, &intake, NULL), 0);
+        possible = possible || is_direct(&f);
+        assert_int_equal(ash_intake_wait(intake, PARTS, NULL), 0);
+        assert_int_equal(is_direct(&f), possible && !slow);
+        if (slow) assert_true(ash_map_cached(f.map.base + FILE_BYTES - 1));
+        ash_intake_close(intake);
+    }
+    assert_int_equal(f.wrong, 0);
+    fixture_close(&f);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_all), cmocka_unit_test(test_kept),
-                                       cmocka_unit_test(test_shorter), cmocka_unit_test(test_unreadable),
-                                       cmocka_unit_test(test_stopped)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_all),        cmocka_unit_test(test_kept),
+                                       cmocka_unit_test(test_slow_disk),  cmocka_unit_test(test_shorter),
+                                       cmocka_unit_test(test_unreadable), cmocka_unit_test(test_stopped)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
