@@ -18,6 +18,14 @@ YAML
 job dense llama false
 job tied gpt2 true
 job moe qwen3_moe false
+# A bias lies where the shares of two ranks of cp meet, in the stage between the others.
+cat > "$SCRATCH/seam.yaml" << YAML
+model: {type: gpt2, hidden: 80, layers: 5, heads: 8, ffn: 64, vocab: 300}
+data: {train: $SCRATCH/train, valid: $SCRATCH/valid, seq: 192}
+train: {steps: 20, global_batch: 3, grains: 3, valid_every: 10, valid_batches: 1, save_every: 0, hash_every: 10}
+optimizer: {lr: 0.01}
+schedule: {warmup: 5}
+YAML
 
 bits_of() { grep -o '"step":[0-9]*\|"loss_bits":"[0-9a-f]*"\|"state_hash":"[0-9a-f]*"\|"valid_loss":[0-9.e+-]*' "$SCRATCH/$1/log.jsonl"; }
 # same_as_one JOB PRECISION WORDS...: the run in $SCRATCH/many has the bits of one process.
@@ -74,6 +82,7 @@ every dense fp32 4 mesh.cp=2 mesh.tp=2
 every dense fp32 4 mesh.cp=4 train.recompute=full
 every tied bf16 4 mesh.dp=2 mesh.cp=2
 every tied fp32 4 mesh.pp=2 mesh.cp=2
+every seam bf16 6 mesh.pp=3 mesh.cp=2
 every moe fp32 4 mesh.fsdp=2 mesh.zero=1 mesh.cp=2
 every dense fp32 4 mesh.fsdp=2 mesh.zero=2 mesh.cp=2
 every dense fp32 4 mesh.fsdp=2 mesh.tp=2 mesh.zero=3

@@ -76,8 +76,12 @@ static int begin_grain(struct ash_stages *stages, struct ash_stage *stage, size_
 {
     const struct ash_model *model = stage->state.model;
     bool starts = ash_mesh_starts(stages->mesh);
+    int rc;
 
     if (stages->mesh->zero > 1) return ash_fsdp_begin(&stage->fsdp, &stage->leaf, stage->expert_leaves, err);
+    /* The memory may be that of the grain before, of which another rank is still adding its share to the sums; what
+     * this one clears is not cut like that. */
+    if ((rc = ash_mesh_meet_tokens(stages->mesh, err)) < 0) return rc;
     if (grain_of(stages, round) != SIZE_MAX) stage->leaf = ash_grains_begin(&stage->grains, 0, !starts);
     if (starts && stage->leaf != NULL)
         ash_model_clear_grads(model, stages->exec, stage->leaf, share_of(stages, ash_model_grad_size(model)));
