@@ -13,9 +13,8 @@
 #define PART_BYTES (((size_t)2 << 20) - 8192) /* with what is read around it, a huge page */
 #define SAMPLE_BYTES ((size_t)8 << 20)        /* one page of so many is looked at */
 #define KEEP_SHARE 4 /* of memory, one part may go to files in the page cache; as many bytes are packed */
-#define SLOW_DISK                                                                                                      \
-    2000000000u /* bytes a second; at that copying out of the page cache takes a core half of the time                 \
-                 */
+/* Bytes a second: from a slower disk a file is not read twice, so that the next start finds it in the page cache. */
+#define SLOW_DISK 2000000000u
 
 /* Rows of a matrix. */
 struct load_rows {

@@ -210,22 +210,36 @@ static size_t quant_cols(const struct quant_project *op, const struct ash_projec
     return quant_min(count * op->panel_rows, out->w.N - first * op->panel_rows);
 }
 
-/* What comes behind the product of row m with the panels of a unit: sums of its sides, one behind the other. Panels
- * that are neighbours go to y together. */
-static void quant_finish_unit(const struct quant_project *op, const struct quant_unit *unit, size_t m, float *sums)
+/* Panels of a unit that are neighbours, so that their columns follow each other. */
+static size_t quant_together(const struct quant_unit *unit)
 {
-    size_t together = unit->step == 1 ? unit->count : 1, side_cols = unit->count * op->panel_rows;
+    return unit->step == 1 ? unit->count : 1;
+}
 
-    for (size_t side = 0; side < unit->sides; side++) {
+/* Biases to the sums of a unit's sides, one behind the other. */
+static void quant_add_biases(const struct quant_project *op, const struct quant_unit *unit, float *sums)
+{
+    size_t together = quant_together(unit);
+
+    for (size_t side = 0; side < unit->sides; side++, sums += unit->count * op->panel_rows) {
         const struct ash_project_out *out = &unit->out[side];
 
         for (size_t i = 0; out->bias != NULL && i < unit->count; i += together) {
             size_t panel = unit->first + i * unit->step;
-            float *to = sums + side * side_cols + i * op->panel_rows;
+            float *to = sums + i * op->panel_rows;
 
             add_row(to, out->bias + panel * op->panel_rows, quant_cols(op, out, panel, together), to);
         }
     }
+}
+
+/* What comes behind the product of row m with the panels of a unit: SwiGLU over all of its columns, and their way to y.
+ */
+static void quant_finish_unit(const struct quant_project *op, const struct quant_unit *unit, size_t m, float *sums)
+{
+    size_t together = quant_together(unit), side_cols = unit->count * op->panel_rows;
+
+    quant_add_biases(op, unit, sums);
     if (op->args->swiglu) {
         struct act act = {.x = sums, .up = sums + side_cols, .out = sums};
 
@@ -312,7 +326,7 @@ static void quant_project_few(struct quant_project *op)
     op->tile_strips = quant_even_strips(kernels, op->rows);
     op->k_groups = op->groups;
     units = quant_cut(op, QUANT_STREAMS);
-    op->x_bytes = quant_align(op->groups * (op->rows == 1 ? kernels->one_bytes : op->strips * kernels->strip_bytes));
+    op->x_bytes = quant_align(op->groups * (op->streams ? kernels->one_bytes : op->strips * kernels->strip_bytes));
     if (quant_overlaps(op->args)) {
         op->shared = ash_exec_scratch(op->exec, 0, op->x_bytes + 2 * op->args->K * sizeof(float));
         quant_prepare(op, (float *)(void *)(op->shared + op->x_bytes), op->shared);
