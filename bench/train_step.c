@@ -9,8 +9,8 @@
 #include "base/rng.h"
 #include "infra/cpu.h"
 #include "model/model.h"
-#include "train/optimizer.h"
-#include "train/state.h"
+#include "train/state/optimizer.h"
+#include "train/state/state.h"
 
 #define SEQUENCES 4
 #define TOKENS 256
@@ -117,7 +117,7 @@ static int run_step(struct bench *bench, bool bf16, struct ash_err *err)
     int rc;
 
     ash_model_use_bf16(model, bf16 ? bench->state.bf16.data : NULL);
-    ash_model_clear_grads(model, &bench->exec, grads, (struct ash_run){0, ash_model_grad_size(model)});
+    ash_model_clear_grads(model, &bench->exec, grads, (struct ash_range){0, ash_model_grad_size(model)});
     if ((rc = ash_pass_train(bench->pass, &batch, 1.0f / ROWS, grads, bench->losses, err)) < 0) return rc;
     ash_model_grad_fold(model, &bench->exec, grads);
     if ((rc = ash_optimizer_norm(&optimizer, &sums, 1, &alone, &norm, err)) < 0) return rc;

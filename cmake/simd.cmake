@@ -29,9 +29,9 @@ endforeach()
 set_source_files_properties(${CMAKE_SOURCE_DIR}/src/base/rng.c PROPERTIES COMPILE_OPTIONS "${ISA_ALL}")
 
 # How every instruction set's products are cut.
-set_source_files_properties(${CMAKE_SOURCE_DIR}/src/compute/cpu/gemm_blocks.c PROPERTIES COMPILE_OPTIONS "${ISA_ALL}")
+set_source_files_properties(${CMAKE_SOURCE_DIR}/src/compute/cpu/gemm/gemm_blocks.c PROPERTIES COMPILE_OPTIONS "${ISA_ALL}")
 
-# Products with quantised matrices: a kernel per instruction, src/compute/cpu/quant_<isa>.c, and their driver.
+# Products with quantised matrices: a kernel per instruction, src/compute/cpu/quant/quant_<isa>.c, and their driver.
 set(QUANT_dot -march=armv8.2-a+dotprod)
 set(QUANT_i8mm -march=armv8.2-a+dotprod+i8mm)
 set(QUANT_panel_i8mm -march=armv8.2-a+dotprod+i8mm+fp16)
@@ -48,19 +48,19 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64")
 elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   set(QUANT_KERNELS avx2 quads panel_vnni panel_amx q8_amx)
 endif()
-set_source_files_properties(${CMAKE_SOURCE_DIR}/src/compute/cpu/quant.c PROPERTIES COMPILE_OPTIONS "${ISA_ALL}")
+set_source_files_properties(${CMAKE_SOURCE_DIR}/src/compute/cpu/quant/quant.c PROPERTIES COMPILE_OPTIONS "${ISA_ALL}")
 foreach(kernel ${QUANT_KERNELS})
-  set_source_files_properties(${CMAKE_SOURCE_DIR}/src/compute/cpu/quant_${kernel}.c PROPERTIES
+  set_source_files_properties(${CMAKE_SOURCE_DIR}/src/compute/cpu/quant/quant_${kernel}.c PROPERTIES
     COMPILE_OPTIONS "${ISA_ALL};${QUANT_${kernel}}")
 endforeach()
 
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
-  set_source_files_properties(${CMAKE_SOURCE_DIR}/src/compute/cpu/gemm_amx.c
+  set_source_files_properties(${CMAKE_SOURCE_DIR}/src/compute/cpu/gemm/gemm_amx.c
     PROPERTIES COMPILE_OPTIONS "${ISA_ALL};${ISA_avx512};-mavx512bf16;-mamx-tile;-mamx-bf16")
 endif()
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64|ARM64")
   # Every extension spelt out: compilers differ in what a version implies.
   set(ISA_bfmmla -march=armv8.4-a+bf16+i8mm+fp16+dotprod)
-  set_source_files_properties(${CMAKE_SOURCE_DIR}/src/compute/cpu/gemm_bfmmla.c ${CMAKE_SOURCE_DIR}/src/compute/cpu/few_bfmmla.c
+  set_source_files_properties(${CMAKE_SOURCE_DIR}/src/compute/cpu/gemm/gemm_bfmmla.c ${CMAKE_SOURCE_DIR}/src/compute/cpu/gemm/few_bfmmla.c
     PROPERTIES COMPILE_OPTIONS "${ISA_ALL};${ISA_bfmmla}")
 endif()

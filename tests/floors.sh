@@ -8,11 +8,12 @@ find . -name '*.[ch]' -o -name '*.cu' | sed 's|^\./||' | sort | xargs awk '
         may["infra"] = "base"
         may["fabric"] = may["storage"] = may["compute"] = "base infra"
         may["collective"] = "base infra fabric"
-        may["model"] = "base infra compute storage"
-        may["train"] = may["serve"] = "base infra fabric storage compute collective model"
+        may["text"] = "base storage"
+        may["model"] = "base infra compute storage text"
+        may["train"] = may["serve"] = "base infra fabric storage compute collective text model"
         may["plan"] = "base infra model"
         may["orchestrate"] = may["observe"] = "base infra"
-        may["cmd"] = "base infra fabric storage compute collective model train serve plan orchestrate observe"
+        may["cmd"] = "base infra fabric storage compute collective text model train serve plan orchestrate observe"
     }
     function violation(what) { print FILENAME ": " what; bad++ }
     FNR == 1 {

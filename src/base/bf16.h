@@ -4,21 +4,18 @@
 #define ASH_BASE_BF16_H
 
 #include <stdint.h>
-#include <string.h>
+#include "base/bits.h"
 
 static inline float ash_bf16_to_f32(uint16_t h)
 {
-    uint32_t bits = (uint32_t)h << 16;
-    float f;
-    memcpy(&f, &bits, sizeof(f));
-    return f;
+    return ash_f32_from_bits((uint32_t)h << 16);
 }
 
 /* NaN stays NaN (made quiet). */
 static inline uint16_t ash_f32_to_bf16(float f)
 {
-    uint32_t bits;
-    memcpy(&bits, &f, sizeof(bits));
+    uint32_t bits = ash_f32_bits(f);
+
     if ((bits & 0x7fffffffu) > 0x7f800000u) return (uint16_t)((bits >> 16) | 0x40u);
     return (uint16_t)((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
 }

@@ -2,6 +2,7 @@
  * takes no faults; a kernel that cannot do that (before 5.14) is told to read ahead. One thread: a second took more of
  * the reader's processors than it gave. */
 #include "base/fetch.h"
+#include "base/thread.h"
 
 #include <pthread.h>
 #include <signal.h>
@@ -66,38 +67,19 @@ static void fetch_free(struct ash_fetch *fetch)
     free(fetch);
 }
 
-/* Waits follow a clock that nobody sets. */
-static int cond_init(pthread_cond_t *cond)
-{
-    pthread_condattr_t attr;
-    int rc = pthread_condattr_init(&attr);
-
-    if (rc != 0) return rc;
-    rc = pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    if (rc == 0) rc = pthread_cond_init(cond, &attr);
-    pthread_condattr_destroy(&attr);
-    return rc;
-}
-
 struct ash_fetch *ash_fetch_start(const struct ash_fetch_range *ranges, size_t count)
 {
     struct ash_fetch *fetch = calloc(1, sizeof(*fetch) + count * sizeof(*ranges));
-    sigset_t all, before;
-    int rc;
 
     if (fetch == NULL) return NULL;
     fetch->count = count;
     if (count > 0) memcpy(fetch->ranges, ranges, count * sizeof(*ranges));
-    if (cond_init(&fetch->more) != 0) {
+    if (ash_cond_init(&fetch->more) < 0) {
         free(fetch);
         return NULL;
     }
     pthread_mutex_init(&fetch->mutex, NULL);
-    sigfillset(&all); /* signals are for the threads of the program */
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    rc = pthread_create(&fetch->thread, NULL, fetch_main, fetch);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (rc == 0) return fetch;
+    if (ash_thread_start(&fetch->thread, fetch_main, fetch) == 0) return fetch;
     fetch_free(fetch);
     return NULL;
 }
@@ -112,8 +94,7 @@ void ash_fetch_wait(struct ash_fetch *fetch, const void *base)
     while (i < fetch->count && fetch->ranges[i].base != base)
         i++;
     if (i == fetch->count || atomic_load(&fetch->done) > i) return;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_sec += WAIT_SECONDS;
+    until = ash_cond_deadline(WAIT_SECONDS * 1000000000ull);
     pthread_mutex_lock(&fetch->mutex);
     while (atomic_load(&fetch->done) <= i && rc == 0)
         rc = pthread_cond_timedwait(&fetch->more, &fetch->mutex, &until);

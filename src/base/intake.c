@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/thread.h"
 
 #define THREADS 4
 #define BLOCK_BYTES ((size_t)4096)     /* what O_DIRECT wants addresses, offsets and sizes to be multiples of */
@@ -176,16 +177,12 @@ static void *intake_main(void *arg)
 
 static int start_threads(struct ash_intake *intake)
 {
-    sigset_t all, before;
     int rc = 0;
 
-    sigfillset(&all); /* signals are for the threads of the program */
-    pthread_sigmask(SIG_SETMASK, &all, &before);
     while (rc == 0 && intake->thread_count < THREADS) {
-        rc = -pthread_create(&intake->threads[intake->thread_count], NULL, intake_main, intake);
+        rc = ash_thread_start(&intake->threads[intake->thread_count], intake_main, intake);
         if (rc == 0) intake->thread_count++;
     }
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
     return intake->thread_count > 0 ? 0 : rc; /* fewer do, too */
 }
 
@@ -193,13 +190,8 @@ static int start_threads(struct ash_intake *intake)
 
 static int intake_init(struct ash_intake *intake)
 {
-    pthread_condattr_t attr;
-    int rc = -pthread_condattr_init(&attr);
+    int rc = ash_cond_init(&intake->more);
 
-    if (rc < 0) return rc;
-    rc = -pthread_condattr_setclock(&attr, CLOCK_MONOTONIC); /* a clock that nobody sets */
-    if (rc == 0) rc = -pthread_cond_init(&intake->more, &attr);
-    pthread_condattr_destroy(&attr);
     if (rc == 0) pthread_mutex_init(&intake->mutex, NULL);
     return rc;
 }

@@ -19,6 +19,7 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/cores.h"
+#include "base/thread.h"
 
 #define SEAT ((uint32_t)1 << 16) /* upper half of the word: seats on offer; lower half: threads seated */
 #define STOP ((uint32_t)1 << 31)
@@ -337,20 +338,15 @@ void ash_workers_stream(struct ash_workers *workers, size_t count, size_t min_un
     run_loop(workers, stretches, take_piece, body, ctx);
 }
 
-/* Start the threads with all signals blocked: those are for the thread that knows what to do with them. */
 static int start_threads(struct ash_workers *workers)
 {
-    sigset_t all, before;
     int rc = 0;
 
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
     for (int i = 1; i < workers->thread_count && rc == 0; i++) {
         workers->threads[i] = (struct worker){.workers = workers, .index = i};
-        rc = -pthread_create(&workers->threads[i].thread, NULL, worker_main, &workers->threads[i]);
+        rc = ash_thread_start(&workers->threads[i].thread, worker_main, &workers->threads[i]);
         if (rc == 0) workers->started++;
     }
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
     return rc;
 }
 

@@ -10,7 +10,7 @@
 #include "base/assert.h"
 #include "base/file.h"
 #include "base/str.h"
-#include "model/tokenizer.h"
+#include "text/tokenizer.h"
 #include "train/data/dataset_folder.h"
 
 static const struct ash_cmd_usage usage = {

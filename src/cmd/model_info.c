@@ -16,7 +16,7 @@
 #include "cmd/units.h"
 #include "model/family.h"
 #include "model/model.h"
-#include "model/tokenizer.h"
+#include "text/tokenizer.h"
 
 struct info_flags {
     bool json, tensors;

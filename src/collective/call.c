@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "base/metrics.h"
+#include "base/thread.h"
 #include "collective/call_priv.h"
 #include "collective/group_priv.h"
 #include "collective/host/bell.h"
@@ -108,16 +109,10 @@ static void *lane_main(void *arg)
     return NULL;
 }
 
-/* All signals are for the threads that know what to do with them. */
 static int start_thread(struct lane *lane)
 {
-    sigset_t all, before;
-    int rc;
+    int rc = ash_thread_start(&lane->thread, lane_main, lane);
 
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    rc = -pthread_create(&lane->thread, NULL, lane_main, lane);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
     lane->running = rc == 0;
     return rc;
 }

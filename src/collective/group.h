@@ -18,7 +18,7 @@
 #include "ashlar/err.h"
 #include "base/opts.h"
 #include "collective/cost.h"
-#include "collective/place.h"
+#include "collective/member/place.h"
 #include "collective/sum.h"
 #include "fabric/fabric.h"
 
@@ -107,7 +107,7 @@ int ash_group_window_all_reduce(struct ash_group *group, struct ash_window *cons
                                 enum ash_coll_op op, struct ash_err *err);
 /* The same where each rank wants some runs of elements only, in its own windows[0], and no two the same. */
 int ash_group_window_reduce(struct ash_group *group, struct ash_window *const *windows, const struct ash_shares *shares,
-                            size_t count, const struct ash_span *runs, size_t run_count, enum ash_coll_dtype dtype,
+                            size_t count, const struct ash_range *runs, size_t run_count, enum ash_coll_dtype dtype,
                             enum ash_coll_op op, struct ash_err *err);
 int ash_group_all_gather(struct ash_group *group, const void *in, void *out, size_t size_bytes, struct ash_err *err);
 int ash_group_broadcast(struct ash_group *group, void *data, size_t size_bytes, size_t root, struct ash_err *err);

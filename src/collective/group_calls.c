@@ -102,7 +102,7 @@ int ash_group_window_all_reduce(struct ash_group *group, struct ash_window *cons
 }
 
 int ash_group_window_reduce(struct ash_group *group, struct ash_window *const *windows, const struct ash_shares *shares,
-                            size_t count, const struct ash_span *runs, size_t run_count, enum ash_coll_dtype dtype,
+                            size_t count, const struct ash_range *runs, size_t run_count, enum ash_coll_dtype dtype,
                             enum ash_coll_op op, struct ash_err *err)
 {
     ash_call_drain(group, ASH_NATURE_COLLECTIVE);

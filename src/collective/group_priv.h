@@ -6,7 +6,7 @@
 #include "collective/group.h"
 #include "collective/host/local.h"
 #include "collective/net/net.h"
-#include "collective/watch.h"
+#include "collective/member/watch.h"
 
 #define ASH_GROUP_NAME_BYTES 64
 

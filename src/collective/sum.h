@@ -8,6 +8,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include "base/range.h"
 
 enum ash_coll_dtype { ASH_COLL_F32, ASH_COLL_BF16, ASH_COLL_F64, ASH_COLL_I32, ASH_COLL_I64, ASH_COLL_U8 };
 enum ash_coll_op { ASH_COLL_SUM, ASH_COLL_MAX, ASH_COLL_MIN };
@@ -22,11 +23,6 @@ const char *ash_coll_op_name(enum ash_coll_op op);
 #define ASH_SHARES_RANKS_MAX 256
 #define ASH_TREE_COVER_MAX 64 /* subtrees that a range of leaves can need */
 
-/* Neighbouring leaves of a larger tree: leaf `first` and count - 1 more. */
-struct ash_span {
-    size_t first, count;
-};
-
 /* How parts are joined: take them in order; after part i, join the last two sums joins[i] times. */
 struct ash_tree {
     size_t part_count;
@@ -36,12 +32,12 @@ struct ash_tree {
 /* The tree over count leaves, each a part. */
 void ash_tree_of(struct ash_tree *tree, size_t count);
 /* The tree over total leaves, given parts that are sums of subtrees, in order. -EINVAL where the parts are not that. */
-int ash_tree_of_spans(struct ash_tree *tree, const struct ash_span *spans, size_t count, size_t total);
+int ash_tree_of_spans(struct ash_tree *tree, const struct ash_range *spans, size_t count, size_t total);
 /* Leaves range.first ... as the fewest subtrees of the tree over total leaves, in order: what one who owns these leaves
  * sums up by itself. Returns how many (at most ASH_TREE_COVER_MAX). */
-size_t ash_tree_cover(size_t total, struct ash_span range, struct ash_span *spans_out);
+size_t ash_tree_cover(size_t total, struct ash_range range, struct ash_range *spans_out);
 /* Are these two neighbours (left.first + left.count == right.first) the two halves of a subtree? */
-bool ash_tree_halves(size_t total, struct ash_span left, struct ash_span right);
+bool ash_tree_halves(size_t total, struct ash_range left, struct ash_range right);
 
 /* Who brings which parts of a sum: rank r those from first[r] to first[r + 1] - 1 of the tree's. */
 struct ash_shares {

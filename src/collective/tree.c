@@ -15,16 +15,16 @@ static size_t split(size_t count)
     return left;
 }
 
-bool ash_tree_halves(size_t total, struct ash_span left, struct ash_span right)
+bool ash_tree_halves(size_t total, struct ash_range left, struct ash_range right)
 {
-    struct ash_span node = {0, total};
+    struct ash_range node = {0, total};
 
     while (node.count > 1) {
         size_t half = split(node.count);
 
         if (left.first == node.first && left.count + right.count == node.count) return left.count == half;
         if (left.first >= node.first + half)
-            node = (struct ash_span){node.first + half, node.count - half};
+            node = (struct ash_range){node.first + half, node.count - half};
         else
             node.count = half;
         if (left.first + left.count + right.count > node.first + node.count)
@@ -35,17 +35,17 @@ bool ash_tree_halves(size_t total, struct ash_span left, struct ash_span right)
 
 void ash_tree_of(struct ash_tree *tree, size_t count)
 {
-    struct ash_span spans[ASH_TREE_PARTS_MAX];
+    struct ash_range spans[ASH_TREE_PARTS_MAX];
 
     ash_assert(count >= 1 && count <= ASH_TREE_PARTS_MAX);
     for (size_t i = 0; i < count; i++)
-        spans[i] = (struct ash_span){i, 1};
+        spans[i] = (struct ash_range){i, 1};
     ash_assert(ash_tree_of_spans(tree, spans, count, count) == 0);
 }
 
-int ash_tree_of_spans(struct ash_tree *tree, const struct ash_span *spans, size_t count, size_t total)
+int ash_tree_of_spans(struct ash_tree *tree, const struct ash_range *spans, size_t count, size_t total)
 {
-    struct ash_span sums[ASH_TREE_PARTS_MAX];
+    struct ash_range sums[ASH_TREE_PARTS_MAX];
     size_t depth = 0, next = 0;
 
     if (count == 0 || count > ASH_TREE_PARTS_MAX) return -EINVAL;
@@ -65,7 +65,7 @@ int ash_tree_of_spans(struct ash_tree *tree, const struct ash_span *spans, size_
 }
 
 /* Collect the subtrees under node that lie in range. */
-static void cover(struct ash_span node, struct ash_span range, struct ash_span *spans_out, size_t *count)
+static void cover(struct ash_range node, struct ash_range range, struct ash_range *spans_out, size_t *count)
 {
     size_t end = range.first + range.count, half;
 
@@ -76,15 +76,15 @@ static void cover(struct ash_span node, struct ash_span range, struct ash_span *
         return;
     }
     half = split(node.count);
-    cover((struct ash_span){node.first, half}, range, spans_out, count);
-    cover((struct ash_span){node.first + half, node.count - half}, range, spans_out, count);
+    cover((struct ash_range){node.first, half}, range, spans_out, count);
+    cover((struct ash_range){node.first + half, node.count - half}, range, spans_out, count);
 }
 
-size_t ash_tree_cover(size_t total, struct ash_span range, struct ash_span *spans_out)
+size_t ash_tree_cover(size_t total, struct ash_range range, struct ash_range *spans_out)
 {
     size_t count = 0;
 
-    cover((struct ash_span){0, total}, range, spans_out, &count);
+    cover((struct ash_range){0, total}, range, spans_out, &count);
     return count;
 }
 

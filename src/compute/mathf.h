@@ -7,7 +7,7 @@
 
 #include <math.h>
 #include <stdint.h>
-#include <string.h>
+#include "base/bits.h"
 
 /* Constants, shared with the vector versions. Polynomials: highest power first. */
 #define ASH_EXP_MAX 89.0f     /* beyond: infinity */
@@ -15,8 +15,6 @@
 #define ASH_LOG2E 1.442695022e+00f
 #define ASH_LN2_HI 0.693145751953125f
 #define ASH_LN2_LO 1.428606765e-06f
-#define ASH_ROUND_MAGIC 12582912.0f /* 1.5 * 2^23: adding it leaves the nearest integer in the low bits */
-#define ASH_ROUND_MAGIC_BITS 0x4b400000u
 #define ASH_EXP_POLY                                                                                                   \
     {                                                                                                                  \
         1.392639242e-03f, 8.363345638e-03f, 4.166655242e-02f, 1.666657627e-01f, 5.000000000e-01f                       \
@@ -44,20 +42,6 @@
             -6.318260431e-01f, -1.130233407e+00f, 3.201380605e-04f                                                     \
     }
 
-static inline uint32_t ash_f32_bits(float f)
-{
-    uint32_t bits;
-    memcpy(&bits, &f, sizeof(bits));
-    return bits;
-}
-
-static inline float ash_f32_from_bits(uint32_t bits)
-{
-    float f;
-    memcpy(&f, &bits, sizeof(f));
-    return f;
-}
-
 /* Horner's rule with fused steps. */
 static inline float ash_polyf(const float *coef, int count, float x)
 {
@@ -78,9 +62,9 @@ static inline float ash_expf(float x)
 
     x = x > ASH_EXP_MAX ? ASH_EXP_MAX : x;
     x = x < ASH_EXP_MIN ? ASH_EXP_MIN : x;
-    shifted = fmaf(x, ASH_LOG2E, ASH_ROUND_MAGIC);
-    n = shifted - ASH_ROUND_MAGIC;
-    power = (int32_t)(ash_f32_bits(shifted) - ASH_ROUND_MAGIC_BITS);
+    shifted = fmaf(x, ASH_LOG2E, ASH_F32_ROUND_MAGIC);
+    n = shifted - ASH_F32_ROUND_MAGIC;
+    power = (int32_t)(ash_f32_bits(shifted) - ASH_F32_ROUND_MAGIC_BITS);
     r = fmaf(n, -ASH_LN2_HI, x);
     r = fmaf(n, -ASH_LN2_LO, r);
     y = fmaf(ash_polyf(poly, 5, r), r * r, r) + 1.0f;

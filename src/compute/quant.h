@@ -7,12 +7,8 @@
 #include <stdint.h>
 #include <string.h>
 #include "base/bf16.h"
+#include "base/bits.h"
 #include "compute/ops.h"
-
-#define ASH_QUANT_INFINITY_BITS 0x7f800000u
-/* Adding 1.5 * 2^23 rounds a small float to a whole number, to nearest even, and leaves it in the low bits. */
-#define ASH_QUANT_ROUNDER 12582912.0f
-#define ASH_QUANT_ROUNDER_BITS 0x4b400000u
 
 /* Blocks of a group (ops.h); a row's last group may have fewer. */
 static inline size_t ash_quant_group_blocks(enum ash_dtype dtype)
@@ -35,11 +31,11 @@ static inline size_t ash_quant_groups(enum ash_dtype dtype, size_t K)
 /* A small float as a whole number, to nearest even. */
 static inline int32_t ash_quant_round(float x)
 {
-    float whole = x + ASH_QUANT_ROUNDER;
+    float whole = x + ASH_F32_ROUND_MAGIC;
     uint32_t value;
 
     memcpy(&value, &whole, sizeof(value));
-    return (int32_t)(value - ASH_QUANT_ROUNDER_BITS);
+    return (int32_t)(value - ASH_F32_ROUND_MAGIC_BITS);
 }
 
 /* count numbers of x, a group: q gets as many in [-127, 127]. Returns their scale. */
@@ -58,9 +54,9 @@ static inline float ash_quant_numbers(const float *x, size_t count, int8_t *q)
     memcpy(&amax, &top, sizeof(amax));
     d = amax / 127.0f;
     inverse = 1.0f / d;
-    if (top >= ASH_QUANT_INFINITY_BITS || isinf(inverse)) {
+    if (top >= ASH_F32_INFINITY_BITS || isinf(inverse)) {
         memset(q, 0, count);
-        return top >= ASH_QUANT_INFINITY_BITS ? NAN : 0.0f;
+        return top >= ASH_F32_INFINITY_BITS ? NAN : 0.0f;
     }
     for (size_t i = 0; i < count; i++)
         q[i] = (int8_t)ash_quant_round(x[i] * inverse);

@@ -13,8 +13,8 @@
 #include "base/hash.h"
 #include "base/rng.h"
 #include "base/workers.h"
-#include "model/folder_priv.h"
-#include "model/gguf_model_priv.h"
+#include "model/files/folder_priv.h"
+#include "model/files/gguf_model_priv.h"
 
 /* ---- views ------------------------------------------------------------------------------------------------------- */
 
@@ -497,7 +497,7 @@ bool ash_param_starts(const struct ash_param *param)
     return param->trained && param->matrix && !param->expert && !param->before_layers;
 }
 
-void ash_model_clear_grads(const struct ash_model *model, struct ash_exec *exec, float *grads, struct ash_run run)
+void ash_model_clear_grads(const struct ash_model *model, struct ash_exec *exec, float *grads, struct ash_range run)
 {
     for (size_t i = 0; i < model->param_count; i++) {
         const struct ash_param *param = &model->params[i];
@@ -511,7 +511,7 @@ void ash_model_clear_grads(const struct ash_model *model, struct ash_exec *exec,
 void ash_model_grad_fold_part(const struct ash_model *model, struct ash_exec *exec, float *grads, size_t part,
                               size_t parts)
 {
-    struct ash_run run = ash_slice_deal(tied_count(model), model->config.hidden, part, parts);
+    struct ash_range run = ash_slice_deal(tied_count(model), model->config.hidden, part, parts);
 
     if (run.count == 0) return;
     float *embed = grads + model->params[model->top.param[ASH_ROLE_EMBED]].grad_offset + run.first,

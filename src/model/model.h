@@ -31,11 +31,11 @@ struct ash_param {
     enum ash_dtype dtype;
     const void *packed; /* the same for products of inference, laid out by ash_model_pack; or NULL */
     /* where the process holds a slice: */
-    size_t full[2];         /* dims of the whole tensor */
-    int cut;                /* the dimension of which this is a part; -1: it is whole */
-    size_t run_count;       /* the part's runs along that dimension, one behind the other */
-    struct ash_run runs[3]; /* in the whole tensor */
-    bool counts;            /* false: a copy; another process stands for it in sums over the job */
+    size_t full[2];           /* dims of the whole tensor */
+    int cut;                  /* the dimension of which this is a part; -1: it is whole */
+    size_t run_count;         /* the part's runs along that dimension, one behind the other */
+    struct ash_range runs[3]; /* in the whole tensor */
+    bool counts;              /* false: a copy; another process stands for it in sums over the job */
     bool follows;         /* a copy that is not trained here: its values are sent by who trains it (a tied output matrix
                              on another pipeline stage) */
     size_t expert_offset; /* of its first element in a buffer of experts' gradients */
@@ -256,7 +256,7 @@ void ash_model_place_tied_grads(struct ash_model *model, size_t offset);
  * micro-batches do not change the order of its additions). */
 size_t ash_model_grad_size(const struct ash_model *model);
 /* Zeros for what a batch that starts adds to, in elements run of a gradient buffer. */
-void ash_model_clear_grads(const struct ash_model *model, struct ash_exec *exec, float *grads, struct ash_run run);
+void ash_model_clear_grads(const struct ash_model *model, struct ash_exec *exec, float *grads, struct ash_range run);
 /* Add that second sum to the embedding's gradient; once per grain, after its last micro-batch. */
 void ash_model_grad_fold(const struct ash_model *model, struct ash_exec *exec, float *grads);
 /* The same by several who have the buffer together: part `part` of `parts` of it. */

@@ -4,7 +4,7 @@
 
 #include "base/fetch.h"
 #include "model/family.h"
-#include "model/load.h"
+#include "model/files/load.h"
 #include "model/model.h"
 #include "model/shards.h"
 #include "storage/gguf.h"
@@ -24,7 +24,7 @@ struct ash_model {
     struct ash_slice slice;
     struct ash_shards shards;
     uint32_t layer_ids[ASH_MODEL_LAYERS_MAX]; /* of the slice's layers, in the whole model */
-    struct ash_run vocab, experts;            /* rows of the output matrix, experts of each sparse layer */
+    struct ash_range vocab, experts;          /* rows of the output matrix, experts of each sparse layer */
     struct ash_param *params;
     size_t param_count, param_capacity;
     size_t size, weight_count, dense_size, expert_size;
@@ -133,7 +133,7 @@ void ash_linear_weight_grad(const struct ash_model *model, struct ash_exec *exec
                             const struct ash_linear_io *io, bool start, float *dweight);
 /* Only some rows of the weight as it is stored; dweight is all of it. */
 void ash_linear_weight_grad_part(const struct ash_model *model, struct ash_exec *exec, int32_t weight,
-                                 const struct ash_linear_io *io, struct ash_run part, bool start, float *dweight);
+                                 const struct ash_linear_io *io, struct ash_range part, bool start, float *dweight);
 /* dbias += the same of its bias. */
 void ash_linear_bias_grad(const struct ash_model *model, struct ash_exec *exec, int32_t weight,
                           const struct ash_linear_io *io, float *dbias);
@@ -142,7 +142,7 @@ void ash_linear_bias_grad(const struct ash_model *model, struct ash_exec *exec, 
 struct ash_linear_term {
     int32_t weight;
     bool back;
-    struct ash_run outs;
+    struct ash_range outs;
     const float *x; /* [rows, ...], all columns */
     size_t x_stride;
 };

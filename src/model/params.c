@@ -36,12 +36,12 @@ static int format_name(const struct ash_family *family, enum ash_role role, int 
 struct cut {
     bool input; /* of a matrix: columns as the product y = x W^T sees them */
     size_t run_count;
-    struct ash_run runs[3];
+    struct ash_range runs[3];
 };
 static const struct cut WHOLE;
 
 /* The runs times width, as a cut; of a tensor that is not shared, none. */
-static struct cut cut_of(const struct ash_model *model, bool input, struct ash_run run, size_t width)
+static struct cut cut_of(const struct ash_model *model, bool input, struct ash_range run, size_t width)
 {
     if (model->slice.tp_size == 1) return WHOLE;
     return (struct cut){.input = input, .run_count = 1, .runs[0] = {run.first * width, run.count * width}};
@@ -141,7 +141,7 @@ static int add_grouped_attention(struct ash_model *model, int layer)
 {
     const struct ash_model_config *c = &model->whole;
     size_t q = c->heads * c->head_dim, kv = c->kv_heads * c->head_dim, group = c->heads / c->kv_heads;
-    struct ash_run heads = ash_slice_kv_heads(c, &model->slice);
+    struct ash_range heads = ash_slice_kv_heads(c, &model->slice);
     struct cut q_cut = cut_of(model, false, heads, group * c->head_dim),
                kv_cut = cut_of(model, false, heads, c->head_dim);
     int rc;
@@ -150,8 +150,8 @@ static int add_grouped_attention(struct ash_model *model, int layer)
         struct cut cut = q_cut;
         if (cut.run_count > 0) {
             cut.run_count = 3;
-            cut.runs[1] = (struct ash_run){q + kv_cut.runs[0].first, kv_cut.runs[0].count};
-            cut.runs[2] = (struct ash_run){q + kv + kv_cut.runs[0].first, kv_cut.runs[0].count};
+            cut.runs[1] = (struct ash_range){q + kv_cut.runs[0].first, kv_cut.runs[0].count};
+            cut.runs[2] = (struct ash_range){q + kv + kv_cut.runs[0].first, kv_cut.runs[0].count};
         }
         return add_linear(model, ASH_ROLE_QKV, layer, q + 2 * kv, c->hidden, c->qkv_bias, cut);
     }
@@ -167,7 +167,7 @@ static int add_latent_attention(struct ash_model *model, int layer)
 {
     const struct ash_model_config *c = &model->whole;
     size_t q = c->heads * c->head_dim, up = c->nope_dim + c->v_dim;
-    struct ash_run heads = ash_slice_kv_heads(c, &model->slice);
+    struct ash_range heads = ash_slice_kv_heads(c, &model->slice);
     struct cut q_cut = cut_of(model, false, heads, c->head_dim), kv_cut = cut_of(model, false, heads, up);
     int rc;
 
@@ -187,7 +187,7 @@ static int add_latent_attention(struct ash_model *model, int layer)
 static int add_dense(struct ash_model *model, int layer)
 {
     const struct ash_model_config *c = &model->whole;
-    struct ash_run columns = ash_slice_columns(c->ffn, &model->slice);
+    struct ash_range columns = ash_slice_columns(c->ffn, &model->slice);
     struct cut out = cut_of(model, false, columns, 1), in = cut_of(model, true, columns, 1);
     int rc;
 
@@ -203,7 +203,7 @@ static int add_sparse(struct ash_model *model, int layer)
 {
     const struct ash_model_config *c = &model->whole;
     const struct ash_expert_config *x = &c->expert;
-    struct ash_run columns = ash_slice_columns(x->shared_ffn, &model->slice);
+    struct ash_range columns = ash_slice_columns(x->shared_ffn, &model->slice);
     struct cut out = cut_of(model, false, columns, 1), in = cut_of(model, true, columns, 1);
     int rc;
 

@@ -80,7 +80,7 @@ struct ash_shard_part ash_shards_part(const struct ash_shards *shards, const str
 }
 
 struct ash_shard_part ash_shards_part_in(const struct ash_shards *shards, const struct ash_param *param,
-                                         struct ash_run run)
+                                         struct ash_range run)
 {
     struct ash_shard_part part = ash_shards_part(shards, param);
     size_t begin = part.at > run.first ? part.at : run.first, end = part.at + part.count;

@@ -10,11 +10,11 @@
 
 /* One layer, or what is before or behind all of them. Elements. */
 struct ash_shard_unit {
-    int unit;             /* as in struct ash_pass_hooks; experts of a layer are one more of the same */
-    struct ash_run whole; /* of the flat buffers */
-    size_t part;          /* of each rank; the last ranks' may reach beyond the run, where nothing is */
-    struct ash_run own;   /* of the flat buffers */
-    size_t at;            /* of own in the shard */
+    int unit;               /* as in struct ash_pass_hooks; experts of a layer are one more of the same */
+    struct ash_range whole; /* of the flat buffers */
+    size_t part;            /* of each rank; the last ranks' may reach beyond the run, where nothing is */
+    struct ash_range own;   /* of the flat buffers */
+    size_t at;              /* of own in the shard */
 };
 
 /* Zero-initialise, free with ash_shards_fini. */
@@ -37,6 +37,6 @@ struct ash_shard_part {
 struct ash_shard_part ash_shards_part(const struct ash_shards *shards, const struct ash_param *param);
 /* The same, of elements run of the shard only. */
 struct ash_shard_part ash_shards_part_in(const struct ash_shards *shards, const struct ash_param *param,
-                                         struct ash_run run);
+                                         struct ash_range run);
 
 #endif

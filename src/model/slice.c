@@ -14,30 +14,30 @@ struct ash_slice ash_slice_whole(const struct ash_model_config *config)
     return slice;
 }
 
-struct ash_run ash_slice_deal(size_t count, size_t unit, size_t rank, size_t size)
+struct ash_range ash_slice_deal(size_t count, size_t unit, size_t rank, size_t size)
 {
     size_t step = count >= unit * size ? unit : 1, units = count / step;
     size_t first = units * rank / size * step, end = rank + 1 == size ? count : units * (rank + 1) / size * step;
 
-    return (struct ash_run){first, end - first};
+    return (struct ash_range){first, end - first};
 }
 
-struct ash_run ash_slice_kv_heads(const struct ash_model_config *config, const struct ash_slice *slice)
+struct ash_range ash_slice_kv_heads(const struct ash_model_config *config, const struct ash_slice *slice)
 {
     return ash_slice_deal(config->kv_heads, 1, slice->tp_rank, slice->tp_size);
 }
 
-struct ash_run ash_slice_columns(size_t ffn, const struct ash_slice *slice)
+struct ash_range ash_slice_columns(size_t ffn, const struct ash_slice *slice)
 {
     return ash_slice_deal(ffn, ASH_K_GROUP, slice->tp_rank, slice->tp_size);
 }
 
-struct ash_run ash_slice_vocab(const struct ash_model_config *config, const struct ash_slice *slice)
+struct ash_range ash_slice_vocab(const struct ash_model_config *config, const struct ash_slice *slice)
 {
     return ash_slice_deal(config->vocab, ASH_K_GROUP, slice->tp_rank, slice->tp_size);
 }
 
-struct ash_run ash_slice_experts(const struct ash_model_config *config, const struct ash_slice *slice)
+struct ash_range ash_slice_experts(const struct ash_model_config *config, const struct ash_slice *slice)
 {
     return ash_slice_deal(config->expert.experts, 1, slice->expert_rank, slice->expert_size);
 }

@@ -8,12 +8,8 @@
 #include <stddef.h>
 #include <stdint.h>
 #include "ashlar/err.h"
+#include "base/range.h"
 #include "model/config.h"
-
-/* Neighbours first ... first + count - 1 of something that is dealt out. */
-struct ash_run {
-    size_t first, count;
-};
 
 struct ash_slice {
     size_t tp_rank, tp_size;              /* heads, feed-forward columns, rows of the vocabulary */
@@ -32,11 +28,11 @@ int ash_slice_check(const struct ash_model_config *config, const struct ash_slic
                     struct ash_err *err);
 
 /* What tensor-parallel rank `rank` of size has of count things, in whole units of `unit` where there are enough. */
-struct ash_run ash_slice_deal(size_t count, size_t unit, size_t rank, size_t size);
-struct ash_run ash_slice_kv_heads(const struct ash_model_config *config, const struct ash_slice *slice);
-struct ash_run ash_slice_columns(size_t ffn, const struct ash_slice *slice);
-struct ash_run ash_slice_vocab(const struct ash_model_config *config, const struct ash_slice *slice);
-struct ash_run ash_slice_experts(const struct ash_model_config *config, const struct ash_slice *slice);
+struct ash_range ash_slice_deal(size_t count, size_t unit, size_t rank, size_t size);
+struct ash_range ash_slice_kv_heads(const struct ash_model_config *config, const struct ash_slice *slice);
+struct ash_range ash_slice_columns(size_t ffn, const struct ash_slice *slice);
+struct ash_range ash_slice_vocab(const struct ash_model_config *config, const struct ash_slice *slice);
+struct ash_range ash_slice_experts(const struct ash_model_config *config, const struct ash_slice *slice);
 
 /* The sizes of the part, as if it were a model: layers, heads, kv_heads, ffn and expert.shared_ffn are the slice's own;
  * hidden, vocab and the number of experts stay the model's. layer_ids_out[i] is layer i's number in the whole model. */

@@ -5,7 +5,7 @@
 
 #include "ashlar/ashlar.h"
 #include "model/model.h"
-#include "model/tokenizer.h"
+#include "text/tokenizer.h"
 #include "serve/defaults.h"
 
 /* Parts of an engine; borrowed until it is closed. */

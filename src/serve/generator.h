@@ -10,7 +10,7 @@
 #include <stdint.h>
 #include "ashlar/ashlar.h"
 #include "model/model.h"
-#include "model/tokenizer.h"
+#include "text/tokenizer.h"
 #include "serve/sampler.h"
 
 #define ASH_GENERATOR_EOS_MAX 16

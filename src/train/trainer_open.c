@@ -9,7 +9,7 @@
 
 #include "base/cores.h"
 #include "base/file.h"
-#include "model/tokenizer.h"
+#include "text/tokenizer.h"
 
 /* Version of the order in which bf16 weight gradients sum over tokens, where it is not that of "ref". 2: in groups of
  * four that start anew with each sequence; before that, one chain of fused multiply-adds. */

@@ -6,7 +6,7 @@
 
 #include "base/assert.h"
 #include "base/str.h"
-#include "model/tokenizer.h"
+#include "text/tokenizer.h"
 #include "storage/gguf.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size_bytes);

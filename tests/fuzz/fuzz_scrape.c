@@ -4,7 +4,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 
-#include "plan/health/diagnose.h"
+#include "observe/health/diagnose.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "plan/health/xid.h"
+#include "observe/health/xid.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -16,7 +16,7 @@
 #include "base/json.h"
 #include "base/str.h"
 #include "model/model.h"
-#include "model/tokenizer.h"
+#include "text/tokenizer.h"
 #include "storage/safetensors.h"
 
 #define LOGITS_LIMIT 2e-4

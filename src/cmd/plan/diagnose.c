@@ -8,7 +8,7 @@
 
 #include "base/assert.h"
 #include "base/file.h"
-#include "plan/health/diagnose.h"
+#include "observe/health/diagnose.h"
 
 #define FILES_MAX 65536
 #define FINDINGS_SHOWN 30

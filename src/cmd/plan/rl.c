@@ -5,7 +5,7 @@
 
 #include "base/assert.h"
 #include "plan/price.h"
-#include "plan/rl.h"
+#include "plan/rl/rl.h"
 
 struct flags {
     const char *model, *cluster;

@@ -8,7 +8,7 @@
 
 #include "base/assert.h"
 #include "base/str.h"
-#include "plan/health/xid.h"
+#include "observe/health/xid.h"
 
 struct flags {
     const char *log, *gpu;

@@ -173,12 +173,12 @@ int ash_window_wait(struct ash_window *window, size_t rank, size_t counter, uint
 
 /* A rank's share of a join: runs of its elements, to itself or to everyone. */
 struct part {
-    const struct ash_span *runs;
+    const struct ash_range *runs;
     size_t run_count;
     bool to_all;
 };
 
-static void join_run(struct ash_window *const *windows, const struct ash_shares *shares, struct ash_span run,
+static void join_run(struct ash_window *const *windows, const struct ash_shares *shares, struct ash_range run,
                      bool to_all, enum ash_coll_dtype dtype, enum ash_coll_op op)
 {
     const struct ash_local *local = windows[0]->local;
@@ -235,14 +235,14 @@ int ash_window_all_reduce(struct ash_window *const *windows, const struct ash_sh
     const struct ash_local *local = windows[0]->local;
     size_t width = ash_coll_dtype_bytes(dtype), bytes = count * width,
            begin = share_begin(bytes, local->rank, local->size), end = share_begin(bytes, local->rank + 1, local->size);
-    struct ash_span share = {begin / width, (end - begin) / width};
+    struct ash_range share = {begin / width, (end - begin) / width};
     struct part part = {&share, 1, true};
 
     return join_all(windows, shares, bytes, &part, dtype, op, err);
 }
 
 int ash_window_reduce(struct ash_window *const *windows, const struct ash_shares *shares, size_t count,
-                      const struct ash_span *runs, size_t run_count, enum ash_coll_dtype dtype, enum ash_coll_op op,
+                      const struct ash_range *runs, size_t run_count, enum ash_coll_dtype dtype, enum ash_coll_op op,
                       struct ash_err *err)
 {
     struct part part = {runs, run_count, false};

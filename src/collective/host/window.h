@@ -42,7 +42,7 @@ int ash_window_all_reduce(struct ash_window *const *windows, const struct ash_sh
 /* The same where each rank wants some runs of the join's elements only (run_count of them, which may differ), in its
  * own windows[0]: no two ranks want the same ones. What else is there afterwards is of no use. */
 int ash_window_reduce(struct ash_window *const *windows, const struct ash_shares *shares, size_t count,
-                      const struct ash_span *runs, size_t run_count, enum ash_coll_dtype dtype, enum ash_coll_op op,
+                      const struct ash_range *runs, size_t run_count, enum ash_coll_dtype dtype, enum ash_coll_op op,
                       struct ash_err *err);
 
 #endif

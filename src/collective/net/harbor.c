@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/thread.h"
 #include "collective/host/bell.h"
 #include "collective/net/dock.h"
 
@@ -133,13 +134,8 @@ static void *harbor_main(void *arg)
 
 static int start_thread(struct ash_harbor *harbor, struct ash_err *err)
 {
-    sigset_t all, before;
-    int rc;
+    int rc = ash_thread_start(&harbor->thread, harbor_main, harbor);
 
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before); /* signals are for the threads that know what to do with them */
-    rc = -pthread_create(&harbor->thread, NULL, harbor_main, harbor);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
     harbor->has_thread = rc == 0;
     return rc == 0 ? 0 : ash_err_set(err, rc, "the network's thread cannot be started: %s", strerror(-rc));
 }
@@ -149,15 +145,11 @@ int ash_harbor_open(const struct ash_fabric_opts *opts, const char *node, const 
 {
     struct ash_fabric_opts own = opts != NULL ? *opts : (struct ash_fabric_opts){0};
     struct ash_harbor *harbor = calloc(1, sizeof(*harbor));
-    pthread_condattr_t clock;
     int rc;
 
     if (harbor == NULL) return ash_err_set(err, -ENOMEM, "out of memory for the network");
     pthread_mutex_init(&harbor->lock, NULL);
-    pthread_condattr_init(&clock);
-    pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
-    pthread_cond_init(&harbor->news, &clock);
-    pthread_condattr_destroy(&clock);
+    ash_cond_init(&harbor->news);
     own.node = node;
     own.address = address;
     harbor->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);

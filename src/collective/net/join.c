@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "collective/rendezvous.h"
+#include "collective/member/rendezvous.h"
 
 static int meet(const struct ash_net_join *join, const struct ash_net_card *card, struct ash_net_card *cards,
                 struct ash_err *err)

@@ -2,7 +2,7 @@
  * products of bf16. */
 #if defined(__x86_64__)
 
-#include "compute/cpu/vec_avx512.h"
+#include "compute/cpu/vec/vec_avx512.h"
 #include "compute/cpu/ops_body.h"
 
 const struct ash_ops ash_ops_avx512 = VEC_OPS("avx512", &ash_ops_ref, &vec_matrix);
@@ -61,7 +61,7 @@ static void project_plain(struct ash_exec *exec, const struct ash_project_args *
 #define BF16_FEW ash_few_amx
 #define BF16_PLAIN_FITS plain_fits
 #define BF16_PLAIN project_plain
-#include "compute/cpu/bf16_body.h"
+#include "compute/cpu/gemm/bf16_body.h"
 
 const struct ash_ops ash_ops_amx = VEC_OPS("amx", &ash_ops_ref_tdpbf16, &bf16_matrix);
 

@@ -148,7 +148,7 @@ void ash_attn_latent_forward(struct ash_pass *pass, size_t layer, const float *x
 }
 
 /* The key that heads share gets the sum of their gradients: here over those of one rank. */
-static void shared_key_step(struct ash_pass *pass, void *ctx, const struct ash_terms *terms, struct ash_run rows,
+static void shared_key_step(struct ash_pass *pass, void *ctx, const struct ash_terms *terms, struct ash_range rows,
                             bool start, float *sums)
 {
     const struct ash_model_config *c = &pass->model->config;
@@ -210,7 +210,7 @@ static void backward_kv(struct ash_pass *pass, size_t layer, const float *x)
     backward_shared_key(pass);
     heads_back(pass, p[ASH_ROLE_KV_UP], a->kv_low_norm, c->kv_rank, s->dkv_up, c->heads * up, s->dkv_low_norm);
     norm_back(pass, p[ASH_ROLE_KV_DOWN_NORM], a->kv_low, low, c->kv_rank, a->kv_low_rstd, s->dkv_low_norm, s->dkv_low);
-    ash_rows_gather(pass, (struct ash_run){0, pass->rows}, s->dkv_low, low);
+    ash_rows_gather(pass, (struct ash_range){0, pass->rows}, s->dkv_low, low);
     ash_pass_rope(pass, s->dkv_low + c->kv_rank, 1, c->rope_dim, low, true);
     linear_grads(pass, p[ASH_ROLE_KV_DOWN], p[ASH_ROLE_KV_DOWN_BIAS], x, s->dkv_low, low);
 }
@@ -224,13 +224,13 @@ static void backward_low_q(struct ash_pass *pass, size_t layer, const float *x)
 
     heads_back(pass, p[ASH_ROLE_Q_UP], a->q_low_norm, c->q_rank, s->dq, pass->q_stride, s->dq_low_norm);
     norm_back(pass, p[ASH_ROLE_Q_DOWN_NORM], a->q_low, c->q_rank, c->q_rank, a->q_low_rstd, s->dq_low_norm, s->dq_low);
-    ash_rows_gather(pass, (struct ash_run){0, pass->rows}, s->dq_low, c->q_rank);
+    ash_rows_gather(pass, (struct ash_range){0, pass->rows}, s->dq_low, c->q_rank);
     linear_grads(pass, p[ASH_ROLE_Q_DOWN], p[ASH_ROLE_Q_DOWN_BIAS], x, s->dq_low, c->q_rank);
     linear_input_grad(pass, p[ASH_ROLE_Q_DOWN], s->dq_low, c->q_rank, true);
 }
 
 /* dnorm where q is not compressed: what comes through kv, then q's heads, rank by rank. */
-static void plain_q_step(struct ash_pass *pass, void *ctx, const struct ash_terms *terms, struct ash_run rows,
+static void plain_q_step(struct ash_pass *pass, void *ctx, const struct ash_terms *terms, struct ash_range rows,
                          bool start, float *sums)
 {
     const struct ash_model_config *c = &pass->model->config;

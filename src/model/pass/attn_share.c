@@ -27,12 +27,12 @@ static size_t out_width(const struct ash_pass *pass, size_t kv_heads)
     return kv_heads * (c->heads / c->kv_heads) * pass->v_dim;
 }
 
-struct ash_run ash_pass_rows_of(const struct ash_pass *pass, size_t cp_rank)
+struct ash_range ash_pass_rows_of(const struct ash_pass *pass, size_t cp_rank)
 {
     return ash_slice_deal(pass->batch->rows, ASH_K_GROUP, cp_rank, pass->cp.size);
 }
 
-struct ash_run ash_attn_heads_of(const struct ash_pass *pass, size_t cp_rank)
+struct ash_range ash_attn_heads_of(const struct ash_pass *pass, size_t cp_rank)
 {
     return ash_slice_deal(pass->model->config.kv_heads, 1, cp_rank, pass->cp.size);
 }
@@ -45,12 +45,12 @@ size_t ash_attn_parts(const struct ash_pass *pass)
 }
 
 /* Of a rank's key-value heads, those of a part. */
-static struct ash_run part_heads(const struct ash_pass *pass, size_t cp_rank, size_t part)
+static struct ash_range part_heads(const struct ash_pass *pass, size_t cp_rank, size_t part)
 {
-    struct ash_run all = ash_attn_heads_of(pass, cp_rank),
-                   some = ash_slice_deal(all.count, 1, part, ash_attn_parts(pass));
+    struct ash_range all = ash_attn_heads_of(pass, cp_rank),
+                     some = ash_slice_deal(all.count, 1, part, ash_attn_parts(pass));
 
-    return (struct ash_run){all.first + some.first, some.count};
+    return (struct ash_range){all.first + some.first, some.count};
 }
 
 /* Of this rank's, those before a part's. */
@@ -92,7 +92,7 @@ static struct ash_attn_view view_together(struct ash_pass *pass, size_t layer)
     const struct ash_model_config *c = &pass->model->config;
     const struct ash_attn_acts *acts = &pass->layers[layer].attn;
     const struct ash_scratch *s = &pass->scratch;
-    struct ash_run kv = ash_attn_heads_of(pass, pass->cp.rank);
+    struct ash_range kv = ash_attn_heads_of(pass, pass->cp.rank);
     size_t group = c->heads / c->kv_heads, q = kv.first * group * c->head_dim, k = kv.first * c->head_dim,
            v = kv.first * pass->v_dim, out = out_width(pass, kv.first);
     struct ash_attn_view view = view_alone(pass, layer);
@@ -222,7 +222,7 @@ static struct trip plan_trip(struct ash_pass *pass, size_t part, width_fn *width
     size_t own = width(pass, part_heads(pass, pass->cp.rank, part).count);
 
     for (size_t r = 0; r < pass->cp.size; r++) {
-        struct ash_run heads = part_heads(pass, r, part);
+        struct ash_range heads = part_heads(pass, r, part);
 
         trip.there[r] = pass->rows * width(pass, heads.count);
         trip.back[r] = ash_pass_rows_of(pass, r).count * own;
@@ -245,7 +245,7 @@ static void pack_qkv(struct ash_pass *pass, size_t part, struct row_side side, b
     float *packed = trip.packed;
 
     for (size_t r = 0; r < pass->cp.size; packed += trip.there[r++]) {
-        struct ash_run heads = part_heads(pass, r, part);
+        struct ash_range heads = part_heads(pass, r, part);
         size_t q = heads.count * group * c->head_dim, k = heads.count * c->head_dim, v = heads.count * pass->v_dim;
         const struct {
             float *rows, *packed;
@@ -271,7 +271,7 @@ static void pack_out(struct ash_pass *pass, size_t part, float *out, bool unpack
     float *packed = trip.packed;
 
     for (size_t r = 0; r < pass->cp.size; packed += trip.there[r++]) {
-        struct ash_run heads = part_heads(pass, r, part);
+        struct ash_range heads = part_heads(pass, r, part);
         size_t cols = out_width(pass, heads.count);
         float *rows = out + out_width(pass, heads.first);
         if (unpack)

@@ -3,11 +3,11 @@
  * terms, in the order that a chain through the ranks has (chain.c). */
 #include "model/pass/pass_priv.h"
 
-struct ash_run ash_rows_share(const struct ash_pass *pass, struct ash_run rows)
+struct ash_range ash_rows_share(const struct ash_pass *pass, struct ash_range rows)
 {
     size_t first = rows.count * pass->tp.rank / pass->tp.size;
 
-    return (struct ash_run){rows.first + first, rows.count * (pass->tp.rank + 1) / pass->tp.size - first};
+    return (struct ash_range){rows.first + first, rows.count * (pass->tp.rank + 1) / pass->tp.size - first};
 }
 
 /* ---- who has which terms ----------------------------------------------------------------------------------------- */
@@ -68,7 +68,7 @@ struct ash_terms ash_terms_of(const struct ash_pass *pass, size_t rank, size_t r
 
 void ash_chain_by_rows(struct ash_pass *pass, const struct ash_chain *chain)
 {
-    struct ash_run rows = ash_rows_share(pass, chain->rows);
+    struct ash_range rows = ash_rows_share(pass, chain->rows);
     float *sums = chain->out + ((ptrdiff_t)rows.first - (ptrdiff_t)pass->own.first) * (ptrdiff_t)chain->cols;
 
     ash_terms_post(pass, chain->terms, chain->rounds);

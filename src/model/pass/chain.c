@@ -14,24 +14,24 @@
 
 /* ---- rows of the stream ------------------------------------------------------------------------------------------ */
 
-struct ash_run ash_stream_rows(const struct ash_pass *pass, size_t rank)
+struct ash_range ash_stream_rows(const struct ash_pass *pass, size_t rank)
 {
     size_t first = pass->rows * rank / pass->tp.size;
 
-    return (struct ash_run){first, pass->rows * (rank + 1) / pass->tp.size - first};
+    return (struct ash_range){first, pass->rows * (rank + 1) / pass->tp.size - first};
 }
 
 /* Those of rank that are among rows. */
-static struct ash_run rows_among(const struct ash_pass *pass, size_t rank, struct ash_run rows)
+static struct ash_range rows_among(const struct ash_pass *pass, size_t rank, struct ash_range rows)
 {
-    struct ash_run own = ash_stream_rows(pass, rank);
+    struct ash_range own = ash_stream_rows(pass, rank);
     size_t first = own.first > rows.first ? own.first : rows.first, end = own.first + own.count;
 
     if (end > rows.first + rows.count) end = rows.first + rows.count;
-    return (struct ash_run){first, end > first ? end - first : 0};
+    return (struct ash_range){first, end > first ? end - first : 0};
 }
 
-void ash_rows_gather(struct ash_pass *pass, struct ash_run rows, float *data, size_t width)
+void ash_rows_gather(struct ash_pass *pass, struct ash_range rows, float *data, size_t width)
 {
     for (size_t r = 0; pass->tp.size > 1 && r < pass->tp.size; r++)
         pass->tp_counts[r] = rows_among(pass, r, rows).count * width;
@@ -48,7 +48,7 @@ const float *ash_stream_gather(struct ash_pass *pass, const float *own, float *a
         return own - pass->own.first * hidden;
     }
     pass->exec->memory->copy(all + pass->own.first * hidden, own, pass->own.count * hidden * sizeof(float));
-    ash_rows_gather(pass, (struct ash_run){0, pass->rows}, all, hidden);
+    ash_rows_gather(pass, (struct ash_range){0, pass->rows}, all, hidden);
     return all;
 }
 
@@ -95,7 +95,7 @@ void ash_stream_turn(struct ash_pass *pass)
 /* ---- tiles ------------------------------------------------------------------------------------------------------- */
 
 struct tile {
-    struct ash_run rows;
+    struct ash_range rows;
     size_t owner; /* the rank that keeps these rows */
 };
 
@@ -147,7 +147,7 @@ static struct walk walk_start(const struct ash_pass *pass, const struct ash_chai
 static bool walk_next(const struct ash_pass *pass, struct walk *walk, struct tile *tile_out)
 {
     for (; walk->owner < pass->tp.size; walk->owner++, walk->piece = 0) {
-        struct ash_run rows = rows_among(pass, walk->owner, walk->chain->rows);
+        struct ash_range rows = rows_among(pass, walk->owner, walk->chain->rows);
         size_t count = tile_count(walk->chain, walk->owners, rows.count);
 
         while (walk->piece < count) {
@@ -263,7 +263,7 @@ struct ash_terms ash_product_terms(const struct ash_pass *pass, const struct ash
     return (struct ash_terms){.rank = pass->tp.rank, .x = part.a.data, .x_stride = part.a.row_stride, .product = part};
 }
 
-static void product_step(struct ash_pass *pass, void *ctx, const struct ash_terms *terms, struct ash_run rows,
+static void product_step(struct ash_pass *pass, void *ctx, const struct ash_terms *terms, struct ash_range rows,
                          bool start, float *sums)
 {
     (void)ctx;

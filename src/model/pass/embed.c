@@ -26,7 +26,7 @@ static void list_held(struct ash_pass *pass, const int32_t *tokens, int32_t *ids
 
     look->held = 0;
     for (size_t r = 0; r < pass->tp.size; r++) {
-        struct ash_run kept = ash_stream_rows(pass, r);
+        struct ash_range kept = ash_stream_rows(pass, r);
 
         look->send[r] = 0;
         for (size_t i = kept.first; i < kept.first + kept.count; i++) {

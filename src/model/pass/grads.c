@@ -191,7 +191,7 @@ static void take_turns(struct ash_pass *pass, int32_t param_sum, int32_t weight,
         sum.data != NULL && io != NULL && io->rows > 0 && pass->serving == NULL && ash_grad_starts(pass, param_sum);
 
     for (size_t first = 0; sum.data != NULL && first < rows; first += step) {
-        struct ash_run part = {first, rows - first < step ? rows - first : step};
+        struct ash_range part = {first, rows - first < step ? rows - first : step};
         float *piece = sum.data + first * param->dims[1];
         take_turn(pass, &pass->cp, piece, part.count * param->dims[1]);
         if (io != NULL) ash_linear_weight_grad_part(pass->model, pass->exec, weight, io, part, start, sum.data);

@@ -31,7 +31,7 @@ void ash_parts_give(struct ash_pass *pass, int32_t sum, int32_t weight, int32_t 
 static void make(struct ash_pass *pass, const struct ash_part *part)
 {
     const struct ash_param *weight = &pass->model->params[part->weight];
-    struct ash_run rows = ash_slice_deal(weight->dims[0], ASH_K_GROUP, pass->cp.rank, pass->cp.size), cols;
+    struct ash_range rows = ash_slice_deal(weight->dims[0], ASH_K_GROUP, pass->cp.rank, pass->cp.size), cols;
     float *dweight = ash_grad_sum(pass, part->sum), *dbias = ash_grad_sum(pass, part->bias);
 
     if (dweight != NULL && rows.count > 0)

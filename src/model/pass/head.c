@@ -39,7 +39,7 @@ void ash_head_logits(struct ash_pass *pass, const float *x, int32_t norm, size_t
 /* ---- the loss where the vocabulary is dealt out ------------------------------------------------------------------ */
 
 /* The part of the loss of rows, of which piece has more. */
-static struct ash_loss_part part_of(const struct ash_loss_part *piece, size_t first, struct ash_run rows, bool start)
+static struct ash_loss_part part_of(const struct ash_loss_part *piece, size_t first, struct ash_range rows, bool start)
 {
     struct ash_loss_part part = *piece;
     size_t skip = rows.first - first;
@@ -59,7 +59,7 @@ struct piece {
     struct ash_loss_part part;
 };
 
-static void top_step(struct ash_pass *pass, void *ctx, const struct ash_terms *terms, struct ash_run rows, bool start,
+static void top_step(struct ash_pass *pass, void *ctx, const struct ash_terms *terms, struct ash_range rows, bool start,
                      float *sums)
 {
     const struct piece *piece = ctx;
@@ -70,7 +70,7 @@ static void top_step(struct ash_pass *pass, void *ctx, const struct ash_terms *t
     pass->exec->ops->loss->part_top(pass->exec, &part);
 }
 
-static void sum_step(struct ash_pass *pass, void *ctx, const struct ash_terms *terms, struct ash_run rows, bool start,
+static void sum_step(struct ash_pass *pass, void *ctx, const struct ash_terms *terms, struct ash_range rows, bool start,
                      float *sums)
 {
     const struct piece *piece = ctx;
@@ -83,7 +83,7 @@ static void sum_step(struct ash_pass *pass, void *ctx, const struct ash_terms *t
 
 /* What step makes of rows, rank by rank, on every rank: all [rows of the batch, cols]. */
 static void go_round(struct ash_pass *pass, struct piece *piece,
-                     void (*step)(struct ash_pass *, void *, const struct ash_terms *, struct ash_run, bool, float *),
+                     void (*step)(struct ash_pass *, void *, const struct ash_terms *, struct ash_range, bool, float *),
                      float *all, size_t cols)
 {
     struct ash_chain chain = {
@@ -98,7 +98,7 @@ static void loss_by_rows(struct ash_pass *pass, const struct piece *piece)
     const struct ash_loss_ops *ops = pass->exec->ops->loss;
     void (*const steps[])(struct ash_exec *, const struct ash_loss_part *) = {ops->part_top, ops->part_sum,
                                                                               ops->part_end};
-    struct ash_run all = {piece->first, piece->part.rows}, rows = ash_rows_share(pass, all);
+    struct ash_range all = {piece->first, piece->part.rows}, rows = ash_rows_share(pass, all);
     struct ash_terms own = {.rank = pass->tp.rank, .x = piece->part.logits, .x_stride = piece->part.cols};
 
     ash_terms_post(pass, &own, 1);
@@ -120,7 +120,7 @@ static void loss_by_rows(struct ash_pass *pass, const struct piece *piece)
 
 static void shared_loss(struct ash_pass *pass, size_t first, size_t count, float scale)
 {
-    const struct ash_run *vocab = &pass->model->vocab;
+    const struct ash_range *vocab = &pass->model->vocab;
     struct ash_scratch *s = &pass->scratch;
     struct piece piece = {first,
                           {.rows = count,

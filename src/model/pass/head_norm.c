@@ -45,7 +45,7 @@ static const float *unpack(struct ash_pass *pass, size_t rank, const float *from
 {
     const struct ash_model_config *c = &pass->model->whole;
     struct ash_head_rows *heads = &pass->scratch.heads;
-    struct ash_run kv = ash_slice_deal(c->kv_heads, 1, rank, pass->tp.size);
+    struct ash_range kv = ash_slice_deal(c->kv_heads, 1, rank, pass->tp.size);
     size_t group = c->heads / c->kv_heads, width = heads_width(c, kv.count), all = heads_width(c, c->kv_heads);
     size_t q = group * kv.count * c->head_dim, k = kv.count * c->head_dim, rows = pass->own.count;
     size_t q_at = group * kv.first * c->head_dim, k_at = (c->heads + kv.first) * c->head_dim;

@@ -103,7 +103,7 @@ void ash_linear_forward(const struct ash_model *model, struct ash_exec *exec, in
 
 /* The gradient of some rows of the stored matrix over count tokens from first on, as one product. */
 static void weight_grad_rows(const struct ash_model *model, struct ash_exec *exec, int32_t weight,
-                             const struct ash_linear_io *io, size_t first, size_t count, struct ash_run part,
+                             const struct ash_linear_io *io, size_t first, size_t count, struct ash_range part,
                              bool start, float *dweight)
 {
     struct shape shape = shape_of(model, weight);
@@ -129,7 +129,7 @@ static void weight_grad_rows(const struct ash_model *model, struct ash_exec *exe
 /* Each sequence starts a group of k of its own. One product over all rows is the same thing where sequences are whole
  * groups, and where there are no groups: float32. */
 void ash_linear_weight_grad_part(const struct ash_model *model, struct ash_exec *exec, int32_t weight,
-                                 const struct ash_linear_io *io, struct ash_run part, bool start, float *dweight)
+                                 const struct ash_linear_io *io, struct ash_range part, bool start, float *dweight)
 {
     bool one = !model->round_bf16 || io->seq_rows % ASH_K_GROUP == 0;
     size_t step = one ? io->rows : io->seq_rows;
@@ -141,7 +141,7 @@ void ash_linear_weight_grad_part(const struct ash_model *model, struct ash_exec 
 void ash_linear_weight_grad(const struct ash_model *model, struct ash_exec *exec, int32_t weight,
                             const struct ash_linear_io *io, bool start, float *dweight)
 {
-    ash_linear_weight_grad_part(model, exec, weight, io, (struct ash_run){0, model->params[weight].dims[0]}, start,
+    ash_linear_weight_grad_part(model, exec, weight, io, (struct ash_range){0, model->params[weight].dims[0]}, start,
                                 dweight);
 }
 

@@ -210,19 +210,19 @@ static size_t tp_parts(const struct ash_pass *pass)
 }
 
 /* The experts that rank (ep, tp) has, and their pairs among the batch's. */
-static struct ash_run experts_of(const struct ash_pass *pass, size_t ep_rank, size_t tp_rank)
+static struct ash_range experts_of(const struct ash_pass *pass, size_t ep_rank, size_t tp_rank)
 {
     size_t parts = tp_parts(pass), rank = ep_rank * parts + (parts > 1 ? tp_rank : 0);
 
     return ash_slice_deal(pass->model->config.expert.experts, 1, rank, pass->model->slice.expert_size);
 }
 
-struct ash_run ash_moe_pairs_of(const struct ash_pass *pass, size_t layer, size_t ep_rank, size_t tp_rank)
+struct ash_range ash_moe_pairs_of(const struct ash_pass *pass, size_t layer, size_t ep_rank, size_t tp_rank)
 {
     const size_t *offsets = pass->layers[layer].moe.offsets;
-    struct ash_run experts = experts_of(pass, ep_rank, tp_rank);
+    struct ash_range experts = experts_of(pass, ep_rank, tp_rank);
 
-    return (struct ash_run){offsets[experts.first], offsets[experts.first + experts.count] - offsets[experts.first]};
+    return (struct ash_range){offsets[experts.first], offsets[experts.first + experts.count] - offsets[experts.first]};
 }
 
 /* Tell every rank how many pairs its experts get from here and whether there is a batch at all; hear the same from all.
@@ -235,7 +235,7 @@ static void exchange_counts(struct ash_pass *pass, size_t layer)
     uint32_t flags = pass->rows == 0 ? 0u : pass->batch->goes_on ? FILLED | GOES_ON : FILLED;
 
     for (size_t r = 0; r < pass->ep.size; r++) {
-        struct ash_run experts = experts_of(pass, r, pass->tp.rank);
+        struct ash_range experts = experts_of(pass, r, pass->tp.rank);
         size_t more = ash_moe_nodes_words(pass, pass->ep.rank, r);
 
         for (size_t e = experts.first; e < experts.first + experts.count; e++)
@@ -328,7 +328,7 @@ struct ash_expert_work ash_moe_work(struct ash_pass *pass, size_t layer)
     return work;
 }
 
-void ash_moe_lay_rows(struct ash_pass *pass, size_t layer, const float *x, struct ash_run pairs, bool weighed,
+void ash_moe_lay_rows(struct ash_pass *pass, size_t layer, const float *x, struct ash_range pairs, bool weighed,
                       float *out)
 {
     const struct ash_row_ops *row = pass->exec->ops->row;
@@ -363,7 +363,7 @@ static void send_rows(struct ash_pass *pass, size_t layer, const float *x, bool 
 /* The same where all experts are along tp. */
 static void lay_own_rows(struct ash_pass *pass, size_t layer, const float *x, bool weighed, float *out)
 {
-    struct ash_run pairs = ash_moe_pairs_of(pass, layer, 0, pass->tp.rank);
+    struct ash_range pairs = ash_moe_pairs_of(pass, layer, 0, pass->tp.rank);
 
     ash_moe_lay_rows(pass, layer, x, pairs, weighed, out + pairs.first * pass->model->config.hidden);
 }

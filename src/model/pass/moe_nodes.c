@@ -123,7 +123,7 @@ static size_t rank_at(const struct ash_moe_nodes *nodes, size_t node, size_t pla
 }
 
 /* Pairs of this rank's batch that go to one of a node's ranks. */
-static struct ash_run pairs_to(const struct ash_pass *pass, size_t layer, size_t node, size_t place)
+static struct ash_range pairs_to(const struct ash_pass *pass, size_t layer, size_t node, size_t place)
 {
     return ash_moe_pairs_of(pass, layer, rank_at(&pass->exchange.nodes, node, place), pass->tp.rank);
 }
@@ -145,7 +145,7 @@ static size_t choose_for(struct ash_pass *pass, size_t layer, size_t node, int32
 
     memset(nodes->mark, -1, pass->rows * sizeof(*nodes->mark));
     for (size_t place = 0; place < ranks_on(nodes, node); place++) {
-        struct ash_run pairs = pairs_to(pass, layer, node, place);
+        struct ash_range pairs = pairs_to(pass, layer, node, place);
 
         for (size_t p = pairs.first; p < pairs.first + pairs.count; p++) {
             int32_t token = nodes->order[p];
@@ -259,7 +259,7 @@ static void pack(struct ash_pass *pass, size_t layer, size_t node, const float *
     row->gather(pass->exec, x, hidden, rows, nodes->unique[node], out);
     out += nodes->unique[node] * hidden;
     for (size_t place = 0; place < ranks_on(nodes, node); place++) {
-        struct ash_run run = pairs_to(pass, layer, node, place);
+        struct ash_range run = pairs_to(pass, layer, node, place);
 
         if (run.count == 0) continue;
         memory->copy(out, nodes->index + run.first, run.count * sizeof(float)); /* numbers travel as bits of floats */
@@ -340,7 +340,7 @@ static void deal(struct ash_pass *pass, size_t layer, const float *x, bool weigh
 
         for (size_t s = 0; s < pass->ep.size; from += exchange->recv[s++]) {
             if (s == me) {
-                struct ash_run pairs = pairs_to(pass, layer, nodes->node[me], place);
+                struct ash_range pairs = pairs_to(pass, layer, nodes->node[me], place);
 
                 ash_moe_lay_rows(pass, layer, x, pairs, weighed, out);
                 out += pairs.count * pass->model->config.hidden;

@@ -44,7 +44,7 @@ static int open_lists(struct ash_pass *pass, struct ash_err *err)
     pass->lookup.send = pass->tp_counts + 3 * ranks;
     pass->lookup.recv = pass->tp_counts + 4 * ranks;
     for (slice.tp_rank = 0; slice.tp_rank < ranks; slice.tp_rank++) {
-        struct ash_run vocab = ash_slice_vocab(&pass->model->whole, &slice);
+        struct ash_range vocab = ash_slice_vocab(&pass->model->whole, &slice);
         pass->vocab_ends[slice.tp_rank] = vocab.first + vocab.count;
     }
     return 0;
@@ -205,12 +205,12 @@ static int begin(struct ash_pass *pass, const struct ash_batch *batch, struct as
 {
     const struct ash_memory_ops *memory = pass->exec->memory;
     size_t positions = 0, bytes;
-    struct ash_run own;
+    struct ash_range own;
     int rc;
 
     pass->batch = batch;
     pass->rows = pass->seq_rows = 0;
-    pass->own = (struct ash_run){0};
+    pass->own = (struct ash_range){0};
     pass->cache = NULL;
     if (batch->rows == 0 && (pass->ep.size > 1 || pass->opts.hooks.need != NULL)) return 0;
     if ((rc = check_batch(pass, batch, cache != NULL, &positions, err)) < 0) return rc;

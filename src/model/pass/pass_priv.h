@@ -258,7 +258,7 @@ struct ash_pass {
     size_t first_row;                 /* of the batch, of this rank's along cp */
     size_t rows, seq_rows;            /* this rank's rows, all of them unless tokens are dealt out along cp; of one
                                          sequence */
-    struct ash_run own;               /* those of the stream that it keeps between blocks: all, or its part along tp */
+    struct ash_range own;             /* those of the stream that it keeps between blocks: all, or its part along tp */
     struct ash_cache *cache;          /* NULL: keys and values of the batch alone */
     struct ash_lookup lookup;
 };
@@ -363,9 +363,9 @@ void ash_parts_await(struct ash_pass *pass);
  * stream (own rows); inside of a block each has all rows, of its own heads or columns. ----------------------------- */
 
 /* Which rows of the stream a rank keeps. */
-struct ash_run ash_stream_rows(const struct ash_pass *pass, size_t rank);
+struct ash_range ash_stream_rows(const struct ash_pass *pass, size_t rank);
 /* data [rows of the batch, width]: get those of rows that other ranks keep. */
-void ash_rows_gather(struct ash_pass *pass, struct ash_run rows, float *data, size_t width);
+void ash_rows_gather(struct ash_pass *pass, struct ash_range rows, float *data, size_t width);
 /* All rows of the stream from everyone's own ones, which are a norm's out or scratch.dx: where they lie, or in all;
  * alone: own. They stay until own ones are written again. */
 const float *ash_stream_gather(struct ash_pass *pass, const float *own, float *all);
@@ -380,11 +380,11 @@ void ash_stream_turn(struct ash_pass *pass);
 /* A sum per row and column whose terms are dealt out. It goes over the terms of a round from rank to rank, then on to
  * the next round. */
 struct ash_chain {
-    struct ash_run rows;
+    struct ash_range rows;
     size_t cols, rounds;
     struct ash_terms terms[ASH_PROJECT_OUTS_MAX]; /* [rounds], this rank's */
     /* Go on with the sums of rows over terms, whose x is that of the first of them; start: there are none yet. */
-    void (*step)(struct ash_pass *pass, void *ctx, const struct ash_terms *terms, struct ash_run rows, bool start,
+    void (*step)(struct ash_pass *pass, void *ctx, const struct ash_terms *terms, struct ash_range rows, bool start,
                  float *sums);
     const float *bias; /* [cols], added behind the last; or NULL */
     /* Work beside the sums: done once by each rank, when it would wait for others; or NULL. */
@@ -435,7 +435,7 @@ void ash_columns_backward_rows(struct ash_pass *pass, const struct ash_columns *
 /* ash_chain_run for them. */
 void ash_chain_by_rows(struct ash_pass *pass, const struct ash_chain *chain);
 /* Of rows, those that this rank sums up; of all rows, its own. */
-struct ash_run ash_rows_share(const struct ash_pass *pass, struct ash_run rows);
+struct ash_range ash_rows_share(const struct ash_pass *pass, struct ash_range rows);
 /* Tell the others of this rank's terms of count rounds; wait for theirs; and read what rank told of a round. They must
  * stay as they are until all have met once more. */
 void ash_terms_post(struct ash_pass *pass, const struct ash_terms *terms, size_t count);
@@ -490,8 +490,8 @@ void ash_head_norm_backward(struct ash_pass *pass, size_t layer);
  */
 
 /* The batch's rows that a rank of cp computes; the key-value heads (of those here) that it runs attention for. */
-struct ash_run ash_pass_rows_of(const struct ash_pass *pass, size_t cp_rank);
-struct ash_run ash_attn_heads_of(const struct ash_pass *pass, size_t cp_rank);
+struct ash_range ash_pass_rows_of(const struct ash_pass *pass, size_t cp_rank);
+struct ash_range ash_attn_heads_of(const struct ash_pass *pass, size_t cp_rank);
 
 /* Copy cols columns of some rows between places whose rows lie src_row and dst_row floats apart. */
 void ash_pass_copy_columns(struct ash_pass *pass, size_t rows, size_t cols, const float *src, size_t src_row,
@@ -585,9 +585,9 @@ void ash_moe_dispatch_back(struct ash_pass *pass, size_t layer, const float *dy)
 void ash_moe_collect_back(struct ash_pass *pass, size_t layer);
 
 /* For moe_nodes.c. Pairs of the batch whose experts rank (ep, tp) has. */
-struct ash_run ash_moe_pairs_of(const struct ash_pass *pass, size_t layer, size_t ep_rank, size_t tp_rank);
+struct ash_range ash_moe_pairs_of(const struct ash_pass *pass, size_t layer, size_t ep_rank, size_t tp_rank);
 /* The rows of x that pairs are of; weighed: times the pairs' weights, the gradient of a pair's y. */
-void ash_moe_lay_rows(struct ash_pass *pass, size_t layer, const float *x, struct ash_run pairs, bool weighed,
+void ash_moe_lay_rows(struct ash_pass *pass, size_t layer, const float *x, struct ash_range pairs, bool weighed,
                       float *out);
 /* Make buffer hold pairs of width floats; what it held is gone when it grows. */
 int ash_moe_reserve(struct ash_pass *pass, struct ash_buffer *buffer, size_t *capacity, size_t pairs, size_t width,

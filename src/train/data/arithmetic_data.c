@@ -9,7 +9,7 @@
 
 #include "base/file.h"
 #include "base/json.h"
-#include "model/tokenizer.h"
+#include "text/tokenizer.h"
 #include "train/data/dataset_folder.h"
 
 static const char tokenizer_config[] = "{\n"

@@ -10,7 +10,7 @@
 #include "base/json.h"
 #include "base/utf8.h"
 #include "base/workers.h"
-#include "model/tokenizer.h"
+#include "text/tokenizer.h"
 
 #define CHUNK_BYTES ((size_t)64 << 10)
 

@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 #include "ashlar/err.h"
-#include "model/tokenizer.h"
+#include "text/tokenizer.h"
 
 /* The id of the token that ends a document: eos is its content, "none" (-1), or "auto" (or NULL): what
  * generation_config.json, config.json or tokenizer_config.json in dir name, else the first of the usual ones that the

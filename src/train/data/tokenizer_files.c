@@ -10,7 +10,7 @@
 #include "base/assert.h"
 #include "base/file.h"
 #include "base/json.h"
-#include "model/tokenizer.h"
+#include "text/tokenizer.h"
 
 #define CONFIG_FILE "tokenizer_config.json"
 

@@ -10,8 +10,8 @@
 #include "base/log.h"
 #include "base/opts.h"
 #include "model/model.h"
-#include "train/guard.h"
-#include "train/schedule.h"
+#include "train/state/guard.h"
+#include "train/state/schedule.h"
 
 enum ash_precision { ASH_PRECISION_F32, ASH_PRECISION_BF16 };
 enum ash_decay_scope { ASH_DECAY_MATRICES, ASH_DECAY_ALL };

@@ -146,7 +146,7 @@ static int wait_for(struct ash_fsdp *fsdp, struct ash_fsdp_slot *slot, struct as
 void ash_fsdp_bind(struct ash_fsdp *fsdp, const struct ash_shard_unit *unit, const char *data)
 {
     struct ash_model *model = fsdp->state->model;
-    const struct ash_run *whole = &unit->whole;
+    const struct ash_range *whole = &unit->whole;
 
     for (size_t i = 0; i < ash_model_param_count(model); i++) {
         size_t offset = ash_model_param(model, i)->offset;
@@ -308,7 +308,7 @@ static int forget(struct ash_fsdp *fsdp, struct ash_err *err)
 int ash_fsdp_spread(struct ash_fsdp *fsdp, struct ash_err *err)
 {
     if (fsdp->mesh->zero == 3 && ash_fsdp_is_shared(fsdp)) /* vectors have just been read */
-        ash_state_look_away(fsdp->state, (struct ash_run){0, ash_model_size(fsdp->state->model)});
+        ash_state_look_away(fsdp->state, (struct ash_range){0, ash_model_size(fsdp->state->model)});
     if (fsdp->mesh->zero == 0 || ash_fsdp_is_shared(fsdp)) return 0;
     if (fsdp->mesh->zero == 3) return forget(fsdp, err);
     return ash_fsdp_bring(fsdp, err);

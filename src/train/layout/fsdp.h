@@ -16,7 +16,7 @@
 #include "collective/call.h"
 #include "train/layout/grains.h"
 #include "train/layout/mesh.h"
-#include "train/state.h"
+#include "train/state/state.h"
 
 /* Places for layers' gradients on their way: the layer at work, one before, one that is late. */
 #define ASH_FSDP_TURNS 3
@@ -80,7 +80,7 @@ struct ash_fsdp {
     struct ash_buffer leaf;              /* of the grain at hand (fsdp_leaf.c) */
     size_t *places;                      /* [units]: of their gradients in it */
     size_t turn_size;                    /* elements of a place that layers take in turn */
-    struct ash_run rest;                 /* elements of leaf that are none of those */
+    struct ash_range rest;               /* elements of leaf that are none of those */
     struct ash_window *window;           /* on one node: the leaves of all ranks */
     const struct ash_shard_unit **given; /* units whose gradients wait to be added up, oldest first */
     size_t given_count;

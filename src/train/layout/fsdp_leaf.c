@@ -60,7 +60,7 @@ static size_t lay_out(struct ash_fsdp *fsdp)
             if (shards->units[j].unit == unit->unit && in_leaf(fsdp, &shards->units[j]))
                 fsdp->places[i] += shards->units[j].whole.count;
     }
-    fsdp->rest = (struct ash_run){ASH_FSDP_TURNS * layer, used + tied};
+    fsdp->rest = (struct ash_range){ASH_FSDP_TURNS * layer, used + tied};
     return ASH_FSDP_TURNS * layer + used + tied;
 }
 
@@ -128,7 +128,7 @@ static int await(struct ash_fsdp *fsdp, size_t ranks, size_t counter, uint64_t n
 }
 
 /* Ready for a grain's gradients, once those who had parts of what was here have them. */
-static int clear(struct ash_fsdp *fsdp, struct ash_run run, uint64_t number, struct ash_err *err)
+static int clear(struct ash_fsdp *fsdp, struct ash_range run, uint64_t number, struct ash_err *err)
 {
     int rc = fsdp->window != NULL ? await(fsdp, fsdp->shards->size, TAKEN, number, err) : 0;
 
@@ -144,7 +144,7 @@ int ash_fsdp_clear_layer(struct ash_fsdp *fsdp, int layer, struct ash_err *err)
 {
     size_t turn = (size_t)layer % ASH_FSDP_TURNS;
 
-    return clear(fsdp, (struct ash_run){turn * fsdp->turn_size, fsdp->turn_size}, fsdp->turn_given[turn], err);
+    return clear(fsdp, (struct ash_range){turn * fsdp->turn_size, fsdp->turn_size}, fsdp->turn_given[turn], err);
 }
 
 int ash_fsdp_clear_rest(struct ash_fsdp *fsdp, struct ash_err *err)

@@ -27,7 +27,7 @@ int ash_fsdp_take_weights(struct ash_fsdp *fsdp, int unit, struct ash_err *err);
  * in the round at hand: the first ranks have one each. */
 bool ash_fsdp_serves(const struct ash_fsdp *fsdp);
 bool ash_fsdp_is_expert(const struct ash_fsdp *fsdp, const struct ash_shard_unit *unit);
-size_t ash_fsdp_leaves(const struct ash_fsdp *fsdp, struct ash_span block);
+size_t ash_fsdp_leaves(const struct ash_fsdp *fsdp, struct ash_range block);
 int ash_fsdp_open_sums(struct ash_fsdp *fsdp, struct ash_err *err);
 /* A unit's gradients are complete: to their owners. */
 int ash_fsdp_send_unit(struct ash_fsdp *fsdp, const struct ash_shard_unit *unit, struct ash_err *err);

@@ -12,7 +12,7 @@
 /* ---- dealing ----------------------------------------------------------------------------------------------------- */
 
 /* Grains of those who share a slice with the rank at ep of this replica. */
-static struct ash_span block_of(const struct ash_mesh *mesh, size_t grain_count, size_t ep)
+static struct ash_range block_of(const struct ash_mesh *mesh, size_t grain_count, size_t ep)
 {
     size_t lanes = mesh->size[ASH_MESH_EP];
 
@@ -32,13 +32,13 @@ size_t ash_fsdp_rounds(const struct ash_mesh *mesh, size_t grain_count)
 
 size_t ash_fsdp_grain(const struct ash_mesh *mesh, size_t grain_count, size_t round)
 {
-    struct ash_span block = block_of(mesh, grain_count, mesh->at[ASH_MESH_EP]);
+    struct ash_range block = block_of(mesh, grain_count, mesh->at[ASH_MESH_EP]);
     size_t place = round * mesh->size[ASH_MESH_FSDP] + mesh->at[ASH_MESH_FSDP];
 
     return place < block.count ? block.first + place : SIZE_MAX;
 }
 
-size_t ash_fsdp_leaves(const struct ash_fsdp *fsdp, struct ash_span block)
+size_t ash_fsdp_leaves(const struct ash_fsdp *fsdp, struct ash_range block)
 {
     size_t size = fsdp->shards->size, before = fsdp->round * size;
 
@@ -102,7 +102,7 @@ static int open_dealt(struct ash_fsdp *fsdp, struct ash_err *err)
     fsdp->dense = dense_size(fsdp);
     if (opts.group != NULL && ash_group_nodes(opts.group) > 1) opts.runs = fsdp->shards->unit_count;
     opts.sum_size = ash_fsdp_serves(fsdp) ? fsdp->dense : total;
-    if (ash_fsdp_serves(fsdp)) opts.unused = (struct ash_run){fsdp->dense, total - fsdp->dense};
+    if (ash_fsdp_serves(fsdp)) opts.unused = (struct ash_range){fsdp->dense, total - fsdp->dense};
     if ((rc = ash_grains_init(&fsdp->sums, &opts, err)) < 0) return rc;
     if (ash_fsdp_serves(fsdp) && (rc = open_experts(fsdp, err)) < 0) return rc;
     if ((rc = ash_fsdp_open_leaf(fsdp, err)) < 0) return rc;
@@ -162,7 +162,7 @@ int ash_fsdp_begin(struct ash_fsdp *fsdp, float **leaf_out, float **expert_leave
 /* Between nodes, a part whose last leaves have come is joined over the replicas while others are still to come. */
 int ash_fsdp_put(struct ash_fsdp *fsdp, const struct ash_fsdp_delivery *to, size_t count, struct ash_err *err)
 {
-    struct ash_run run = {to->at, to->unit->own.count};
+    struct ash_range run = {to->at, to->unit->own.count};
     size_t end = (fsdp->round + 1) * fsdp->shards->size;
 
     ash_grains_put(to->sums, to->lane, run, fsdp->leaves, count);

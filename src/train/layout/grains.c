@@ -10,11 +10,11 @@
 
 #define SHARE_FLOATS ((size_t)1024) /* shares begin on pages */
 
-struct ash_span ash_grains_dealt(size_t grain_count, size_t rank, size_t size)
+struct ash_range ash_grains_dealt(size_t grain_count, size_t rank, size_t size)
 {
     size_t first = grain_count * rank / size;
 
-    return (struct ash_span){first, grain_count * (rank + 1) / size - first};
+    return (struct ash_range){first, grain_count * (rank + 1) / size - first};
 }
 
 double ash_grains_fold(const double *values, size_t grain_count)
@@ -30,18 +30,18 @@ double ash_grains_fold(const double *values, size_t grain_count)
 /* ---- stacks ------------------------------------------------------------------------------------------------------ */
 
 /* Put the next leaf of a lane on its stack. */
-static void push(struct ash_grains_stack *stack, struct ash_span lane)
+static void push(struct ash_grains_stack *stack, struct ash_range lane)
 {
     size_t depth = stack->depth, first = lane.first;
 
     if (depth > 0) first = stack->spans[depth - 1].first + stack->spans[depth - 1].count;
-    stack->spans[stack->depth++] = (struct ash_span){first, 1};
+    stack->spans[stack->depth++] = (struct ash_range){first, 1};
 }
 
 /* Are the two on top the halves of a subtree? Then they become one. */
 static bool merge(struct ash_grains_stack *stack, size_t total)
 {
-    struct ash_span *spans = stack->spans;
+    struct ash_range *spans = stack->spans;
     size_t depth = stack->depth;
 
     if (depth < 2 || !ash_tree_halves(total, spans[depth - 2], spans[depth - 1])) return false;
@@ -52,7 +52,7 @@ static bool merge(struct ash_grains_stack *stack, size_t total)
 
 /* Buffers that a lane's partial sums need; more than there may be where it has too many grains. Leaves that come from
  * elsewhere, at_once at a time (0: they are made here), need none while they are added up. */
-static size_t buffers_for(size_t total, struct ash_span lane, size_t at_once)
+static size_t buffers_for(size_t total, struct ash_range lane, size_t at_once)
 {
     struct ash_grains_stack stack = {0};
     size_t most = 1;
@@ -81,10 +81,10 @@ static bool leads(const struct ash_grains *grains)
 }
 
 /* Of elements that all of them go over, those of this rank. */
-static struct ash_run share_of(const struct ash_grains *grains, struct ash_run run)
+static struct ash_range share_of(const struct ash_grains *grains, struct ash_range run)
 {
     struct ash_group *along = grains->opts.along;
-    struct ash_run share = run;
+    struct ash_range share = run;
 
     if (along == NULL) return run;
     share = ash_slice_deal(run.count, SHARE_FLOATS, ash_group_rank(along), ash_group_size(along));
@@ -93,7 +93,7 @@ static struct ash_run share_of(const struct ash_grains *grains, struct ash_run r
 }
 
 /* Grains of a lane of rank `rank`. */
-static struct ash_span lane_of(const struct ash_grains_opts *opts, size_t rank, size_t lane)
+static struct ash_range lane_of(const struct ash_grains_opts *opts, size_t rank, size_t lane)
 {
     return ash_grains_dealt(opts->grain_count, rank * opts->lane_count + lane, group_size(opts) * opts->lane_count);
 }
@@ -117,12 +117,12 @@ static int check(const struct ash_grains_opts *opts, struct ash_err *err)
 static int plan_shares(struct ash_grains *grains, struct ash_err *err)
 {
     const struct ash_grains_opts *opts = &grains->opts;
-    struct ash_span spans[ASH_TREE_PARTS_MAX];
+    struct ash_range spans[ASH_TREE_PARTS_MAX];
     size_t count = 0;
 
     for (size_t r = 0; r < group_size(opts); r++) {
         for (size_t lane = 0; lane < opts->lane_count; lane++) {
-            struct ash_span cover[ASH_TREE_COVER_MAX];
+            struct ash_range cover[ASH_TREE_COVER_MAX];
             size_t parts = ash_tree_cover(opts->grain_count, lane_of(opts, r, lane), cover);
 
             if (count + parts > ASH_TREE_PARTS_MAX)
@@ -259,7 +259,7 @@ size_t ash_grains_bytes(const struct ash_grains *grains)
            sizeof(float) / (grains->opts.along != NULL ? ash_group_size(grains->opts.along) : 1);
 }
 
-struct ash_span ash_grains_lane(const struct ash_grains *grains, size_t lane)
+struct ash_range ash_grains_lane(const struct ash_grains *grains, size_t lane)
 {
     return grains->lanes[lane].grains;
 }
@@ -281,8 +281,8 @@ float *ash_grains_begin(struct ash_grains *grains, size_t lane, bool zeroed)
     ash_assert(depth < grains->lanes[lane].buffer_count);
     float *leaf = grains->lanes[lane].sums[depth];
     if (!zeroed) return leaf;
-    struct ash_run before = share_of(grains, (struct ash_run){0, opts->unused.first}),
-                   rest = share_of(grains, (struct ash_run){behind, opts->leaf_size - behind});
+    struct ash_range before = share_of(grains, (struct ash_range){0, opts->unused.first}),
+                     rest = share_of(grains, (struct ash_range){behind, opts->leaf_size - behind});
     ash_exec_zero(opts->exec, leaf + before.first, before.count * sizeof(float));
     ash_exec_zero(opts->exec, leaf + rest.first, rest.count * sizeof(float));
     return leaf;
@@ -290,7 +290,7 @@ float *ash_grains_begin(struct ash_grains *grains, size_t lane, bool zeroed)
 
 /* The leaf behind the last one is on a lane's sums: add up elements run of what has become a subtree. */
 static void take_leaf(const struct ash_grains *grains, const struct ash_grains_lane *lane,
-                      struct ash_grains_stack *stack, struct ash_run run)
+                      struct ash_grains_stack *stack, struct ash_range run)
 {
     struct ash_exec *exec = grains->opts.exec;
 
@@ -305,10 +305,10 @@ void ash_grains_end(struct ash_grains *grains, size_t lane)
 {
     struct ash_grains_lane *taken = &grains->lanes[lane];
 
-    take_leaf(grains, taken, &taken->stack, share_of(grains, (struct ash_run){0, grains->opts.sum_size}));
+    take_leaf(grains, taken, &taken->stack, share_of(grains, (struct ash_range){0, grains->opts.sum_size}));
 }
 
-void ash_grains_end_run(struct ash_grains *grains, struct ash_run run)
+void ash_grains_end_run(struct ash_grains *grains, struct ash_range run)
 {
     struct ash_grains_stack stack = grains->lanes[0].stack;
 
@@ -316,7 +316,7 @@ void ash_grains_end_run(struct ash_grains *grains, struct ash_run run)
 }
 
 /* A leaf is read where it lies when it is added to its neighbour; only what has none yet is copied. */
-void ash_grains_put(struct ash_grains *grains, size_t lane, struct ash_run run, const float *const *leaves,
+void ash_grains_put(struct ash_grains *grains, size_t lane, struct ash_range run, const float *const *leaves,
                     size_t count)
 {
     const struct ash_grains_lane *taken = &grains->lanes[lane];
@@ -348,7 +348,7 @@ void ash_grains_move(struct ash_grains *grains, size_t lane, size_t count)
     struct ash_grains_lane *taken = &grains->lanes[lane];
 
     for (size_t i = 0; i < count; i++)
-        take_leaf(grains, taken, &taken->stack, (struct ash_run){0});
+        take_leaf(grains, taken, &taken->stack, (struct ash_range){0});
 }
 
 /* ---- the end ----------------------------------------------------------------------------------------------------- */
@@ -358,7 +358,7 @@ float *ash_grains_sum(const struct ash_grains *grains)
     return grains->lanes[0].sums[0];
 }
 
-int ash_grains_start(struct ash_grains *grains, struct ash_run run, size_t part, struct ash_err *err)
+int ash_grains_start(struct ash_grains *grains, struct ash_range run, size_t part, struct ash_err *err)
 {
     const struct ash_grains_opts *opts = &grains->opts;
     const struct ash_grains_lane *lane = &grains->lanes[0];

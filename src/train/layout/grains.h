@@ -32,11 +32,12 @@ struct ash_grains_opts {
     size_t at_once;   /* leaves of a lane that ash_grains_put gets at a time (at its end, fewer); 0: it is not called */
     size_t sum_size;  /* floats that are added up: the first ones of a leaf */
     size_t leaf_size; /* floats of a leaf */
-    struct ash_run unused; /* of those, floats behind the sum that no leaf has: once only, for sums from elsewhere */
-    bool in_windows;       /* keep them where the ranks of the group can add up in place; for one lane */
-    const struct ash_span *wanted; /* of windows: runs of the sum's floats that this rank asks for, and no other does */
-    size_t wanted_count;           /* 0: it asks for all. The list is borrowed until fini. */
-    size_t runs;                   /* into which a step's sum is cut by ash_grains_start; 0: that is not called */
+    struct ash_range unused; /* of those, floats behind the sum that no leaf has: once only, for sums from elsewhere */
+    bool in_windows;         /* keep them where the ranks of the group can add up in place; for one lane */
+    const struct ash_range
+        *wanted;         /* of windows: runs of the sum's floats that this rank asks for, and no other does */
+    size_t wanted_count; /* 0: it asks for all. The list is borrowed until fini. */
+    size_t runs;         /* into which a step's sum is cut by ash_grains_start; 0: that is not called */
 };
 
 /* A run of elements that is being joined. */
@@ -48,11 +49,11 @@ struct ash_grains_flight {
 /* The partial sums of a lane: which leaves are under each, from the first on. */
 struct ash_grains_stack {
     size_t depth;
-    struct ash_span spans[ASH_GRAINS_DEPTH_MAX + 1];
+    struct ash_range spans[ASH_GRAINS_DEPTH_MAX + 1];
 };
 
 struct ash_grains_lane {
-    struct ash_span grains;
+    struct ash_range grains;
     struct ash_grains_stack stack;
     size_t buffer_count;
     struct ash_buffer buffers[ASH_GRAINS_DEPTH_MAX]; /* where they are not windows */
@@ -71,7 +72,7 @@ struct ash_grains {
 };
 
 /* What `rank` of size gets of grain_count grains that are dealt out in order, as evenly as can be. */
-struct ash_span ash_grains_dealt(size_t grain_count, size_t rank, size_t size);
+struct ash_range ash_grains_dealt(size_t grain_count, size_t rank, size_t size);
 /* The sum of one value per grain in the order of the tree. */
 double ash_grains_fold(const double *values, size_t grain_count);
 
@@ -82,7 +83,7 @@ void ash_grains_fini(struct ash_grains *grains);
 /* Bytes that the sums take. */
 size_t ash_grains_bytes(const struct ash_grains *grains);
 /* The grains of a lane. */
-struct ash_span ash_grains_lane(const struct ash_grains *grains, size_t lane);
+struct ash_range ash_grains_lane(const struct ash_grains *grains, size_t lane);
 
 /* Forget partial sums. */
 void ash_grains_reset(struct ash_grains *grains);
@@ -91,7 +92,7 @@ float *ash_grains_begin(struct ash_grains *grains, size_t lane, bool zeroed);
 void ash_grains_end(struct ash_grains *grains, size_t lane);
 /* Or piece by piece: elements run of the next count leaves, each where it lies; and when all pieces of them have been
  * put, the lane moves on. */
-void ash_grains_put(struct ash_grains *grains, size_t lane, struct ash_run run, const float *const *leaves,
+void ash_grains_put(struct ash_grains *grains, size_t lane, struct ash_range run, const float *const *leaves,
                     size_t count);
 void ash_grains_move(struct ash_grains *grains, size_t lane, size_t count);
 
@@ -99,8 +100,8 @@ void ash_grains_move(struct ash_grains *grains, size_t lane, size_t count);
  * ranks. part: rank r of the group wants part elements from r * part on only, which all together are the run; 0: all
  * want all. All ranks start the same runs in the same order, each once, and then all of the sum. Of a leaf that
  * ash_grains_begin gave, the run is put into the tree first; the lane moves on when all have been (ash_grains_move). */
-int ash_grains_start(struct ash_grains *grains, struct ash_run run, size_t part, struct ash_err *err);
-void ash_grains_end_run(struct ash_grains *grains, struct ash_run run);
+int ash_grains_start(struct ash_grains *grains, struct ash_range run, size_t part, struct ash_err *err);
+void ash_grains_end_run(struct ash_grains *grains, struct ash_range run);
 
 /* Behind the last grain: the root over all ranks' grains goes to out (not from windows), or (NULL) stays where
  * ash_grains_sum says, until the next reset. Fails only where another rank is lost. */

@@ -74,10 +74,10 @@ static int list_wanted(const struct ash_stages *stages, struct ash_stage *stage,
     stage->wanted = calloc(shards->unit_count, sizeof(*stage->wanted));
     if (stage->wanted == NULL) return ash_err_set(err, -ENOMEM, "out of memory for a shard's parts");
     if (stages->mesh->zero == 0)
-        stage->wanted[stage->wanted_count++] = (struct ash_span){stage->state.own.first, stage->state.own.count};
+        stage->wanted[stage->wanted_count++] = (struct ash_range){stage->state.own.first, stage->state.own.count};
     for (size_t i = 0; stages->mesh->zero > 0 && i < shards->unit_count; i++)
         stage->wanted[stage->wanted_count++] =
-            (struct ash_span){shards->units[i].own.first, shards->units[i].own.count};
+            (struct ash_range){shards->units[i].own.first, shards->units[i].own.count};
     return 0;
 }
 
@@ -105,13 +105,13 @@ static int open_sums(struct ash_stages *stages, struct ash_stage *stage, struct 
     opts.runs = stage->joins ? stage->state.shards->unit_count : 0;
     if (served) {
         opts.sum_size = size - experts;
-        opts.unused = (struct ash_run){size - experts, experts};
+        opts.unused = (struct ash_range){size - experts, experts};
     }
     if ((rc = ash_grains_init(&stage->grains, &opts, err)) < 0 || !served) return rc;
     opts.group = mesh->experts;
     opts.lane_count = mesh->size[ASH_MESH_EP];
     opts.sum_size = opts.leaf_size = experts;
-    opts.unused = (struct ash_run){0};
+    opts.unused = (struct ash_range){0};
     opts.in_windows = false;
     opts.wanted_count = opts.runs = 0;
     return ash_grains_init(&stage->experts, &opts, err);

@@ -5,14 +5,14 @@
 #define ASH_TRAIN_STAGES_H
 
 #include "train/data/dataset.h"
-#include "train/feed.h"
+#include "train/data/feed.h"
 #include "train/layout/fsdp.h"
 #include "train/layout/grains.h"
 #include "train/job/job.h"
 #include "train/layout/mesh.h"
-#include "train/optimizer.h"
+#include "train/state/optimizer.h"
 #include "train/layout/pipeline.h"
-#include "train/state.h"
+#include "train/state/state.h"
 
 /* A micro-batch between its forward and its backward. */
 struct ash_stage_slot {
@@ -29,7 +29,7 @@ struct ash_stage {
     const void **tp_weights;  /* [tp]: the memory that the weights of the ranks of tp are in, as this process sees it;
                                  NULL: it does not */
     struct ash_grains grains; /* where gradients are whole */
-    struct ash_span *wanted;  /* of their sum, runs of elements that this rank updates, where no other asks for them */
+    struct ash_range *wanted; /* of their sum, runs of elements that this rank updates, where no other asks for them */
     size_t wanted_count;
     bool joins;                /* their sum goes between nodes, beside the way back (stages_hooks.c) */
     bool leads;                /* that is for this rank to do: it is the first of those who make one sum */
@@ -60,7 +60,7 @@ struct ash_stages {
     struct ash_feed feed;  /* for reading alone */
     size_t micro_batch;    /* sequences */
     size_t grain_micros;   /* micro-batches of a grain */
-    struct ash_span own;   /* this rank's grains */
+    struct ash_range own;  /* this rank's grains */
 };
 
 /* Where weights come from: a folder, or a config and a seed. */

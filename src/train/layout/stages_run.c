@@ -63,11 +63,11 @@ static int go_forward(struct walk *walk, struct ash_stage *stage, size_t micro, 
 }
 
 /* Of count elements of a gradient, those that this rank clears. */
-static struct ash_run share_of(const struct ash_stages *stages, size_t count)
+static struct ash_range share_of(const struct ash_stages *stages, size_t count)
 {
     const struct ash_mesh *mesh = stages->mesh;
 
-    if (!ash_mesh_one_sum(mesh)) return (struct ash_run){0, count};
+    if (!ash_mesh_one_sum(mesh)) return (struct ash_range){0, count};
     return ash_slice_deal(count, 1, mesh->at[ASH_MESH_CP], mesh->size[ASH_MESH_CP]);
 }
 

@@ -260,17 +260,17 @@ static void test_moves(void **state)
 /* ---- parts of a larger tree -------------------------------------------------------------------------------------- */
 
 /* Leaves of rank r when `leaves` are dealt out as evenly as can be. */
-static struct ash_span dealt(size_t leaves, size_t size, size_t r)
+static struct ash_range dealt(size_t leaves, size_t size, size_t r)
 {
     size_t first = leaves * r / size;
 
-    return (struct ash_span){first, leaves * (r + 1) / size - first};
+    return (struct ash_range){first, leaves * (r + 1) / size - first};
 }
 
 /* Who sums up which subtrees by itself. */
 static struct ash_shares shares_of(size_t leaves, size_t size)
 {
-    struct ash_span spans[ASH_TREE_PARTS_MAX];
+    struct ash_range spans[ASH_TREE_PARTS_MAX];
     struct ash_shares shares = {.first = {0}};
 
     for (size_t r = 0; r < size; r++)
@@ -285,7 +285,7 @@ static int check_parts(struct ash_local *local, size_t leaves, size_t count, boo
 {
     struct ash_shares shares = shares_of(leaves, local->size);
     size_t whole = scatter ? count * local->size : count, at = scatter ? local->rank * count : 0;
-    struct ash_span spans[ASH_TREE_COVER_MAX];
+    struct ash_range spans[ASH_TREE_COVER_MAX];
     size_t part_count = ash_tree_cover(leaves, dealt(leaves, local->size, local->rank), spans);
     float *sums[ASH_TREE_COVER_MAX], *out = malloc(count * sizeof(*out) + 1);
     int rc, bad = 0;
@@ -314,10 +314,10 @@ static int check_windows(struct ash_local *local, size_t leaves, size_t count, b
 {
     size_t begin = apart ? count * local->rank / local->size : 0,
            end = apart ? count * (local->rank + 1) / local->size : count, third = (end - begin) / 3;
-    const struct ash_span runs[] = {{begin + third, end - begin - third}, {begin, third}};
+    const struct ash_range runs[] = {{begin + third, end - begin - third}, {begin, third}};
     struct ash_shares shares = shares_of(leaves, local->size);
     struct ash_window *windows[ASH_TREE_COVER_MAX] = {NULL};
-    struct ash_span spans[ASH_TREE_COVER_MAX];
+    struct ash_range spans[ASH_TREE_COVER_MAX];
     size_t part_count = ash_tree_cover(leaves, dealt(leaves, local->size, local->rank), spans),
            most = ash_shares_most(&shares, local->size);
     int rc = 0, bad = 0;

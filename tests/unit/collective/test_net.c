@@ -59,7 +59,7 @@ static void expect_sum(const struct ash_shares *shares, size_t size, enum ash_co
  */
 static void deal_parts(struct ash_shares *shares, size_t size)
 {
-    struct ash_span spans[ASH_TREE_PARTS_MAX];
+    struct ash_range spans[ASH_TREE_PARTS_MAX];
     size_t total = 0, at = 0;
 
     for (size_t r = 0; r < size; r++)
@@ -67,8 +67,8 @@ static void deal_parts(struct ash_shares *shares, size_t size)
     memset(shares, 0, sizeof(*shares));
     for (size_t r = 0; r < size; r++) {
         size_t own = size > 3 && r == size - 1 ? 0 : r % 3 + 1;
-        struct ash_span cover[ASH_TREE_COVER_MAX];
-        size_t count = own > 0 ? ash_tree_cover(total, (struct ash_span){at, own}, cover) : 0;
+        struct ash_range cover[ASH_TREE_COVER_MAX];
+        size_t count = own > 0 ? ash_tree_cover(total, (struct ash_range){at, own}, cover) : 0;
 
         memcpy(spans + shares->first[r], cover, count * sizeof(*cover));
         shares->first[r + 1] = shares->first[r] + (uint32_t)count;

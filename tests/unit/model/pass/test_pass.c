@@ -124,7 +124,7 @@ static float *unclear_grads(struct fixture *f)
     for (size_t i = 0; i < ash_model_param_count(f->model); i++)
         memset(grads + ash_model_param(f->model, i)->offset, 0xff, ash_model_param(f->model, i)->count * sizeof(float));
     memset(grads + flat, 0xff, (size - flat) * sizeof(float));
-    ash_model_clear_grads(f->model, &f->exec, grads, (struct ash_run){0, size});
+    ash_model_clear_grads(f->model, &f->exec, grads, (struct ash_range){0, size});
     return grads;
 }
 

@@ -153,7 +153,8 @@ static void find_sums(struct member *m)
         m->grads = calloc(size, sizeof(float));
         for (size_t i = 0; one && m->settings->ep == 1 && i < size; i++)
             m->grads[i] = NAN;
-        if (one && m->settings->ep == 1) ash_model_clear_grads(m->model, &m->exec, m->grads, (struct ash_run){0, size});
+        if (one && m->settings->ep == 1)
+            ash_model_clear_grads(m->model, &m->exec, m->grads, (struct ash_range){0, size});
         for (size_t i = 0; i < m->settings->ep; i++)
             if (i != m->ep.rank) m->sums[i] = calloc(ash_model_expert_size(m->model), sizeof(float));
     }

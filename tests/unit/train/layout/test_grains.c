@@ -100,7 +100,7 @@ static void put_round(struct ash_grains *grains, size_t lane, size_t first, size
         for (size_t g = 0; g < count; g++)
             for (size_t i = begin; i < end; i++)
                 values[g][i - begin] = leaf_value(first + g, i);
-        ash_grains_put(grains, lane, (struct ash_run){begin, end - begin}, leaves, count);
+        ash_grains_put(grains, lane, (struct ash_range){begin, end - begin}, leaves, count);
         begin = end;
     }
     ash_grains_move(grains, lane, count);
@@ -121,7 +121,7 @@ static void test_lanes_and_pieces_change_nothing(void **state)
         assert_int_equal(ash_grains_init(&grains, &opts, NULL), 0);
         for (size_t round = 0; round < count; round++) {
             for (size_t lane = 0; lane < opts.lane_count; lane++) {
-                struct ash_span own = ash_grains_lane(&grains, lane);
+                struct ash_range own = ash_grains_lane(&grains, lane);
                 size_t done = round * ROUND, left = own.count > done ? own.count - done : 0;
                 put_round(&grains, lane, own.first + done, left < ROUND ? left : ROUND);
             }
@@ -154,7 +154,7 @@ static void test_unused_floats_stay(void **state)
     ash_exec_fini(&exec);
 }
 
-static void refuse(size_t grain_count, size_t lane_count, size_t sum_size, struct ash_run unused)
+static void refuse(size_t grain_count, size_t lane_count, size_t sum_size, struct ash_range unused)
 {
     struct ash_exec exec = {.memory = &ash_memory_host};
     struct ash_grains_opts opts = {.exec = &exec,
@@ -172,12 +172,12 @@ static void refuse(size_t grain_count, size_t lane_count, size_t sum_size, struc
 static void test_senseless_sizes_are_refused(void **state)
 {
     (void)state;
-    refuse(0, 1, 10, (struct ash_run){0});
-    refuse(1, 1, 11, (struct ash_run){0});
-    refuse((size_t)1 << 40, 1, 10, (struct ash_run){0});
-    refuse(2, 3, 10, (struct ash_run){0});
-    refuse(2, 1, 5, (struct ash_run){4, 2});
-    refuse(2, 1, 5, (struct ash_run){8, 3});
+    refuse(0, 1, 10, (struct ash_range){0});
+    refuse(1, 1, 11, (struct ash_range){0});
+    refuse((size_t)1 << 40, 1, 10, (struct ash_range){0});
+    refuse(2, 3, 10, (struct ash_range){0});
+    refuse(2, 1, 5, (struct ash_range){4, 2});
+    refuse(2, 1, 5, (struct ash_range){8, 3});
 }
 
 int main(void)

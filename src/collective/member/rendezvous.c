@@ -1,0 +1,212 @@
+/* The first rank collects hellos (who, of which job, with which card) and answers all at once when the last has come,
+ * or with the reason why not. Strangers on the port are sent away and cost half a second at most. */
+#include "collective/member/rendezvous.h"
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/assert.h"
+
+#define MAGIC 0x52485341u /* "ASHR" */
+#define VERSION 1u
+#define HELLO_S 0.5
+#define REASON_BYTES ASH_ERR_TEXT_BYTES
+#define MISSING_SHOWN 8
+
+struct hello {
+    uint32_t magic, version;
+    uint64_t job;
+    uint32_t epoch, rank, size, card_bytes;
+};
+
+struct answer {
+    uint32_t magic;
+    int32_t status; /* 0: the cards follow */
+    char reason[REASON_BYTES];
+};
+
+int ash_rendezvous_open(struct ash_rendezvous *r, int door_fd, struct ash_err *err)
+{
+    int rc;
+
+    ash_assert(r->rank < r->size);
+    r->deadline_ns = ash_deadline_in(r->timeout_s);
+    if (r->rank == 0) {
+        r->fd = door_fd >= 0 ? dup(door_fd) : ash_socket_listen(NULL, r->port, err);
+        if (r->fd < 0) return ash_err_prefix(err, r->fd, "rank 0 cannot meet the others");
+        snprintf(r->own_address, sizeof(r->own_address), "%s", r->host);
+        return 0;
+    }
+    r->fd = ash_socket_connect(r->host, r->port, r->deadline_ns, err);
+    if (r->fd < 0) return ash_err_prefix(err, r->fd, "rank %zu cannot reach rank 0", r->rank);
+    rc = ash_socket_own_address(r->fd, r->own_address, sizeof(r->own_address));
+    return rc == 0 ? 0 : ash_err_set(err, rc, "rank %zu has no address of its own: %s", r->rank, strerror(-rc));
+}
+
+void ash_rendezvous_close(struct ash_rendezvous *r)
+{
+    if (r->fd > 0) close(r->fd);
+    r->fd = -1;
+}
+
+/* ---- the first rank ---------------------------------------------------------------------------------------------- */
+
+struct door {
+    struct ash_rendezvous *r;
+    size_t card_bytes;
+    char *cards;
+    int *guests; /* by rank; -1: not here yet */
+    size_t here;
+};
+
+static void answer(int fd, int status, const char *reason, const void *cards, size_t cards_bytes, uint64_t deadline_ns)
+{
+    struct answer text = {.magic = MAGIC, .status = status};
+
+    snprintf(text.reason, sizeof(text.reason), "%s", reason);
+    if (ash_socket_send(fd, &text, sizeof(text), deadline_ns) == 0 && cards != NULL)
+        ash_socket_send(fd, cards, cards_bytes, deadline_ns); /* a guest that has gone is the watcher's business */
+}
+
+/* Why this guest may not come in, or NULL. */
+static const char *refuse(const struct door *door, const struct hello *hello)
+{
+    const struct ash_rendezvous *r = door->r;
+
+    if (hello->version != VERSION) return "it is another version of this program";
+    if (hello->job != r->job) return "it belongs to another job";
+    if (hello->epoch != r->epoch) return "it belongs to another epoch of the job";
+    if (hello->size != r->size) return "it expects another number of ranks";
+    if (hello->rank == 0 || hello->rank >= r->size) return "its rank is not one of this job";
+    if (hello->card_bytes != door->card_bytes) return "its card has another size";
+    return door->guests[hello->rank] >= 0 ? "its rank is taken by another process" : NULL;
+}
+
+/* Remember at which address a guest has come, rather one that leads out of this host. */
+static void note_address(struct ash_rendezvous *r, int fd)
+{
+    char address[ASH_SOCKET_ADDR_BYTES];
+    bool inner;
+
+    if (ash_socket_own_address(fd, address, sizeof(address)) < 0) return;
+    inner = strncmp(address, "127.", 4) == 0 || strcmp(address, "::1") == 0;
+    if (!inner || r->met_address[0] == '\0') memcpy(r->met_address, address, sizeof(address));
+}
+
+/* Let one guest in, or send it away. Returns 0, or -EEXIST where two claim one rank. */
+static int receive(struct door *door, int fd, struct ash_err *err)
+{
+    uint64_t deadline_ns = ash_deadline_in(HELLO_S);
+    struct hello hello;
+    const char *reason;
+
+    if (ash_socket_recv(fd, &hello, sizeof(hello), deadline_ns) < 0 || hello.magic != MAGIC) {
+        close(fd); /* a stranger */
+        return 0;
+    }
+    reason = refuse(door, &hello);
+    if (reason != NULL) {
+        bool taken = hello.rank > 0 && hello.rank < door->r->size && hello.job == door->r->job &&
+                     hello.epoch == door->r->epoch && door->guests[hello.rank] >= 0;
+
+        answer(fd, -EPERM, reason, NULL, 0, deadline_ns);
+        close(fd);
+        return taken ? ash_err_set(err, -EEXIST, "two processes say that they are rank %u", hello.rank) : 0;
+    }
+    if (ash_socket_recv(fd, door->cards + hello.rank * door->card_bytes, door->card_bytes, deadline_ns) < 0) {
+        close(fd);
+        return 0;
+    }
+    note_address(door->r, fd);
+    door->guests[hello.rank] = fd;
+    door->here++;
+    return 0;
+}
+
+static int say_missing(const struct door *door, struct ash_err *err)
+{
+    char list[128] = "";
+    size_t used = 0, shown = 0, missing = door->r->size - door->here;
+
+    for (size_t rank = 1; rank < door->r->size && shown < MISSING_SHOWN; rank++)
+        if (door->guests[rank] < 0) {
+            used += (size_t)snprintf(list + used, sizeof(list) - used, "%s%zu", shown > 0 ? ", " : "", rank);
+            shown++;
+        }
+    return ash_err_set(err, -ETIMEDOUT, "%zu of %zu ranks have not come within %.0f s: %s%s", missing, door->r->size,
+                       door->r->timeout_s, list, missing > shown ? ", ..." : "");
+}
+
+static int keep_door(struct ash_rendezvous *r, size_t card_bytes, char *cards, struct ash_err *err)
+{
+    struct door door = {.r = r, .card_bytes = card_bytes, .cards = cards, .here = 1};
+    int rc = 0;
+
+    door.guests = malloc(r->size * sizeof(*door.guests));
+    if (door.guests == NULL) return ash_err_set(err, -ENOMEM, "out of memory to meet %zu ranks", r->size);
+    for (size_t i = 0; i < r->size; i++)
+        door.guests[i] = -1;
+    while (rc == 0 && door.here < r->size) {
+        int fd = ash_socket_accept(r->fd, r->deadline_ns);
+
+        if (fd == -ETIMEDOUT)
+            rc = say_missing(&door, err);
+        else
+            rc = fd < 0 ? ash_err_set(err, fd, "rank 0 cannot meet the others: %s", strerror(-fd))
+                        : receive(&door, fd, err);
+    }
+    for (size_t i = 1; i < r->size; i++) {
+        if (door.guests[i] < 0) continue;
+        if (rc == 0)
+            answer(door.guests[i], 0, "", cards, r->size * card_bytes, r->deadline_ns);
+        else
+            answer(door.guests[i], rc, err != NULL ? err->text : "the others have not come", NULL, 0,
+                   ash_deadline_in(HELLO_S));
+        close(door.guests[i]);
+    }
+    free(door.guests);
+    return rc;
+}
+
+/* ---- the others -------------------------------------------------------------------------------------------------- */
+
+static int go_in(struct ash_rendezvous *r, const void *card, size_t card_bytes, char *cards, struct ash_err *err)
+{
+    struct hello hello = {.magic = MAGIC,
+                          .version = VERSION,
+                          .job = r->job,
+                          .epoch = r->epoch,
+                          .rank = (uint32_t)r->rank,
+                          .size = (uint32_t)r->size,
+                          .card_bytes = (uint32_t)card_bytes};
+    uint64_t deadline_ns = r->deadline_ns + (uint64_t)(HELLO_S * 1e9); /* so that rank 0 can say who is missing */
+    struct answer reply;
+    int rc = ash_socket_send(r->fd, &hello, sizeof(hello), deadline_ns);
+
+    if (rc == 0) rc = ash_socket_send(r->fd, card, card_bytes, deadline_ns);
+    if (rc == 0) rc = ash_socket_recv(r->fd, &reply, sizeof(reply), deadline_ns);
+    if (rc < 0) return ash_err_set(err, rc, "rank %zu waited for rank 0 to let it in: %s", r->rank, strerror(-rc));
+    if (reply.magic != MAGIC)
+        return ash_err_set(err, -EPROTO, "%s, port %d, is not the first rank of a job", r->host, r->port);
+    reply.reason[REASON_BYTES - 1] = '\0';
+    if (reply.status != 0)
+        return ash_err_set(err, reply.status < 0 ? reply.status : -EPROTO, "rank 0 did not let rank %zu in: %s",
+                           r->rank, reply.reason);
+    rc = ash_socket_recv(r->fd, cards, r->size * card_bytes, deadline_ns);
+    return rc == 0 ? 0
+                   : ash_err_set(err, rc, "rank %zu lost rank 0 while it read the list of ranks: %s", r->rank,
+                                 strerror(-rc));
+}
+
+int ash_rendezvous_meet(struct ash_rendezvous *r, const void *card, size_t card_bytes, void *cards_out,
+                        struct ash_err *err)
+{
+    ash_assert(card_bytes <= ASH_RENDEZVOUS_CARD_MAX);
+    if (r->rank != 0) return go_in(r, card, card_bytes, cards_out, err);
+    memcpy(cards_out, card, card_bytes);
+    return keep_door(r, card_bytes, cards_out, err);
+}

@@ -1,0 +1,192 @@
+/* Products with a quantised matrix on a processor: quantise some rows of x once, then share the rows of w among the
+ * threads. The weights are read as they lie in the file, each once per ASH_QUANT_ROWS rows of x. */
+#include "compute/cpu/quant/quant_priv.h"
+
+#include "base/assert.h"
+#include "compute/cpu/cpu_priv.h"
+#include "compute/cpu/quant/quant_pack.h"
+#include "compute/quant.h"
+#include "infra/cpu.h"
+
+#define QUANTISE_MIN_BLOCKS 256 /* fewer are not worth another thread */
+#define PRODUCT_MIN_QUADS 4
+
+struct quant {
+    const struct ash_quant_args *args;
+    ash_quant_kernel_fn kernel;
+    bool paired;
+    struct ash_quant_rows x;
+    int8_t *q; /* x.q, x.scale and x.sum, to write */
+    float *scale;
+    int32_t *sum;
+};
+
+/* ---- the rows of x ----------------------------------------------------------------------------------------------- */
+
+static void store_plain(const struct quant *op, size_t row, size_t group, size_t count, const int8_t *q, float scale)
+{
+    size_t block = row * op->x.blocks + group * op->x.group_blocks;
+
+    memcpy(op->q + block * ASH_QUANT_BLOCK, q, count);
+    op->scale[row * op->x.groups + group] = scale;
+    for (size_t i = 0; i < count; i += ASH_QUANT_BLOCK, block++) {
+        op->sum[block] = 0;
+        for (size_t j = 0; j < ASH_QUANT_BLOCK; j++)
+            op->sum[block] += q[i + j];
+    }
+}
+
+static void store_paired(const struct quant *op, size_t row, size_t group, size_t count, const int8_t *q, float scale)
+{
+    size_t block = row / 2 * op->x.blocks + group * op->x.group_blocks, half = row % 2;
+    float *scales = op->scale + 4 * (row / 2 * op->x.groups + group) + 2 * half;
+
+    for (size_t i = 0; i < count / 8; i++)
+        memcpy(op->q + (block * 8 + 2 * i + half) * 8, q + 8 * i, 8);
+    scales[0] = scales[1] = scale;
+}
+
+/* A unit is one group of one row. */
+static void quantise_units(void *ctx, size_t begin, size_t end, int worker)
+{
+    const struct quant *op = ctx;
+    const struct ash_quant_args *args = op->args;
+
+    (void)worker;
+    for (size_t unit = begin; unit < end; unit++) {
+        size_t row = unit / op->x.groups, group = unit % op->x.groups;
+        size_t k = group * op->x.group_blocks * ASH_QUANT_BLOCK;
+        size_t count = ash_quant_rows_blocks(&op->x, group) * ASH_QUANT_BLOCK;
+        int8_t q[ASH_QUANT_GROUP] = {0};
+        float scale = 0.0f;
+
+        if (row < op->x.rows) scale = ash_quant_numbers(args->x + (op->x.first + row) * args->x_stride + k, count, q);
+        if (op->paired)
+            store_paired(op, row, group, count, q, scale);
+        else
+            store_plain(op, row, group, count, q, scale);
+    }
+}
+
+static void quantise(struct ash_exec *exec, struct quant *op)
+{
+    size_t rows = op->paired ? (op->x.rows + 1) / 2 * 2 : op->x.rows, blocks = rows * op->x.blocks;
+
+    /* the scratch of one thread, borrowed for all: no unit of this op asks for its own */
+    op->q = ash_exec_scratch(exec, 0, blocks * (ASH_QUANT_BLOCK + 2 * sizeof(float)));
+    op->scale = (float *)(void *)(op->q + blocks * ASH_QUANT_BLOCK); /* of groups, which are no more than blocks */
+    op->x.q = op->q;
+    op->x.scale = op->scale;
+    op->sum = (int32_t *)(void *)(op->scale + blocks); /* paired: the second half of the scales instead */
+    op->x.sum = op->sum;
+    ash_workers_run(exec->workers, rows * op->x.groups, QUANTISE_MIN_BLOCKS / op->x.group_blocks, quantise_units, op);
+}
+
+/* ---- the product ------------------------------------------------------------------------------------------------- */
+
+static void product_units(void *ctx, size_t begin, size_t end, int worker)
+{
+    const struct quant *op = ctx;
+    size_t last = end * ASH_QUANT_QUAD;
+
+    (void)worker;
+    op->kernel(op->args, &op->x, begin * ASH_QUANT_QUAD, last < op->args->N ? last : op->args->N);
+}
+
+static void drive(struct ash_exec *exec, const struct ash_quant_args *args, ash_quant_kernel_fn kernel, bool paired)
+{
+    struct quant op = {.args = args, .kernel = kernel, .paired = paired};
+
+    ash_assert(args->K % ASH_QUANT_BLOCK == 0 && (args->bias == NULL || !args->accumulate));
+    ash_assert(ash_dtype_block(args->dtype) == ASH_QUANT_BLOCK);
+    op.x.blocks = args->K / ASH_QUANT_BLOCK;
+    op.x.groups = ash_quant_groups(args->dtype, args->K);
+    op.x.group_blocks = ash_quant_group_blocks(args->dtype);
+    for (size_t m = 0; m < args->M; m += ASH_QUANT_ROWS) {
+        op.x.first = m;
+        op.x.rows = args->M - m < ASH_QUANT_ROWS ? args->M - m : ASH_QUANT_ROWS;
+        quantise(exec, &op);
+        ash_workers_run(exec->workers, (args->N + ASH_QUANT_QUAD - 1) / ASH_QUANT_QUAD, PRODUCT_MIN_QUADS,
+                        product_units, &op);
+    }
+}
+
+/* ---- plain C ----------------------------------------------------------------------------------------------------- */
+
+/* One row of w against all rows of x, so that each block is unpacked once. */
+static void plain_row(const struct ash_quant_args *args, const struct ash_quant_rows *x, size_t n)
+{
+    const uint8_t *w = (const uint8_t *)args->w + n * ash_dtype_size(args->dtype, args->K);
+    float *y = args->y + x->first * args->y_stride + n;
+    float sums[ASH_QUANT_ROWS];
+
+    for (size_t m = 0; m < x->rows; m++)
+        sums[m] = args->accumulate ? y[m * args->y_stride] : 0.0f;
+    for (size_t group = 0, b = 0; group < x->groups; group++) {
+        size_t blocks = ash_quant_rows_blocks(x, group);
+        int32_t dots[ASH_QUANT_ROWS] = {0}, steps[ASH_QUANT_GROUP_BLOCKS];
+        float unit = ash_quant_steps(w, blocks, args->dtype, steps);
+
+        for (size_t i = 0; i < blocks; i++, b++, w += ash_dtype_bytes(args->dtype)) {
+            int8_t q[ASH_QUANT_BLOCK];
+
+            ash_quant_unpack(w, args->dtype, q);
+            for (size_t m = 0; m < x->rows; m++)
+                dots[m] += steps[i] * ash_quant_dot(x->q + (m * x->blocks + b) * ASH_QUANT_BLOCK, q);
+        }
+        for (size_t m = 0; m < x->rows; m++)
+            sums[m] = fmaf((float)dots[m], x->scale[m * x->groups + group] * unit, sums[m]);
+    }
+    for (size_t m = 0; m < x->rows; m++)
+        y[m * args->y_stride] = args->bias != NULL ? sums[m] + args->bias[n] : sums[m];
+}
+
+static void plain_kernel(const struct ash_quant_args *args, const struct ash_quant_rows *x, size_t begin, size_t end)
+{
+    for (size_t n = begin; n < end; n++)
+        plain_row(args, x, n);
+}
+
+/* ---- by processor ------------------------------------------------------------------------------------------------ */
+
+void ash_quant_gemm_plain(struct ash_exec *exec, const struct ash_quant_args *args)
+{
+    drive(exec, args, plain_kernel, false);
+}
+
+#if defined(__aarch64__)
+const struct ash_quant_panels *ash_quant_panels_neon(const struct ash_ops *ops, enum ash_dtype dtype)
+{
+    (void)ops;
+    if (!ash_cpu_get()->i8mm) return NULL;
+    if (dtype == ASH_Q8_0) return &ash_quant_q8_i8mm;
+    return dtype == ASH_Q4_0 ? &ash_quant_q4_i8mm : &ash_quant_q8w_i8mm;
+}
+
+void ash_quant_gemm_neon(struct ash_exec *exec, const struct ash_quant_args *args)
+{
+    const struct ash_cpu *cpu = ash_cpu_get();
+
+    if (cpu->i8mm && args->M > 1)
+        drive(exec, args, ash_quant_kernel_i8mm, true);
+    else if (cpu->dotprod)
+        drive(exec, args, ash_quant_kernel_dot, false);
+    else
+        drive(exec, args, plain_kernel, false);
+}
+#elif defined(__x86_64__)
+const struct ash_quant_panels *ash_quant_panels_avx512(const struct ash_ops *ops, enum ash_dtype dtype)
+{
+    const struct ash_cpu *cpu = ash_cpu_get();
+
+    if (!cpu->avx512_vnni) return NULL;
+    if (dtype == ASH_Q8_0) return ops == &ash_ops_amx && cpu->avx512_fp16 ? &ash_quant_q8_amx : &ash_quant_q8_vnni;
+    if (ops != &ash_ops_amx || !cpu->amx_int8) return &ash_quant_wide_vnni;
+    return dtype == ASH_Q4_0 ? &ash_quant_q4_amx : &ash_quant_q8w_amx;
+}
+
+void ash_quant_gemm_avx2(struct ash_exec *exec, const struct ash_quant_args *args)
+{
+    drive(exec, args, ash_quant_kernel_avx2, false);
+}
+#endif

@@ -1,0 +1,127 @@
+/* Lays quantised weights out for the kernels: blocks are read where they lie in the file, group by group. */
+#include "compute/cpu/quant/quant_pack.h"
+
+#include <string.h>
+
+#include "base/assert.h"
+#include "compute/quant.h"
+
+#define PACK_MIN_PANELS 1
+#define PACK_BEHIND 96 /* bytes behind the last panel that kernels may read, and not use */
+
+struct packing {
+    const struct ash_quant_panels *kernels;
+    enum ash_quant_layout layout;
+    enum ash_dtype dtype;
+    const uint8_t *rows; /* of the plain weight, from the first one of these panels */
+    size_t count, K;
+    uint8_t *panels;
+};
+
+/* What a byte of the file is XORed with: it makes a high nibble in two's complement. */
+static uint8_t flip(enum ash_quant_layout layout, enum ash_dtype dtype)
+{
+    return layout == ASH_QUANT_PAIRS && dtype == ASH_Q4_0 ? 0x80 : 0;
+}
+
+/* The whole numbers of one block of one row, in pieces of so many bytes that lie `step` bytes apart. */
+static inline void place(const uint8_t *numbers, size_t bytes, size_t piece, uint64_t mask, uint8_t *to, size_t step)
+{
+    for (size_t i = 0; i < bytes; i += piece, to += step) {
+        uint64_t word = 0;
+
+        memcpy(&word, numbers + i, piece);
+        word ^= mask;
+        memcpy(to, &word, piece);
+    }
+}
+
+/* Those of a block of the file, into a panel's. */
+static void place_block(const struct packing *op, const uint8_t *block, size_t row, uint8_t *numbers)
+{
+    size_t rows = ash_quant_panel_rows(op->layout), bytes = ash_quant_number_bytes(op->dtype);
+    uint64_t mask = 0x0101010101010101ull * flip(op->layout, op->dtype);
+
+    if (op->layout == ASH_QUANT_PAIRS)
+        place(block + sizeof(uint16_t), bytes, 8, mask, numbers + 8 * row, 8 * rows);
+    else
+        place(block + sizeof(uint16_t), bytes, 4, mask, numbers + 4 * row, 4 * rows);
+}
+
+/* The unit of a group of a row, and the steps of its blocks. */
+static void place_head(const struct packing *op, const uint8_t *blocks, size_t count, size_t row, uint8_t *group)
+{
+    size_t rows = ash_quant_panel_rows(op->layout);
+    int32_t steps[ASH_QUANT_GROUP_BLOCKS] = {0};
+    float unit;
+
+    if (op->dtype == ASH_Q8_0) {
+        memcpy(group + row * sizeof(uint16_t), blocks, sizeof(uint16_t));
+        return;
+    }
+    unit = op->dtype == ASH_Q4_0 && op->kernels->steps != NULL ? op->kernels->steps(blocks, count, steps)
+                                                               : ash_quant_steps(blocks, count, op->dtype, steps);
+    memcpy(group + row * sizeof(unit), &unit, sizeof(unit));
+    for (size_t b = 0; b < ASH_QUANT_GROUP_BLOCKS && op->dtype == ASH_Q4_0; b++)
+        group[rows * sizeof(unit) + b * rows + row] = (uint8_t)steps[b];
+}
+
+static void pack_row(const struct packing *op, const uint8_t *block, size_t row, uint8_t *group)
+{
+    size_t rows = ash_quant_panel_rows(op->layout), blocks = op->K / ASH_QUANT_BLOCK;
+    size_t numbers = rows * ash_quant_number_bytes(op->dtype), group_blocks = ash_quant_group_blocks(op->dtype);
+
+    for (size_t b = 0; b < blocks; b += group_blocks) {
+        size_t count = blocks - b < group_blocks ? blocks - b : group_blocks;
+
+        place_head(op, block, count, row, group);
+        for (size_t i = 0; i < count; i++, block += ash_dtype_bytes(op->dtype))
+            place_block(op, block, row, group + ash_quant_panel_head(op->layout, op->dtype) + i * numbers);
+        group += ash_quant_panel_group(op->layout, op->dtype);
+    }
+}
+
+static void pack_panel(const struct packing *op, size_t panel)
+{
+    size_t rows = ash_quant_panel_rows(op->layout), panel_bytes = ash_quant_panel_bytes(op->layout, op->dtype, op->K);
+    size_t row_bytes = ash_dtype_size(op->dtype, op->K);
+    const uint8_t *from = op->rows + panel * rows * row_bytes;
+    uint8_t *to = op->panels + panel * panel_bytes;
+
+    if ((panel + 1) * rows > op->count || op->K % ash_quant_group(op->dtype) != 0) memset(to, 0, panel_bytes);
+    if (op->kernels->pack != NULL && (panel + 1) * rows <= op->count) {
+        op->kernels->pack(op->dtype, from, row_bytes, op->K / ASH_QUANT_BLOCK, to);
+        return;
+    }
+    for (size_t row = 0; row < rows && panel * rows + row < op->count; row++, from += row_bytes)
+        pack_row(op, from, row, to);
+}
+
+static void pack_panels(void *ctx, size_t begin, size_t end, int worker)
+{
+    (void)worker;
+    for (size_t panel = begin; panel < end; panel++)
+        pack_panel(ctx, panel);
+}
+
+size_t ash_quant_packed_bytes(enum ash_quant_layout layout, enum ash_dtype dtype, size_t N, size_t K)
+{
+    size_t rows = ash_quant_panel_rows(layout), panels = (N + rows - 1) / rows;
+    size_t bytes = panels * ash_quant_panel_bytes(layout, dtype, K) + PACK_BEHIND;
+
+    return (bytes + ASH_MEMORY_ALIGN - 1) / ASH_MEMORY_ALIGN * ASH_MEMORY_ALIGN;
+}
+
+void ash_quant_pack(struct ash_exec *exec, const struct ash_quant_panels *kernels, const struct ash_weight *w, size_t K,
+                    size_t first, size_t count, void *packed)
+{
+    enum ash_quant_layout layout = kernels->layout;
+    size_t rows = ash_quant_panel_rows(layout), row_bytes = ash_dtype_size(w->mat.dtype, K);
+    struct packing op = {.kernels = kernels, .layout = layout, .dtype = w->mat.dtype, .count = count, .K = K};
+
+    ash_assert(K % ASH_QUANT_BLOCK == 0 && first % ASH_PACK_ROWS == 0 && !w->packed);
+    ash_assert(first + count <= w->N && (count % ASH_PACK_ROWS == 0 || first + count == w->N));
+    op.rows = (const uint8_t *)w->mat.data + first * row_bytes;
+    op.panels = (uint8_t *)packed + first / rows * ash_quant_panel_bytes(layout, op.dtype, K);
+    ash_workers_run(exec->workers, (count + rows - 1) / rows, PACK_MIN_PANELS, pack_panels, &op);
+}

@@ -1,0 +1,217 @@
+/* quant_packed_q4 - a few rows of x times Q4_0 as it is packed in pairs (quant_pack.h): what is used only once or twice
+ * is not expanded (quant_expand.h), but opened on the way. Where steps are few, numbers are taken times their steps and
+ * the sums go on over a group; else every block has dots of its own, which are. Whole numbers, so it is the same. */
+#ifndef ASH_COMPUTE_QUANT_PACKED_Q4_H
+#define ASH_COMPUTE_QUANT_PACKED_Q4_H
+
+#include "compute/cpu/quant/quant_expand.h"
+
+#define PACKED_STRIPS 4     /* at once */
+#define PACKED_FEW_STRIPS 3 /* from so many on it pays to take numbers times steps, where they are few */
+#define PACKED_AHEAD 1024   /* bytes of a panel that are on their way to the first cache */
+#define HALVES (CHUNKS / 2) /* of a block: low nibbles are one chunk, high ones another, two chunks further */
+#define HALF_VEC (PAIRS * VEC)
+
+/* ---- instructions in the order in which they are written --------------------------------------------------------- */
+
+/* Compilers load too much too early, and then keep sums in memory. */
+INLINE int8x16_t load_now(const void *at)
+{
+    int8x16_t v;
+
+    __asm__ volatile("ldr %q0, %1" : "=w"(v) : "m"(*(const int8x16_t *)at));
+    return v;
+}
+
+INLINE int32x4_t mmla_now(int32x4_t sum, int8x16_t x, int8x16_t w)
+{
+    __asm__ volatile("smmla %0.4s, %1.16b, %2.16b" : "+w"(sum) : "w"(x), "w"(w));
+    return sum;
+}
+
+/* open_nibbles, one kind at a time. */
+INLINE int8x16_t low_now(int8x16_t bytes, int8x16_t fifteen, int8x16_t eight)
+{
+    __asm__ volatile("and %0.16b, %0.16b, %1.16b\n"
+                     "sub %0.16b, %0.16b, %2.16b"
+                     : "+w"(bytes)
+                     : "w"(fifteen), "w"(eight));
+    return bytes;
+}
+
+INLINE int8x16_t high_now(int8x16_t bytes)
+{
+    __asm__ volatile("sshr %0.16b, %0.16b, #4" : "+w"(bytes));
+    return bytes;
+}
+
+INLINE int8x16_t times_now(int8x16_t bytes, int8x16_t times)
+{
+    __asm__ volatile("mul %0.16b, %0.16b, %1.16b" : "+w"(bytes) : "w"(times));
+    return bytes;
+}
+
+INLINE void fetch_block(const uint8_t *numbers)
+{
+    UNROLL
+    for (size_t i = 0; i < HALVES * HALF_VEC; i += LINE)
+        __builtin_prefetch(numbers + PACKED_AHEAD + i);
+}
+
+/* ---- a group ----------------------------------------------------------------------------------------------------- */
+
+/* A group times a part, as whole numbers, whatever its steps. */
+INLINE void packed_sums(const uint8_t *group, const uint8_t *x, size_t strips, const struct part *part, size_t k,
+                        int32x4_t total[][PAIRS])
+{
+    const size_t pairs = part->pairs, sums = part->count * pairs;
+    const uint8_t *numbers = group_numbers(ASH_Q4_0, group) + part->pair * VEC;
+    const int8_t *left = (const int8_t *)x + (strips + part->first) * VEC;
+
+    UNROLL
+    for (size_t i = 0; i < sums; i++)
+        total[i / pairs][i % pairs] = zeros();
+    for (size_t block = 0; block < k / ASH_QUANT_BLOCK; block++) {
+        int32x4_t dots[PACKED_STRIPS][PAIRS], steps[PAIRS];
+
+        fetch_block(numbers);
+        UNROLL
+        for (size_t i = 0; i < sums; i++)
+            dots[i / pairs][i % pairs] = zeros();
+        UNROLL
+        for (size_t half = 0; half < HALVES; half++) {
+            int8x16_t low_rows[PACKED_STRIPS], high_rows[PACKED_STRIPS], low, high;
+
+            UNROLL
+            for (size_t s = 0; s < part->count; s++) {
+                low_rows[s] = load_now(left + (half * strips + s) * VEC);
+                high_rows[s] = load_now(left + ((HALVES + half) * strips + s) * VEC);
+            }
+            UNROLL
+            for (size_t p = 0; p < pairs; p++) {
+                open_nibbles(numbers + half * HALF_VEC + p * VEC, &low, &high);
+                UNROLL
+                for (size_t s = 0; s < part->count; s++)
+                    dots[s][p] = mmla_now(dots[s][p], low_rows[s], low);
+                UNROLL
+                for (size_t s = 0; s < part->count; s++)
+                    dots[s][p] = mmla_now(dots[s][p], high_rows[s], high);
+            }
+        }
+        pair_steps(eight_steps(group, block), steps);
+        UNROLL
+        for (size_t i = 0; i < sums; i++)
+            total[i / pairs][i % pairs] =
+                vmlaq_s32(total[i / pairs][i % pairs], dots[i / pairs][i % pairs], steps[part->pair + i % pairs]);
+        numbers += HALVES * HALF_VEC;
+        left += CHUNKS * strips * VEC;
+    }
+}
+
+/* The same for all pairs where steps are few. The numbers of one kind are opened while those of the other are
+ * multiplied. Some bytes behind the group are read, and not used. */
+INLINE void packed_few_sums(const uint8_t *group, const uint8_t *x, size_t strips, const struct part *part, size_t k,
+                            int32x4_t total[][PAIRS])
+{
+    const uint8_t *numbers = group_numbers(ASH_Q4_0, group);
+    const int8_t *left = (const int8_t *)x + (strips + part->first) * VEC;
+    int8x16_t fifteen = vdupq_n_s8(15), eight = vdupq_n_s8(8), low[PAIRS], high[PAIRS], rows[PACKED_STRIPS];
+    int8_t all_times[BLOCKS + 1][PAIRS * VEC], *times = all_times[0];
+    int32x4_t sums[PACKED_STRIPS][PAIRS];
+
+    for (size_t block = 0; block < BLOCKS; block++) {
+        int8x16_t four[PAIRS];
+
+        pair_times(group, block, four);
+        UNROLL
+        for (size_t p = 0; p < PAIRS; p++)
+            vst1q_s8(all_times[block] + p * VEC, four[p]);
+    }
+    UNROLL
+    for (size_t i = 0; i < part->count * PAIRS; i++)
+        sums[i / PAIRS][i % PAIRS] = zeros();
+    UNROLL
+    for (size_t p = 0; p < PAIRS; p++)
+        low[p] = times_now(low_now(load_now(numbers + p * VEC), fifteen, eight), load_now(times + p * VEC));
+    for (size_t block = 0; block < k / ASH_QUANT_BLOCK; block++, times += PAIRS * VEC) {
+        fetch_block(numbers);
+        UNROLL
+        for (size_t half = 0; half < HALVES; half++) {
+            const int8_t *next_times = times + (half + 1 == HALVES ? PAIRS * VEC : 0);
+
+            UNROLL
+            for (size_t s = 0; s < part->count; s++)
+                rows[s] = load_now(left + (half * strips + s) * VEC);
+            UNROLL
+            for (size_t p = 0; p < PAIRS; p++) {
+                high[p] = high_now(load_now(numbers + half * HALF_VEC + p * VEC));
+                UNROLL
+                for (size_t s = 0; s < part->count; s++)
+                    sums[s][p] = mmla_now(sums[s][p], rows[s], low[p]);
+                high[p] = times_now(high[p], load_now(times + p * VEC));
+            }
+            UNROLL
+            for (size_t s = 0; s < part->count; s++)
+                rows[s] = load_now(left + ((HALVES + half) * strips + s) * VEC);
+            UNROLL
+            for (size_t p = 0; p < PAIRS; p++) {
+                low[p] = low_now(load_now(numbers + (half + 1) * HALF_VEC + p * VEC), fifteen, eight);
+                UNROLL
+                for (size_t s = 0; s < part->count; s++)
+                    sums[s][p] = mmla_now(sums[s][p], rows[s], high[p]);
+                low[p] = times_now(low[p], load_now(next_times + p * VEC));
+            }
+        }
+        numbers += HALVES * HALF_VEC;
+        left += CHUNKS * strips * VEC;
+    }
+    UNROLL
+    for (size_t i = 0; i < part->count * PAIRS; i++)
+        total[i / PAIRS][i % PAIRS] = sums[i / PAIRS][i % PAIRS];
+}
+
+/* ---- panels ------------------------------------------------------------------------------------------------------ */
+
+/* k of a panel times so many strips from `first` on. Four strips with dots leave registers for two pairs. */
+INLINE void add_packed_strips(const uint8_t *panel, const uint8_t *x, size_t strips, size_t first, size_t count,
+                              size_t k, float *sums)
+{
+    const size_t pairs = count == PACKED_STRIPS ? PAIRS / 2 : PAIRS;
+
+    for (size_t done = 0; done < k; done += ASH_QUANT_GROUP, x += strips * GROUP_STRIP_BYTES) {
+        struct part part = {.first = first, .count = count, .pairs = PAIRS};
+        int32x4_t total[PACKED_STRIPS][PAIRS];
+        float32x4_t units[PAIRS];
+
+        panel_units(ASH_Q4_0, panel, units);
+        if (count >= PACKED_FEW_STRIPS && few_steps(panel, group_k(k - done))) {
+            packed_few_sums(panel, x, strips, &part, group_k(k - done), total);
+            add_floats(units, x, &part, total, sums);
+        } else {
+            part.pairs = pairs;
+            UNROLL
+            for (part.pair = 0; part.pair < PAIRS; part.pair += pairs) {
+                packed_sums(panel, x, strips, &part, group_k(k - done), total);
+                add_floats(units, x, &part, total, sums);
+            }
+        }
+        panel += ash_quant_panel_group(ASH_QUANT_PAIRS, ASH_Q4_0);
+    }
+}
+
+/* k of a panel, for few rows and for what no tile in assembly takes. */
+static void add_packed(const uint8_t *panel, const uint8_t *x, size_t strips, size_t k, float *sums)
+{
+    size_t first = 0;
+
+    for (; first + 4 <= strips; first += 4)
+        add_packed_strips(panel, x, strips, first, 4, k, sums);
+    if (strips - first == 3)
+        add_packed_strips(panel, x, strips, first, 3, k, sums);
+    else if (strips - first == 2)
+        add_packed_strips(panel, x, strips, first, 2, k, sums);
+    else if (strips - first == 1)
+        add_packed_strips(panel, x, strips, first, 1, k, sums);
+}
+
+#endif

@@ -1,0 +1,223 @@
+/* A model's folder: finds each parameter in the mapped files, and writes weights, config.json and
+ * generation_config.json. */
+#include "model/files/folder_priv.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/bf16.h"
+#include "base/file.h"
+
+void ash_weights_to_f32(const void *data, enum ash_dtype dtype, size_t first, size_t count, float *out)
+{
+    const uint16_t *half = (const uint16_t *)data + first;
+
+    switch (dtype) {
+    case ASH_BF16:
+        for (size_t i = 0; i < count; i++)
+            out[i] = ash_bf16_to_f32(half[i]);
+        break;
+    case ASH_F16:
+        for (size_t i = 0; i < count; i++)
+            out[i] = ash_f16_to_f32(half[i]);
+        break;
+    default:
+        memcpy(out, (const float *)data + first, count * sizeof(float));
+    }
+}
+
+/* ---- reading ----------------------------------------------------------------------------------------------------- */
+
+/* Some files of the field leave the base model's prefix out of their names (the first gpt2 does). */
+static const struct ash_tensor_view *find_tensor(const struct ash_model *model, const char *name)
+{
+    const char *prefix = model->config.family->base_prefix;
+    const struct ash_tensor_view *view = ash_safetensors_find(model->files, name);
+
+    if (view == NULL && strncmp(name, prefix, strlen(prefix)) == 0)
+        view = ash_safetensors_find(model->files, name + strlen(prefix));
+    return view;
+}
+
+static void format_shape(const size_t *dims, int count, char *buf, size_t buf_bytes)
+{
+    size_t used = (size_t)snprintf(buf, buf_bytes, "[");
+
+    for (int i = 0; i < count && used < buf_bytes; i++)
+        used += (size_t)snprintf(buf + used, buf_bytes - used, "%s%zu", i > 0 ? ", " : "", dims[i]);
+    if (used < buf_bytes) snprintf(buf + used, buf_bytes - used, "]");
+}
+
+static int bind_param(struct ash_model *model, struct ash_param *param, const char *dir, struct ash_err *err)
+{
+    const struct ash_tensor_view *view = find_tensor(model, param->name);
+
+    if (view == NULL) return ash_err_set(err, -ENOENT, "%s: the weights lack tensor '%s'", dir, param->name);
+    if (view->dtype != ASH_F32 && view->dtype != ASH_BF16 && view->dtype != ASH_F16)
+        return ash_err_set(err, -ENOTSUP, "%s: tensor '%s' is %s; F32, BF16 and F16 can be used", dir, param->name,
+                           ash_dtype_name(view->dtype));
+    if (view->dim_count != param->dim_count ||
+        memcmp(view->dims, param->full, (size_t)param->dim_count * sizeof(size_t)) != 0) {
+        char found[128], wanted[128];
+        format_shape(view->dims, view->dim_count, found, sizeof(found));
+        format_shape(param->full, param->dim_count, wanted, sizeof(wanted));
+        return ash_err_set(err, -EINVAL, "%s: tensor '%s' is %s but config.json makes it %s", dir, param->name, found,
+                           wanted);
+    }
+    param->data = view->data;
+    param->dtype = view->dtype;
+    return 0;
+}
+
+int ash_folder_map(struct ash_model *model, const char *dir, struct ash_err *err)
+{
+    char path[4096];
+    int rc;
+
+    if ((rc = ash_safetensors_open(dir, &model->files, err)) < 0) return rc;
+    for (size_t i = 0; i < model->param_count; i++)
+        if ((rc = bind_param(model, &model->params[i], dir, err)) < 0) return rc;
+    if (ash_path_join(path, sizeof(path), dir, "generation_config.json") == 0 && ash_path_exists(path))
+        return ash_json_load(path, &model->generation, err);
+    return 0;
+}
+
+/* ---- writing ----------------------------------------------------------------------------------------------------- */
+
+#define CONVERT_CHUNK 4096 /* elements converted at a time */
+
+struct writer {
+    ash_model_read read;
+    void *ctx;
+    enum ash_dtype dtype;
+};
+
+static void convert(const float *values, size_t count, enum ash_dtype dtype, void *out)
+{
+    uint16_t *half = out;
+
+    if (dtype == ASH_F32) memcpy(out, values, count * sizeof(float));
+    for (size_t i = 0; dtype != ASH_F32 && i < count; i++)
+        half[i] = dtype == ASH_BF16 ? ash_f32_to_bf16(values[i]) : ash_f32_to_f16(values[i]);
+}
+
+/* A model's own values, and who hears how many were read. */
+struct own {
+    const struct ash_model *model;
+    const struct ash_save_watch *watch;
+    size_t count, total;
+};
+
+/* The master weights, where there are any, or the file's. */
+static int read_own(void *ctx, size_t index, size_t first, size_t count, float *out)
+{
+    struct own *own = ctx;
+    const struct ash_model *model = own->model;
+    const struct ash_param *param = &model->params[index];
+    const float *owned = model->values.data;
+
+    ash_weights_to_f32(owned != NULL ? (const void *)(owned + param->offset) : param->data,
+                       owned != NULL ? ASH_F32 : param->dtype, first, count, out);
+    own->count += count;
+    if (own->watch != NULL) own->watch->saved(own->watch->ctx, own->count, own->total);
+    return 0;
+}
+
+static int fill_tensor(void *ctx, size_t index, size_t first_byte, void *buf, size_t size_bytes)
+{
+    const struct writer *writer = ctx;
+    size_t width = ash_dtype_bytes(writer->dtype), first = first_byte / width, count = size_bytes / width;
+    float values[CONVERT_CHUNK];
+
+    for (size_t done = 0; done < count; done += CONVERT_CHUNK) {
+        size_t part = count - done < CONVERT_CHUNK ? count - done : CONVERT_CHUNK;
+        int rc = writer->read(writer->ctx, index, first + done, part, values);
+        if (rc < 0) return rc;
+        convert(values, part, writer->dtype, (char *)buf + done * width);
+    }
+    return 0;
+}
+
+static const char *torch_dtype_name(enum ash_dtype dtype)
+{
+    return dtype == ASH_F32 ? "float32" : dtype == ASH_BF16 ? "bfloat16" : "float16";
+}
+
+static int save_json(const char *dir, const char *name, const json_t *json, struct ash_err *err)
+{
+    char path[4096];
+    int rc = ash_path_join(path, sizeof(path), dir, name);
+
+    return rc < 0 ? ash_err_set(err, rc, "%s: the path is too long", dir) : ash_json_save(path, json, err);
+}
+
+static int save_config(const struct ash_model *model, const char *dir, enum ash_dtype dtype, struct ash_err *err)
+{
+    json_t *json = json_copy(model->config.source);
+    const char *key = json_object_get(json, "torch_dtype") != NULL ? "torch_dtype" : "dtype";
+    int rc;
+
+    if (json == NULL || json_object_set_new(json, key, json_string(torch_dtype_name(dtype))) < 0) {
+        json_decref(json);
+        return ash_err_set(err, -ENOMEM, "out of memory for config.json");
+    }
+    rc = save_json(dir, "config.json", json, err);
+    json_decref(json);
+    return rc;
+}
+
+/* The file's own, or the token ids that config.json names. */
+static int save_generation_config(const struct ash_model *model, const char *dir, struct ash_err *err)
+{
+    static const char *const keys[] = {"bos_token_id", "eos_token_id", "pad_token_id"};
+    json_t *json;
+    int rc;
+
+    if (model->generation != NULL) return save_json(dir, "generation_config.json", model->generation, err);
+    json = json_object();
+    for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
+        json_t *value = json_object_get(model->config.source, keys[i]);
+        if (value != NULL && !json_is_null(value)) json_object_set(json, keys[i], value);
+    }
+    rc = save_json(dir, "generation_config.json", json, err);
+    json_decref(json);
+    return rc;
+}
+
+int ash_model_save(const struct ash_model *model, const char *dir, enum ash_dtype dtype, size_t max_shard_bytes,
+                   const struct ash_save_watch *watch, struct ash_err *err)
+{
+    struct own own = {.model = model, .watch = watch, .total = ash_model_weight_count(model)};
+
+    return ash_model_save_from(model, read_own, &own, dir, dtype, max_shard_bytes, err);
+}
+
+int ash_model_save_from(const struct ash_model *model, ash_model_read read, void *ctx, const char *dir,
+                        enum ash_dtype dtype, size_t max_shard_bytes, struct ash_err *err)
+{
+    struct writer writer = {read, ctx, dtype};
+    struct ash_tensor_spec *specs = calloc(model->param_count, sizeof(*specs));
+    int rc;
+
+    if (specs == NULL) return ash_err_set(err, -ENOMEM, "out of memory for the list of tensors");
+    if (model->gguf != NULL) {
+        free(specs);
+        return ash_err_set(err, -ENOTSUP, "a model from a GGUF file cannot be written as a folder");
+    }
+    for (size_t i = 0; i < model->param_count; i++) {
+        const struct ash_param *param = &model->params[i];
+        specs[i] = (struct ash_tensor_spec){.name = param->name,
+                                            .dtype = dtype,
+                                            .dim_count = param->dim_count,
+                                            .dims = {param->dims[0], param->dims[1]}};
+    }
+    rc = ash_dir_make(dir, err);
+    if (rc == 0)
+        rc = ash_safetensors_write_folder(dir, specs, model->param_count, max_shard_bytes, fill_tensor, &writer, err);
+    if (rc == 0) rc = save_config(model, dir, dtype, err);
+    if (rc == 0) rc = save_generation_config(model, dir, err);
+    free(specs);
+    return rc;
+}

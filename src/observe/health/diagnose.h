@@ -1,0 +1,123 @@
+/* diagnose - which part of a cluster is slow or broken, from scrapes of its nodes' exporters and a job's log.
+ * One table of rules (diagnose_list.h) is held against every series, layer by layer from the GPU up. Answers name the
+ * first abnormal layer, the node and part, the counter and its normal range; what was looked at and found normal; and
+ * what could not be judged and why. */
+#ifndef ASH_PLAN_DIAGNOSE_H
+#define ASH_PLAN_DIAGNOSE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include "ashlar/err.h"
+#include "observe/health/scrape.h"
+
+/* In the order in which they are looked at. */
+enum ash_layer {
+    ASH_LAYER_GPU,
+    ASH_LAYER_NVLINK,
+    ASH_LAYER_NETWORK,
+    ASH_LAYER_STORAGE,
+    ASH_LAYER_HOST,
+    ASH_LAYER_STEP, /* data loader and stragglers */
+    ASH_LAYER_SOFTWARE,
+    ASH_LAYER_COUNT,
+};
+
+/* From bad to worse. What is only watched makes nothing abnormal. */
+enum ash_severity { ASH_WATCH, ASH_SLOW, ASH_BROKEN };
+
+/* How a rule looks at its series. limit is the rule's number. */
+enum ash_rule_kind {
+    ASH_RULE_MAX,       /* the value, or its share of another metric's, above limit */
+    ASH_RULE_MIN,       /* ... below limit; a plain 0 is a part where nothing runs, and not judged */
+    ASH_RULE_GROWTH,    /* a counter that grew by more than limit between two scrapes */
+    ASH_RULE_SHARE,     /* a counter of time that grew by more than limit per second */
+    ASH_RULE_PEER_LOW,  /* a value far below its peers': by a share of the median of at least limit */
+    ASH_RULE_PEER_HIGH, /* ... above */
+    ASH_RULE_RATE_LOW,  /* what a counter grew by, far below its peers' */
+    ASH_RULE_RATE_HIGH, /* ... above */
+    ASH_RULE_COUNT,     /* a node with fewer of these series than other nodes or than before */
+    ASH_RULE_XID,       /* the last XID of a GPU: harmless codes and old ones are only watched */
+};
+
+struct ash_rule {
+    enum ash_layer layer;
+    enum ash_rule_kind kind;
+    enum ash_severity severity;
+    const char *metric;
+    const char *per;  /* the metric that it is divided by (same node and labels), NULL: none */
+    const char *only; /* "label=value|value": other series are none of its business; NULL: all */
+    bool busy;        /* only GPUs that work, and nodes that have one (DCGM_FI_DEV_GPU_UTIL, where there is one) */
+    double limit;
+    double floor;       /* peers: a distance that is never too far, in the metric's unit */
+    const char *normal; /* the normal range, in words */
+    const char *means, *action, *source;
+};
+
+struct ash_finding {
+    enum ash_layer layer;
+    enum ash_severity severity;
+    const char *metric; /* or "log" */
+    const char *normal, *means, *action, *source;
+    char where[160]; /* node and part: "ip-10-0-0-7 gpu 3" */
+    char value[160]; /* what was found, in words */
+    double excess;   /* how far off, for the order of findings that are equally bad */
+};
+
+/* What became of a rule. */
+enum ash_check_state {
+    ASH_CHECK_NORMAL,   /* looked at, nothing found */
+    ASH_CHECK_FOUND,    /* there are findings */
+    ASH_CHECK_ABSENT,   /* no such series in any scrape */
+    ASH_CHECK_SECOND,   /* needs a second scrape */
+    ASH_CHECK_SECONDS,  /* needs the time between the scrapes */
+    ASH_CHECK_PEERS,    /* too few peers to compare with */
+    ASH_CHECK_IDLE,     /* nothing works there */
+    ASH_CHECK_UNPAIRED, /* what it is divided by is missing */
+};
+
+struct ash_check {
+    const struct ash_rule *rule;
+    enum ash_check_state state;
+    size_t series; /* that were judged */
+};
+
+struct ash_diagnose; /* owned by one thread */
+
+int ash_diagnose_open(struct ash_diagnose **diagnose_out, struct ash_err *err);
+/* Close it and every scrape that was added. NULL is a no-op. */
+void ash_diagnose_close(struct ash_diagnose *diagnose);
+
+/* Add a scrape and take it over, on failure too. node names samples that carry neither Hostname nor instance (unless
+ * all that do agree: then it is that node); it is copied. before: an earlier scrape, which is only subtracted. */
+int ash_diagnose_add(struct ash_diagnose *diagnose, struct ash_scrape *scrape, const char *node, bool before,
+                     struct ash_err *err);
+/* Look for the traces that broken software leaves in a log (of NCCL with NCCL_DEBUG=INFO, of CUDA, of the kernel). name
+ * is for the findings. */
+int ash_diagnose_log(struct ash_diagnose *diagnose, const char *text, size_t size_bytes, const char *name,
+                     struct ash_err *err);
+/* Judge everything that was added; call it once. seconds: between the two scrapes; 0: from node_time_seconds, if it is
+ * there. Returns 0 or -ENOMEM. */
+int ash_diagnose_run(struct ash_diagnose *diagnose, double seconds, struct ash_err *err);
+
+/* After ash_diagnose_run: findings, worst first. */
+size_t ash_diagnose_finding_count(const struct ash_diagnose *diagnose);
+const struct ash_finding *ash_diagnose_finding(const struct ash_diagnose *diagnose, size_t index);
+/* The finding that the verdict rests on: the worst of the first abnormal layer. NULL: nothing is abnormal. */
+const struct ash_finding *ash_diagnose_first(const struct ash_diagnose *diagnose);
+/* What became of every rule, in the order of the table. */
+size_t ash_diagnose_check_count(const struct ash_diagnose *diagnose);
+const struct ash_check *ash_diagnose_check(const struct ash_diagnose *diagnose, size_t index);
+/* How many nodes there are, how many series of them were read, and how many lines were no samples. */
+size_t ash_diagnose_nodes(const struct ash_diagnose *diagnose);
+size_t ash_diagnose_series(const struct ash_diagnose *diagnose);
+size_t ash_diagnose_skipped(const struct ash_diagnose *diagnose);
+/* How many lines of logs were read, and how many of them show that the network is used as it should be. */
+size_t ash_diagnose_log_lines(const struct ash_diagnose *diagnose);
+size_t ash_diagnose_log_good(const struct ash_diagnose *diagnose);
+
+const char *ash_layer_name(enum ash_layer layer);
+const char *ash_severity_name(enum ash_severity severity);
+/* Why a rule that was not judged was not, in words. */
+const char *ash_check_state_text(enum ash_check_state state);
+
+#endif

@@ -1,0 +1,434 @@
+/* One rule against all series. Peers are compared by median and median distance: a mean would move with the very
+ * outlier that is looked for. */
+#include "observe/health/diagnose_priv.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "observe/health/xid.h"
+
+#define PEERS_MIN 4
+#define BUSY_PERCENT 50
+#define MAD_TO_SIGMA 1.4826 /* of a normal distribution */
+#define SIGMAS 5
+
+struct point {
+    const struct ash_series *series;
+    const char *group; /* only like is compared with like */
+    double value;
+};
+
+/* What a rule found to judge. */
+struct points {
+    struct point *items;
+    size_t count;
+    enum ash_check_state missing; /* why the others are not here */
+};
+
+const char *ash_diagnose_explain_xid(struct ash_finding *finding, int code)
+{
+    const struct ash_xid_setting setting = {.remaps_left = -1, .corrected_per_day = -1};
+    const struct ash_xid_gpu gpu = {.action = ASH_XID_ACTION_ABSENT, .seen = {{code, 1}}, .count = 1};
+    struct ash_xid_answer answer;
+
+    ash_xid_judge(&setting, &gpu, &answer);
+    if (answer.verdict == ASH_XID_MONITOR) finding->severity = ASH_WATCH;
+    if (answer.verdict != ASH_XID_UNKNOWN) {
+        finding->means = answer.findings[0].meaning;
+        finding->action = answer.findings[0].next;
+    }
+    return ash_xid_verdict_name(answer.verdict);
+}
+
+/* ---- values ------------------------------------------------------------------------------------------------------ */
+
+/* only is "label=value|value". */
+static bool concerns(const char *only, const struct ash_scrape_sample *sample)
+{
+    const char *equals = only == NULL ? NULL : strchr(only, '=');
+    char label[32];
+    const char *value;
+    size_t bytes;
+
+    if (equals == NULL) return true;
+    snprintf(label, sizeof(label), "%.*s", (int)(equals - only), only);
+    value = ash_scrape_label(sample, label);
+    bytes = strlen(value);
+    for (const char *at = equals; *at != '\0'; at += 1 + strcspn(at + 1, "|")) {
+        if (strcspn(at + 1, "|") == bytes && memcmp(at + 1, value, bytes) == 0) return true;
+    }
+    return false;
+}
+
+/* Is a GPU idle, or, of what is not a GPU's, every GPU of the node? A spare node sends little, and may. */
+static bool is_idle(const struct ash_diagnose *diagnose, const struct ash_series *series)
+{
+    const struct ash_series *use = ash_series_find(&diagnose->now, "DCGM_FI_DEV_GPU_UTIL", series);
+    size_t count = 0, idle = 0;
+
+    if (use != NULL) return use->sample->value < BUSY_PERCENT;
+    if (ash_scrape_label(series->sample, "gpu")[0] != '\0') return false;
+    use = ash_series_range(&diagnose->now, "DCGM_FI_DEV_GPU_UTIL", &count);
+    for (size_t i = 0; i < count; i++) {
+        if (ash_node_compare(use[i].node, series->node) != 0) continue;
+        if (!(use[i].sample->value < BUSY_PERCENT)) return false;
+        idle++;
+    }
+    return idle > 0;
+}
+
+/* What a counter grew by; one that began again at 0 grew by what it is. */
+static bool growth_of(const struct ash_diagnose *diagnose, const struct ash_series *series, double *growth_out)
+{
+    const struct ash_series *before = ash_series_find(&diagnose->before, series->sample->name, series);
+    double growth;
+
+    if (before == NULL || !isfinite(before->sample->value)) return false;
+    growth = series->sample->value - before->sample->value;
+    *growth_out = growth < 0 ? series->sample->value : growth;
+    return true;
+}
+
+/* A share of another metric; of two counters (the sum and count of a histogram), between the scrapes if both grew. */
+static enum ash_check_state share_of(const struct ash_diagnose *diagnose, const struct ash_rule *rule,
+                                     const struct ash_series *series, double *value_out)
+{
+    const struct ash_series *per = ash_series_find(&diagnose->now, rule->per, series);
+    double above = series->sample->value, below, growth_above, growth_below;
+
+    if (per == NULL || !isfinite(per->sample->value)) return ASH_CHECK_UNPAIRED;
+    below = per->sample->value;
+    if (rule->kind == ASH_RULE_PEER_HIGH && growth_of(diagnose, series, &growth_above) &&
+        growth_of(diagnose, per, &growth_below) && growth_below > 0) {
+        above = growth_above;
+        below = growth_below;
+    }
+    if (!(below > 0)) return ASH_CHECK_IDLE;
+    *value_out = above / below;
+    return ASH_CHECK_NORMAL;
+}
+
+static bool takes_growth(enum ash_rule_kind kind)
+{
+    return kind == ASH_RULE_GROWTH || kind == ASH_RULE_SHARE || kind == ASH_RULE_RATE_LOW || kind == ASH_RULE_RATE_HIGH;
+}
+
+/* The number that a rule judges of a series, or why there is none. */
+static enum ash_check_state value_of(const struct ash_diagnose *diagnose, const struct ash_rule *rule,
+                                     const struct ash_series *series, double *value_out)
+{
+    double value = series->sample->value;
+
+    if (!isfinite(value)) return ASH_CHECK_ABSENT;
+    if (rule->busy && is_idle(diagnose, series)) return ASH_CHECK_IDLE;
+    if (rule->per != NULL) return share_of(diagnose, rule, series, value_out);
+    if (rule->kind == ASH_RULE_MIN && value == 0) return ASH_CHECK_IDLE;
+    if (takes_growth(rule->kind) && !growth_of(diagnose, series, &value)) return ASH_CHECK_SECOND;
+    if (rule->kind == ASH_RULE_SHARE && diagnose->seconds <= 0) return ASH_CHECK_SECONDS;
+    *value_out = rule->kind == ASH_RULE_SHARE ? value / diagnose->seconds : value;
+    return ASH_CHECK_NORMAL;
+}
+
+static void collect(const struct ash_diagnose *diagnose, const struct ash_rule *rule, const struct ash_series *series,
+                    size_t count, struct points *points)
+{
+    points->missing = ASH_CHECK_ABSENT;
+    for (size_t i = 0; i < count; i++) {
+        struct point *point = &points->items[points->count];
+        enum ash_check_state state;
+
+        if (!concerns(rule->only, series[i].sample)) continue;
+        state = value_of(diagnose, rule, &series[i], &point->value);
+        if (state != ASH_CHECK_NORMAL) {
+            points->missing = state;
+            continue;
+        }
+        point->series = &series[i];
+        point->group = ash_scrape_label(series[i].sample, "modelName");
+        points->count++;
+    }
+}
+
+/* ---- findings ---------------------------------------------------------------------------------------------------- */
+
+static struct ash_finding finding_of(const struct ash_rule *rule)
+{
+    return (struct ash_finding){.layer = rule->layer,
+                                .severity = rule->severity,
+                                .metric = rule->metric,
+                                .normal = rule->normal,
+                                .means = rule->means,
+                                .action = rule->action,
+                                .source = rule->source};
+}
+
+/* "node gpu 3": the labels that say which part of a node it is. */
+static void name_part(const struct ash_series *series, char *where, size_t where_bytes)
+{
+    static const char *const parts[] = {"gpu", "device", "port", "mountpoint", "cpu", "package", "rank", "controller"};
+    size_t used = (size_t)snprintf(where, where_bytes, "%.*s", series->node.bytes, series->node.text);
+
+    for (size_t i = 0; i < ASH_COUNT(parts) && used < where_bytes; i++) {
+        const char *value = ash_scrape_label(series->sample, parts[i]);
+
+        if (value[0] != '\0') used += (size_t)snprintf(where + used, where_bytes - used, " %s %s", parts[i], value);
+    }
+}
+
+/* Report a point whose value is in words already. */
+static int report_point(struct ash_diagnose *diagnose, struct ash_finding *finding, const struct point *point)
+{
+    name_part(point->series, finding->where, sizeof(finding->where));
+    return ash_diagnose_report(diagnose, finding);
+}
+
+/* ---- kinds ------------------------------------------------------------------------------------------------------- */
+
+static void say_value(const struct ash_diagnose *diagnose, const struct ash_rule *rule, double value, char *text,
+                      size_t text_bytes)
+{
+    if (rule->kind == ASH_RULE_SHARE) {
+        snprintf(text, text_bytes, "%.1f %% of the time", 100 * value);
+    } else if (rule->kind == ASH_RULE_GROWTH && diagnose->seconds > 0) {
+        snprintf(text, text_bytes, "grew by %.6g in %.4g s", value, diagnose->seconds);
+    } else if (rule->kind == ASH_RULE_GROWTH) {
+        snprintf(text, text_bytes, "grew by %.6g", value);
+    } else if (rule->per != NULL) {
+        snprintf(text, text_bytes, "%.2f %%", 100 * value);
+    } else {
+        snprintf(text, text_bytes, "%.6g", value);
+    }
+}
+
+/* Each point by itself. */
+static int judge_limit(struct ash_diagnose *diagnose, const struct ash_rule *rule, const struct points *points)
+{
+    for (size_t i = 0; i < points->count; i++) {
+        double value = points->items[i].value;
+        double excess = rule->kind == ASH_RULE_MIN ? rule->limit - value : value - rule->limit;
+        struct ash_finding finding = finding_of(rule);
+
+        if (!(excess > 0)) continue;
+        finding.excess = rule->limit > 0 ? excess / rule->limit : excess;
+        say_value(diagnose, rule, value, finding.value, sizeof(finding.value));
+        if (report_point(diagnose, &finding, &points->items[i]) < 0) return -ENOMEM;
+    }
+    return 0;
+}
+
+static int judge_xid(struct ash_diagnose *diagnose, const struct ash_rule *rule, const struct points *points)
+{
+    for (size_t i = 0; i < points->count; i++) {
+        const struct point *point = &points->items[i];
+        const struct ash_series *before = ash_series_find(&diagnose->before, rule->metric, point->series);
+        int code = point->value > 0 && point->value < 10000 ? (int)point->value : 0;
+        bool old = before != NULL && before->sample->value == point->value;
+        const char *when = old ? "there before the earlier scrape" : "new", *verdict;
+        struct ash_finding finding = finding_of(rule);
+
+        if (code == 0) continue;
+        if (diagnose->before.count == 0) when = "perhaps long ago: the gauge keeps the last code";
+        verdict = ash_diagnose_explain_xid(&finding, code);
+        if (old) finding.severity = ASH_WATCH;
+        snprintf(finding.value, sizeof(finding.value), "XID %d (%s), %s", code, verdict, when);
+        if (report_point(diagnose, &finding, point) < 0) return -ENOMEM;
+    }
+    return 0;
+}
+
+static int compare_doubles(const void *left, const void *right)
+{
+    double a = *(const double *)left, b = *(const double *)right;
+
+    return (a > b) - (a < b);
+}
+
+static double median_of(double *values, size_t count)
+{
+    qsort(values, count, sizeof(values[0]), compare_doubles);
+    return count % 2 == 1 ? values[count / 2] : values[count / 2 - 1] / 2 + values[count / 2] / 2;
+}
+
+/* Points of one group. scratch has room for count numbers. */
+static int judge_group(struct ash_diagnose *diagnose, const struct ash_rule *rule, const struct point *points,
+                       size_t count, double *scratch)
+{
+    bool low = rule->kind == ASH_RULE_PEER_LOW || rule->kind == ASH_RULE_RATE_LOW;
+    double median, bound;
+
+    for (size_t i = 0; i < count; i++)
+        scratch[i] = points[i].value;
+    median = median_of(scratch, count);
+    for (size_t i = 0; i < count; i++)
+        scratch[i] = fabs(points[i].value - median);
+    bound = fmax(fmax(SIGMAS * MAD_TO_SIGMA * median_of(scratch, count), rule->limit * fabs(median)), rule->floor);
+    for (size_t i = 0; i < count; i++) {
+        double distance = low ? median - points[i].value : points[i].value - median;
+        struct ash_finding finding = finding_of(rule);
+
+        if (!(distance > bound)) continue;
+        finding.excess = bound > 0 ? distance / bound : distance;
+        snprintf(finding.value, sizeof(finding.value), "%s%.6g; the median of %zu peers is %.6g",
+                 takes_growth(rule->kind) ? "grew by " : "", points[i].value, count, median);
+        if (report_point(diagnose, &finding, &points[i]) < 0) return -ENOMEM;
+    }
+    return 0;
+}
+
+static int compare_groups(const void *left, const void *right)
+{
+    const struct point *a = left, *b = right;
+
+    return strcmp(a->group, b->group);
+}
+
+/* Group by group. *judged_out is how many points had enough peers. */
+static int judge_peers(struct ash_diagnose *diagnose, const struct ash_rule *rule, const struct points *points,
+                       size_t *judged_out)
+{
+    double *scratch = calloc(points->count, sizeof(*scratch));
+    int rc = scratch == NULL ? -ENOMEM : 0;
+
+    *judged_out = 0;
+    qsort(points->items, points->count, sizeof(points->items[0]), compare_groups);
+    for (size_t first = 0, end; first < points->count && rc == 0; first = end) {
+        for (end = first + 1; end < points->count; end++) {
+            if (strcmp(points->items[end].group, points->items[first].group) != 0) break;
+        }
+        if (end - first < PEERS_MIN) continue;
+        rc = judge_group(diagnose, rule, points->items + first, end - first, scratch);
+        *judged_out += end - first;
+    }
+    free(scratch);
+    return rc;
+}
+
+/* ---- numbers of parts -------------------------------------------------------------------------------------------- */
+
+/* How many series from the first on are of its node. */
+static size_t node_run(const struct ash_series *series, size_t count)
+{
+    size_t run = 1;
+
+    while (run < count && ash_node_compare(series[run].node, series[0].node) == 0)
+        run++;
+    return run;
+}
+
+/* How many of the series, which are sorted by node, are of a node. */
+static size_t count_of_node(const struct ash_series *series, size_t count, struct ash_node_name node)
+{
+    size_t low = 0, high = count;
+
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+
+        if (ash_node_compare(series[middle].node, node) < 0)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    if (low == count || ash_node_compare(series[low].node, node) != 0) return 0;
+    return node_run(series + low, count - low);
+}
+
+/* The number of parts that most nodes have; of two that are as frequent, the larger. */
+static size_t usual_count(const struct ash_series *series, size_t count, size_t *nodes_out)
+{
+    enum { PARTS_MAX = 256 };
+    size_t nodes_with[PARTS_MAX] = {0}, usual = 0;
+
+    *nodes_out = 0;
+    for (size_t i = 0, run; i < count; i += run) {
+        run = node_run(series + i, count - i);
+        nodes_with[run < PARTS_MAX ? run : PARTS_MAX - 1]++;
+        (*nodes_out)++;
+    }
+    for (size_t parts = 1; parts < PARTS_MAX; parts++) {
+        if (nodes_with[parts] > 0 && nodes_with[parts] >= nodes_with[usual]) usual = parts;
+    }
+    return usual;
+}
+
+static int report_count(struct ash_diagnose *diagnose, const struct ash_rule *rule, struct ash_node_name node,
+                        size_t found, size_t wanted, const char *when)
+{
+    struct ash_finding finding = finding_of(rule);
+
+    if (found >= wanted) return 0;
+    finding.excess = (double)(wanted - found);
+    snprintf(finding.where, sizeof(finding.where), "%.*s", node.bytes, node.text);
+    snprintf(finding.value, sizeof(finding.value), "%zu, %s %zu", found, when, wanted);
+    return ash_diagnose_report(diagnose, &finding);
+}
+
+/* Nodes with fewer parts than before, or else than most. Nodes without any are only missed where there were some. */
+static int judge_count(struct ash_diagnose *diagnose, const struct ash_rule *rule, const struct ash_series *now,
+                       size_t now_count, struct ash_check *check)
+{
+    size_t before_count, nodes, usual = usual_count(now, now_count, &nodes);
+    const struct ash_series *before = ash_series_range(&diagnose->before, rule->metric, &before_count);
+    int rc = 0;
+
+    for (size_t i = 0, run; i < now_count && rc == 0; i += run) {
+        size_t had = count_of_node(before, before_count, now[i].node);
+
+        run = node_run(now + i, now_count - i);
+        if (had > run)
+            rc = report_count(diagnose, rule, now[i].node, run, had, "before");
+        else
+            rc = report_count(diagnose, rule, now[i].node, run, usual, "most nodes have");
+    }
+    for (size_t i = 0, run; i < before_count && rc == 0; i += run) {
+        run = node_run(before + i, before_count - i);
+        if (count_of_node(now, now_count, before[i].node) == 0)
+            rc = report_count(diagnose, rule, before[i].node, 0, run, "before");
+    }
+    check->series = nodes > 1 || before_count > 0 ? now_count : 0;
+    check->state = check->series > 0 ? ASH_CHECK_NORMAL : ASH_CHECK_PEERS;
+    return rc;
+}
+
+/* ---- a rule ------------------------------------------------------------------------------------------------------ */
+
+static int judge_points(struct ash_diagnose *diagnose, const struct ash_rule *rule, const struct points *points,
+                        struct ash_check *check)
+{
+    int rc;
+
+    check->series = points->count;
+    check->state = points->count > 0 ? ASH_CHECK_NORMAL : points->missing;
+    if (points->count == 0) return 0;
+    if (rule->kind == ASH_RULE_XID) return judge_xid(diagnose, rule, points);
+    if (rule->kind < ASH_RULE_PEER_LOW) return judge_limit(diagnose, rule, points);
+    rc = judge_peers(diagnose, rule, points, &check->series);
+    if (check->series == 0) check->state = ASH_CHECK_PEERS;
+    return rc;
+}
+
+int ash_diagnose_judge(struct ash_diagnose *diagnose, const struct ash_rule *rule, struct ash_check *check_out)
+{
+    size_t count, findings = diagnose->finding_count;
+    const struct ash_series *series = ash_series_range(&diagnose->now, rule->metric, &count);
+    struct ash_check check = {.rule = rule, .state = ASH_CHECK_ABSENT};
+    struct points points = {0};
+    int rc;
+
+    if (rule->kind == ASH_RULE_COUNT) {
+        rc = judge_count(diagnose, rule, series, count, &check);
+        if (count == 0) check.state = ASH_CHECK_ABSENT;
+    } else {
+        points.items = calloc(count + 1, sizeof(points.items[0]));
+        if (points.items == NULL) return -ENOMEM;
+        collect(diagnose, rule, series, count, &points);
+        rc = judge_points(diagnose, rule, &points, &check);
+        free(points.items);
+    }
+    if (diagnose->finding_count > findings) check.state = ASH_CHECK_FOUND;
+    *check_out = check;
+    return rc;
+}

@@ -1,0 +1,54 @@
+/* diagnose_priv - what judging scrapes and reading logs share. */
+#ifndef ASH_PLAN_DIAGNOSE_PRIV_H
+#define ASH_PLAN_DIAGNOSE_PRIV_H
+
+#include "observe/health/diagnose.h"
+
+/* A borrowed piece of text: node names are cut out of labels ("10.0.0.7:9100"). */
+struct ash_node_name {
+    const char *text;
+    int bytes;
+};
+
+struct ash_series {
+    struct ash_node_name node;
+    const struct ash_scrape_sample *sample;
+};
+
+/* Series of one moment, sorted by metric, node and labels once all are there. */
+struct ash_series_set {
+    struct ash_series *items;
+    size_t count;
+};
+
+struct ash_diagnose {
+    struct ash_scrape **scrapes; /* owned, and the node names beside them */
+    char **names;
+    size_t scrape_count;
+    struct ash_series_set now, before;
+    double seconds; /* between them, 0: unknown */
+    struct ash_finding *findings;
+    size_t finding_count, finding_capacity;
+    struct ash_check *checks;
+    size_t check_count;
+    size_t nodes, skipped, log_lines, log_good;
+};
+
+/* Add a finding; its texts are made printable. Returns 0 or -ENOMEM. */
+int ash_diagnose_report(struct ash_diagnose *diagnose, const struct ash_finding *finding);
+
+/* Hold one rule against all series and say what became of it. The sets must be sorted. Returns 0 or -ENOMEM. */
+int ash_diagnose_judge(struct ash_diagnose *diagnose, const struct ash_rule *rule, struct ash_check *check_out);
+
+/* The series of a metric: *count_out of them from the returned one on. */
+const struct ash_series *ash_series_range(const struct ash_series_set *set, const char *metric, size_t *count_out);
+/* The series of a metric with the node and labels of like, or NULL. */
+const struct ash_series *ash_series_find(const struct ash_series_set *set, const char *metric,
+                                         const struct ash_series *like);
+int ash_node_compare(struct ash_node_name a, struct ash_node_name b);
+
+/* Say in a finding what a code that some GPU logged means: harmless ones are only watched, for others it is as bad as
+ * it was and holds what to do. Returns the verdict's name. */
+const char *ash_diagnose_explain_xid(struct ash_finding *finding, int code);
+
+#endif

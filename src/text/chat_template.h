@@ -1,0 +1,42 @@
+/* chat_template - a conversation as the text that a model was trained on, by the model's own Jinja template, with
+ * exactly the text of the transformers library. The part of Jinja that such templates use is here; what is not is
+ * refused with its line and name. Immutable after open: any number of threads may render at once. */
+#ifndef ASH_TEXT_CHAT_TEMPLATE_H
+#define ASH_TEXT_CHAT_TEMPLATE_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include "ashlar/err.h"
+#include "base/str.h"
+
+struct ash_chat_template;
+
+/* One turn; both strings are borrowed UTF-8. */
+struct ash_chat_message {
+    const char *role, *content;
+};
+
+/* From a model folder: chat_template.jinja, else "chat_template" of tokenizer_config.json (a string, or of a list of
+ * named ones the "default" one), with the special tokens that tokenizer_config.json names. Or from a GGUF file: the
+ * same beside it, or else its own. -ENOENT when the model has no template. */
+int ash_chat_template_open(const char *dir, struct ash_chat_template **template_out, struct ash_err *err);
+/* The text of that template, appended to text. */
+int ash_chat_template_source(const char *dir, struct ash_str *text, struct ash_err *err);
+/* From the text of a template. bos_token and eos_token may be NULL: the template then sees them undefined. */
+int ash_chat_template_parse(const char *source, size_t size_bytes, const char *name, const char *bos_token,
+                            const char *eos_token, struct ash_chat_template **template_out, struct ash_err *err);
+/* NULL is a no-op. */
+void ash_chat_template_close(struct ash_chat_template *template);
+
+/* Append the text of a conversation. add_generation_prompt: end with what comes before an answer. What the template
+ * itself refuses (raise_exception) is -EINVAL with its sentence; text that is not UTF-8 is -EILSEQ. On error text is as
+ * it was. */
+int ash_chat_template_render(const struct ash_chat_template *template, const struct ash_chat_message *messages,
+                             size_t count, bool add_generation_prompt, struct ash_str *text, struct ash_err *err);
+/* The same with all variables from a JSON object ("messages", "add_generation_prompt", "tools", "enable_thinking", …),
+ * for messages that have more to them than a role and a content. */
+int ash_chat_template_render_json(const struct ash_chat_template *template, const json_t *variables,
+                                  struct ash_str *text, struct ash_err *err);
+
+#endif

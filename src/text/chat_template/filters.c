@@ -1,0 +1,437 @@
+/* Filters, and the methods of dicts. */
+#include "text/chat_template/jinja_priv.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/assert.h"
+
+/* ---- of any value ------------------------------------------------------------------------------------------------ */
+
+static int do_default(struct ash_jinja_run *run, struct ash_jinja_value self, const struct ash_jinja_args *args,
+                      struct ash_jinja_value *out)
+{
+    const struct ash_jinja_value *fallback = ash_jinja_arg(args, 0, "default_value");
+    const struct ash_jinja_value *falsy = ash_jinja_arg(args, 1, "boolean");
+    bool replace =
+        self.kind == ASH_JINJA_UNDEFINED || (falsy != NULL && ash_jinja_truthy(*falsy) && !ash_jinja_truthy(self));
+
+    (void)run;
+    *out = !replace ? self : fallback != NULL ? *fallback : ash_jinja_string(ash_jinja_text(""));
+    return 0;
+}
+
+static int do_length(struct ash_jinja_run *run, struct ash_jinja_value self, const struct ash_jinja_args *args,
+                     struct ash_jinja_value *out)
+{
+    size_t length = 0;
+    int rc = ash_jinja_length(run, self, &length);
+
+    (void)args;
+    *out = ash_jinja_int((int64_t)length);
+    return rc;
+}
+
+static int do_string(struct ash_jinja_run *run, struct ash_jinja_value self, const struct ash_jinja_args *args,
+                     struct ash_jinja_value *out)
+{
+    (void)args;
+    return ash_jinja_to_string(run, self, out);
+}
+
+/* separators=(',', ':'). */
+static int load_separators(struct ash_jinja_run *run, const struct ash_jinja_value *value,
+                           struct ash_jinja_json_style *style)
+{
+    const struct ash_jinja_list *list = value->kind == ASH_JINJA_LIST ? value->list : NULL;
+
+    if (list == NULL || list->count != 2 || list->items[0].kind != ASH_JINJA_STRING ||
+        list->items[1].kind != ASH_JINJA_STRING)
+        return ash_jinja_fail(run, -EINVAL, "separators must be two strings");
+    style->comma = list->items[0].text;
+    style->colon = list->items[1].text;
+    return 0;
+}
+
+static int do_tojson(struct ash_jinja_run *run, struct ash_jinja_value self, const struct ash_jinja_args *args,
+                     struct ash_jinja_value *out)
+{
+    const struct ash_jinja_value *ascii = ash_jinja_arg(args, 0, "ensure_ascii"),
+                                 *indent = ash_jinja_arg(args, 1, "indent");
+    const struct ash_jinja_value *separators = ash_jinja_arg(args, 2, "separators");
+    struct ash_jinja_json_style style = {.indent = -1, .comma = {", ", 2}, .colon = {": ", 2}};
+    struct ash_str text = {0};
+    int rc = 0;
+
+    if (args->count > (size_t)(ascii != NULL) + (size_t)(indent != NULL) + (size_t)(separators != NULL))
+        return ash_jinja_fail(run, -ENOTSUP, "tojson takes ensure_ascii, indent and separators, nothing else");
+    style.ascii = ascii != NULL && ash_jinja_truthy(*ascii);
+    if (indent != NULL && indent->kind == ASH_JINJA_INT) {
+        if (indent->integer < 0 || indent->integer > 16)
+            return ash_jinja_fail(run, -EINVAL, "an indent must be from 0 to 16");
+        style.indent = (int)indent->integer;
+        style.comma = ash_jinja_text(",");
+    }
+    if (separators != NULL && separators->kind != ASH_JINJA_NONE) rc = load_separators(run, separators, &style);
+    if (rc == 0) rc = ash_jinja_print_json(run, &text, self, style);
+    if (rc == 0) rc = ash_jinja_copy(run, text.data, text.size_bytes, out);
+    ash_str_fini(&text);
+    return rc;
+}
+
+/* A number from a string of digits (and for float a fraction); what is none becomes the default. */
+static int to_number(struct ash_jinja_run *run, struct ash_jinja_value self, const struct ash_jinja_args *args,
+                     bool real, struct ash_jinja_value *out)
+{
+    const struct ash_jinja_value *fallback = ash_jinja_arg(args, 0, "default");
+    char digits[64] = "", *end = digits;
+    double value = 0;
+
+    *out = fallback != NULL ? *fallback : real ? ash_jinja_float(0) : ash_jinja_int(0);
+    if (self.kind == ASH_JINJA_STRING && self.text.size_bytes > 0 && self.text.size_bytes < sizeof(digits)) {
+        memcpy(digits, self.text.data, self.text.size_bytes);
+        value = strtod(digits, &end);
+        if (end == digits || end[strspn(end, " \t\r\n")] != '\0') return 0;
+    } else if (self.kind == ASH_JINJA_INT || self.kind == ASH_JINJA_BOOL) {
+        if (!real) return ash_jinja_binary(run, ASH_JINJA_ADD, self, ash_jinja_int(0), out);
+        value = self.kind == ASH_JINJA_INT ? (double)self.integer : (double)self.flag;
+    } else if (self.kind == ASH_JINJA_FLOAT) {
+        value = self.real;
+    } else {
+        return 0;
+    }
+    if (real)
+        *out = ash_jinja_float(value);
+    else if (fabs(value) < 9e18)
+        *out = ash_jinja_int((int64_t)value);
+    return 0;
+}
+
+static int do_int(struct ash_jinja_run *run, struct ash_jinja_value self, const struct ash_jinja_args *args,
+                  struct ash_jinja_value *out)
+{
+    return to_number(run, self, args, false, out);
+}
+
+static int do_float(struct ash_jinja_run *run, struct ash_jinja_value self, const struct ash_jinja_args *args,
+                    struct ash_jinja_value *out)
+{
+    return to_number(run, self, args, true, out);
+}
+
+static int do_abs(struct ash_jinja_run *run, struct ash_jinja_value self, const struct ash_jinja_args *args,
+                  struct ash_jinja_value *out)
+{
+    (void)args;
+    if (self.kind == ASH_JINJA_FLOAT) {
+        *out = ash_jinja_float(fabs(self.real));
+        return 0;
+    }
+    if (self.kind != ASH_JINJA_INT) return ash_jinja_fail(run, -EINVAL, "abs of %s", ash_jinja_kind_name(self));
+    return self.integer < 0 ? ash_jinja_binary(run, ASH_JINJA_SUB, ash_jinja_int(0), self, out)
+                            : ash_jinja_binary(run, ASH_JINJA_ADD, ash_jinja_int(0), self, out);
+}
+
+/* Lines behind the first (with first, that one too) move right; blank ones only when asked for. */
+static int do_indent(struct ash_jinja_run *run, struct ash_jinja_value self, const struct ash_jinja_args *args,
+                     struct ash_jinja_value *out)
+{
+    const struct ash_jinja_value *width = ash_jinja_arg(args, 0, "width"), *first = ash_jinja_arg(args, 1, "first");
+    const struct ash_jinja_value *blank = ash_jinja_arg(args, 2, "blank");
+    struct ash_jinja_args none = {.count = 0};
+    struct ash_jinja_value lines, indent = ash_jinja_string(ash_jinja_text("    "));
+    struct ash_str text = {0};
+    int rc = ash_jinja_binary(run, ASH_JINJA_ADD, self, ash_jinja_string(ash_jinja_text("\n")), &lines);
+
+    if (rc == 0 && width != NULL && width->kind == ASH_JINJA_STRING) indent = *width;
+    if (rc == 0 && width != NULL && width->kind == ASH_JINJA_INT)
+        rc = ash_jinja_binary(run, ASH_JINJA_MUL, ash_jinja_string(ash_jinja_text(" ")), *width, &indent);
+    if (rc == 0) rc = ash_jinja_string_method(ash_jinja_text("splitlines"))(run, lines, &none, &lines);
+    for (size_t i = 0; rc == 0 && i < lines.list->count; i++) {
+        bool empty = lines.list->items[i].text.size_bytes == 0;
+        bool moves =
+            i == 0 ? first != NULL && ash_jinja_truthy(*first) : !empty || (blank != NULL && ash_jinja_truthy(*blank));
+        if (i > 0) rc = ash_jinja_print(run, &text, ash_jinja_string(ash_jinja_text("\n")));
+        if (rc == 0 && moves) rc = ash_jinja_print(run, &text, indent);
+        if (rc == 0) rc = ash_jinja_print(run, &text, lines.list->items[i]);
+    }
+    if (rc == 0) rc = ash_jinja_copy(run, text.data, text.size_bytes, out);
+    ash_str_fini(&text);
+    return rc;
+}
+
+/* Nothing is escaped here, so everything is safe. */
+static int do_safe(struct ash_jinja_run *run, struct ash_jinja_value self, const struct ash_jinja_args *args,
+                   struct ash_jinja_value *out)
+{
+    (void)run, (void)args;
+    *out = self;
+    return 0;
+}
+
+/* ---- of lists ---------------------------------------------------------------------------------------------------- */
+
+static int do_list(struct ash_jinja_run *run, struct ash_jinja_value self, const struct ash_jinja_args *args,
+                   struct ash_jinja_value *out)
+{
+    struct ash_jinja_list *list = NULL;
+    int rc = ash_jinja_to_list(run, self, &list);
+
+    (void)args;
+    *out = (struct ash_jinja_value){ASH_JINJA_LIST, {.list = list}};
+    return rc;
+}
+
+static int pick(struct ash_jinja_run *run, struct ash_jinja_value self, bool last, struct ash_jinja_value *out)
+{
+    struct ash_jinja_list *list = NULL;
+    int rc = ash_jinja_to_list(run, self, &list);
+
+    if (rc < 0) return rc;
+    *out = list->count > 0 ? list->items[last ? list->count - 1 : 0]
+                           : ash_jinja_undefined(ash_jinja_text(last ? "last" : "first"));
+    return 0;
+}
+
+static int do_first(struct ash_jinja_run *run, struct ash_jinja_value self, const struct ash_jinja_args *args,
+                    struct ash_jinja_value *out)
+{
+    (void)args;
+    return pick(run, self, false, out);
+}
+
+static int do_last(struct ash_jinja_run *run, struct ash_jinja_value self, const struct ash_jinja_args *args,
+                   struct ash_jinja_value *out)
+{
+    (void)args;
+    return pick(run, self, true, out);
+}
+
+static int do_reverse(struct ash_jinja_run *run, struct ash_jinja_value self, const struct ash_jinja_args *args,
+                      struct ash_jinja_value *out)
+{
+    const struct ash_jinja_value bounds[3] = {ash_jinja_none(), ash_jinja_none(), ash_jinja_int(-1)};
+
+    (void)args;
+    return ash_jinja_slice(run, self, bounds, out);
+}
+
+static int do_join(struct ash_jinja_run *run, struct ash_jinja_value self, const struct ash_jinja_args *args,
+                   struct ash_jinja_value *out)
+{
+    const struct ash_jinja_value *mark = ash_jinja_arg(args, 0, "d"), *attribute = ash_jinja_arg(args, 1, "attribute");
+    struct ash_jinja_args list = {.values = {self}, .names = {{"", 0}}, .count = 1};
+    struct ash_jinja_value between = mark != NULL ? *mark : ash_jinja_string(ash_jinja_text(""));
+
+    if (attribute != NULL) return ash_jinja_fail(run, -ENOTSUP, "join by attribute is not supported");
+    if (between.kind != ASH_JINJA_STRING) return ash_jinja_fail(run, -EINVAL, "join needs a string");
+    return ash_jinja_string_method(ash_jinja_text("join"))(run, between, &list, out);
+}
+
+/* map(attribute='x') or map('filter'). */
+static int do_map(struct ash_jinja_run *run, struct ash_jinja_value self, const struct ash_jinja_args *args,
+                  struct ash_jinja_value *out)
+{
+    const struct ash_jinja_value *name = ash_jinja_arg(args, 0, NULL),
+                                 *attribute = ash_jinja_arg(args, SIZE_MAX, "attribute");
+    struct ash_jinja_args rest = {.count = 0};
+    struct ash_jinja_list *list = NULL;
+    int rc = ash_jinja_to_list(run, self, &list);
+
+    if (rc == 0) rc = ash_jinja_list_new(run, out);
+    if (rc == 0 && (name != NULL ? name : attribute) == NULL)
+        rc = ash_jinja_fail(run, -EINVAL, "map needs a filter or an attribute");
+    for (size_t i = 1; rc == 0 && name != NULL && i < args->count; i++) {
+        rest.values[rest.count] = args->values[i];
+        rest.names[rest.count++] = args->names[i];
+    }
+    for (size_t i = 0; rc == 0 && i < list->count; i++) {
+        struct ash_jinja_value value;
+        rc = ash_jinja_step(run);
+        if (rc < 0) break;
+        rc = name == NULL                     ? ash_jinja_index(run, list->items[i], *attribute, &value)
+             : name->kind != ASH_JINJA_STRING ? ash_jinja_fail(run, -EINVAL, "map needs a filter's name")
+                                              : ash_jinja_filter(run, name->text, list->items[i], &rest, &value);
+        if (rc == 0) rc = ash_jinja_list_add(run, out->list, value);
+    }
+    return rc;
+}
+
+/* The members (or with attribute, those whose attribute) that a test takes; without a test those that are true. */
+static int choose(struct ash_jinja_run *run, struct ash_jinja_value self, const struct ash_jinja_args *args,
+                  bool attribute, bool wanted, struct ash_jinja_value *out)
+{
+    const struct ash_jinja_value *key = attribute ? ash_jinja_arg(args, 0, NULL) : NULL,
+                                 *test = ash_jinja_arg(args, attribute, NULL);
+    struct ash_jinja_args rest = {.count = 0};
+    struct ash_jinja_list *list = NULL;
+    int rc = ash_jinja_to_list(run, self, &list);
+
+    if (rc == 0) rc = ash_jinja_list_new(run, out);
+    if (rc == 0 && ((attribute && key == NULL) || (test != NULL && test->kind != ASH_JINJA_STRING)))
+        rc = ash_jinja_fail(run, -EINVAL, "the name of an attribute or of a test is missing");
+    for (size_t i = (size_t)attribute + 1; rc == 0 && i < args->count; i++) {
+        rest.values[rest.count] = args->values[i];
+        rest.names[rest.count++] = args->names[i];
+    }
+    for (size_t i = 0; rc == 0 && i < list->count; i++) {
+        struct ash_jinja_value value = list->items[i];
+        bool taken = false;
+        rc = ash_jinja_step(run);
+        if (rc == 0 && attribute) rc = ash_jinja_index(run, list->items[i], *key, &value);
+        if (rc == 0 && test != NULL) rc = ash_jinja_test(run, test->text, value, &rest, &taken);
+        if (test == NULL) taken = ash_jinja_truthy(value);
+        if (rc == 0 && taken == wanted) rc = ash_jinja_list_add(run, out->list, list->items[i]);
+    }
+    return rc;
+}
+
+static int do_select(struct ash_jinja_run *run, struct ash_jinja_value self, const struct ash_jinja_args *args,
+                     struct ash_jinja_value *out)
+{
+    return choose(run, self, args, false, true, out);
+}
+
+static int do_reject(struct ash_jinja_run *run, struct ash_jinja_value self, const struct ash_jinja_args *args,
+                     struct ash_jinja_value *out)
+{
+    return choose(run, self, args, false, false, out);
+}
+
+static int do_selectattr(struct ash_jinja_run *run, struct ash_jinja_value self, const struct ash_jinja_args *args,
+                         struct ash_jinja_value *out)
+{
+    return choose(run, self, args, true, true, out);
+}
+
+static int do_rejectattr(struct ash_jinja_run *run, struct ash_jinja_value self, const struct ash_jinja_args *args,
+                         struct ash_jinja_value *out)
+{
+    return choose(run, self, args, true, false, out);
+}
+
+/* ---- of dicts ---------------------------------------------------------------------------------------------------- */
+
+/* Keys, values, or both as lists of two. */
+static int dict_parts(struct ash_jinja_run *run, struct ash_jinja_value self, bool keys, bool values,
+                      struct ash_jinja_value *out)
+{
+    int rc = ash_jinja_list_new(run, out);
+
+    for (size_t i = 0; rc == 0 && i < self.dict->count; i++) {
+        struct ash_jinja_value key = ash_jinja_string(self.dict->pairs[i].key), value = self.dict->pairs[i].value, pair;
+        if (!keys || !values) {
+            rc = ash_jinja_list_add(run, out->list, keys ? key : value);
+            continue;
+        }
+        rc = ash_jinja_list_new(run, &pair);
+        if (rc == 0) pair.list->tuple = true;
+        if (rc == 0) rc = ash_jinja_list_add(run, pair.list, key);
+        if (rc == 0) rc = ash_jinja_list_add(run, pair.list, value);
+        if (rc == 0) rc = ash_jinja_list_add(run, out->list, pair);
+    }
+    return rc;
+}
+
+static int do_items(struct ash_jinja_run *run, struct ash_jinja_value self, const struct ash_jinja_args *args,
+                    struct ash_jinja_value *out)
+{
+    (void)args;
+    if (self.kind == ASH_JINJA_UNDEFINED) return ash_jinja_list_new(run, out);
+    if (self.kind != ASH_JINJA_DICT) return ash_jinja_fail(run, -EINVAL, "%s has no items", ash_jinja_kind_name(self));
+    return dict_parts(run, self, true, true, out);
+}
+
+static int dict_get(struct ash_jinja_run *run, struct ash_jinja_value self, const struct ash_jinja_args *args,
+                    struct ash_jinja_value *out)
+{
+    const struct ash_jinja_value *key = ash_jinja_arg(args, 0, "key"), *fallback = ash_jinja_arg(args, 1, "default"),
+                                 *found = NULL;
+
+    if (key == NULL) return ash_jinja_fail(run, -EINVAL, "an argument is missing");
+    if (key->kind == ASH_JINJA_STRING) found = ash_jinja_dict_get(self.dict, key->text);
+    *out = found != NULL ? *found : fallback != NULL ? *fallback : ash_jinja_none();
+    return 0;
+}
+
+/* ---- by name ----------------------------------------------------------------------------------------------------- */
+
+static int unknown(struct ash_jinja_run *run, const char *what, struct ash_jinja_text name)
+{
+    return ash_jinja_fail(run, -ENOTSUP, "the %s '%.*s' is not supported", what,
+                          name.size_bytes < 64 ? (int)name.size_bytes : 64, name.data);
+}
+
+int ash_jinja_method(struct ash_jinja_run *run, struct ash_jinja_value self, struct ash_jinja_text name,
+                     const struct ash_jinja_args *args, struct ash_jinja_value *out)
+{
+    ash_jinja_call_fn call = self.kind == ASH_JINJA_STRING ? ash_jinja_string_method(name) : NULL;
+    int rc = ash_jinja_spend(run, self.kind == ASH_JINJA_STRING ? self.text.size_bytes : 0);
+
+    if (rc < 0) return rc;
+    if (call != NULL) return call(run, self, args, out);
+    if (self.kind == ASH_JINJA_UNDEFINED)
+        return ash_jinja_fail(run, -EINVAL, "'%.*s' is undefined and has no '%.*s'",
+                              self.text.size_bytes < 64 ? (int)self.text.size_bytes : 64,
+                              self.text.data != NULL ? self.text.data : "",
+                              name.size_bytes < 64 ? (int)name.size_bytes : 64, name.data);
+    if (self.kind != ASH_JINJA_DICT) return unknown(run, "method", name);
+    if (ash_jinja_text_is(name, "get")) return dict_get(run, self, args, out);
+    if (ash_jinja_text_is(name, "items")) return dict_parts(run, self, true, true, out);
+    if (ash_jinja_text_is(name, "keys")) return dict_parts(run, self, true, false, out);
+    if (ash_jinja_text_is(name, "values")) return dict_parts(run, self, false, true, out);
+    return unknown(run, "method", name);
+}
+
+/* Filters that are methods of the value as a string. */
+static ash_jinja_call_fn string_filter(struct ash_jinja_text name)
+{
+    static const char *const names[] = {"upper", "lower", "title", "capitalize", "replace"};
+
+    if (ash_jinja_text_is(name, "trim")) return ash_jinja_string_method(ash_jinja_text("strip"));
+    for (size_t i = 0; i < ASH_COUNT(names); i++)
+        if (ash_jinja_text_is(name, names[i])) return ash_jinja_string_method(name);
+    return NULL;
+}
+
+int ash_jinja_filter(struct ash_jinja_run *run, struct ash_jinja_text name, struct ash_jinja_value value,
+                     const struct ash_jinja_args *args, struct ash_jinja_value *out)
+{
+    static const struct ash_jinja_function filters[] = {
+        {"default", do_default},
+        {"d", do_default},
+        {"length", do_length},
+        {"count", do_length},
+        {"string", do_string},
+        {"tojson", do_tojson},
+        {"int", do_int},
+        {"float", do_float},
+        {"abs", do_abs},
+        {"safe", do_safe},
+        {"list", do_list},
+        {"first", do_first},
+        {"last", do_last},
+        {"reverse", do_reverse},
+        {"join", do_join},
+        {"map", do_map},
+        {"select", do_select},
+        {"reject", do_reject},
+        {"selectattr", do_selectattr},
+        {"rejectattr", do_rejectattr},
+        {"items", do_items},
+        {"indent", do_indent},
+    };
+    ash_jinja_call_fn call = string_filter(name);
+    int rc = 0;
+
+    if (call != NULL) {
+        rc = ash_jinja_to_string(run, value, &value);
+        if (rc == 0) rc = ash_jinja_spend(run, value.text.size_bytes);
+        return rc < 0 ? rc : call(run, value, args, out);
+    }
+    for (size_t i = 0; i < ASH_COUNT(filters); i++)
+        if (ash_jinja_text_is(name, filters[i].name)) return filters[i].call(run, value, args, out);
+    return unknown(run, "filter", name);
+}

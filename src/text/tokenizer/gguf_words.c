@@ -1,0 +1,56 @@
+/* The ways to cut text into words that GGUF files have names for, as far as tokenizers of the supported models use
+ * them. */
+#include "text/tokenizer/gguf_priv.h"
+
+#include <string.h>
+
+#include "base/assert.h"
+
+#define WORDS(numbers)                                                                                                 \
+    "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|" numbers                                              \
+    "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
+
+/* Of those that cut alike the first is written. */
+static const struct ash_tok_gguf_words words[] = {
+    {.name = "llama-bpe", .expression = WORDS("\\p{N}{1,3}"), .ignore_merges = true},
+    {.name = "llama3", .expression = WORDS("\\p{N}{1,3}"), .ignore_merges = true},
+    {.name = "llama-v3", .expression = WORDS("\\p{N}{1,3}"), .ignore_merges = true},
+    {.name = "smaug-bpe", .expression = WORDS("\\p{N}{1,3}")},
+    {.name = "dbrx", .expression = WORDS("\\p{N}{1,3}")},
+    {.name = "qwen2", .expression = WORDS("\\p{N}"), .nfc = true},
+    {.name = "gpt-2"},
+    {.name = "smollm", .digits = true},
+};
+
+const struct ash_tok_gguf_words *ash_tok_gguf_words_named(const char *name)
+{
+    for (size_t i = 0; i < ASH_COUNT(words); i++)
+        if (strcmp(words[i].name, name) == 0) return &words[i];
+    return NULL;
+}
+
+static bool same_expression(const char *a, const char *b)
+{
+    return a == b || (a != NULL && b != NULL && strcmp(a, b) == 0);
+}
+
+const struct ash_tok_gguf_words *ash_tok_gguf_words_of(const struct ash_tok_pres *pres, bool ignore_merges)
+{
+    const struct ash_tok_pre *first = &pres->steps[0], *last = pres->count > 0 ? &pres->steps[pres->count - 1] : first;
+    const char *expression = NULL;
+    bool digits = false;
+
+    if (pres->count < 1 || pres->count > 2 || last->kind != ASH_TOK_BYTE_LEVEL || last->prefix_space) return NULL;
+    if (pres->count == 2) {
+        if (first->kind != ASH_TOK_SPLIT || first->behavior != ASH_TOK_ISOLATED || first->invert) return NULL;
+        digits = first->pattern.kind == ASH_TOK_NUMERIC;
+        if (first->pattern.kind == ASH_TOK_REGEX) expression = first->pattern.text.data;
+        if (!digits && expression == NULL) return NULL;
+    }
+    if (last->splits != (expression == NULL)) return NULL;
+    for (size_t i = 0; i < ASH_COUNT(words); i++)
+        if (words[i].ignore_merges == ignore_merges && words[i].digits == digits &&
+            same_expression(words[i].expression, expression))
+            return &words[i];
+    return NULL;
+}

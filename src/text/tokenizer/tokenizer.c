@@ -1,0 +1,353 @@
+/* The tokenizer as a whole: reading the file, looking tokens up, and encoding. */
+#include "text/tokenizer/tokenizer_priv.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/hash.h"
+#include "base/utf8.h"
+
+#define FILE_NAME "tokenizer.json"
+#define VERSION "1.0"
+
+/* ---- growing lists of ids ---------------------------------------------------------------------------------------- */
+
+void ash_ids_fini(struct ash_ids *ids)
+{
+    free(ids->data);
+    *ids = (struct ash_ids){0};
+}
+
+int ash_ids_add(struct ash_ids *ids, int32_t id)
+{
+    if (ids->count == ids->capacity) {
+        size_t capacity = ids->capacity > 0 ? ids->capacity * 2 : 64;
+        int32_t *grown = realloc(ids->data, capacity * sizeof(*grown));
+        if (grown == NULL) return -ENOMEM;
+        ids->data = grown;
+        ids->capacity = capacity;
+    }
+    ids->data[ids->count++] = id;
+    return 0;
+}
+
+/* ---- reading ----------------------------------------------------------------------------------------------------- */
+
+static int each_step(const json_t *object, const char *list_key, int depth, ash_tok_step_fn load, void *ctx,
+                     struct ash_err *err)
+{
+    const char *type = NULL;
+    const json_t *list = NULL;
+    size_t index;
+    json_t *item;
+    int rc;
+
+    if (object == NULL || json_is_null(object)) return 0;
+    rc = ash_json_string(object, "type", &type, err);
+    if (rc < 0) return rc;
+    if (type == NULL) return ash_err_set(err, -EINVAL, "'type' is missing");
+    if (strcmp(type, "Sequence") != 0) return load(ctx, object, type, err);
+    if (depth == ASH_TOK_NESTING_MAX) return ash_err_set(err, -E2BIG, "sequences inside sequences are nested too deep");
+    rc = ash_json_array(object, list_key, &list, err);
+    if (rc >= 0 && list == NULL) return ash_err_set(err, -EINVAL, "a Sequence lacks '%s'", list_key);
+    json_array_foreach(list, index, item) {
+        if (rc >= 0) rc = each_step(item, list_key, depth + 1, load, ctx, err);
+    }
+    return rc < 0 ? rc : 0;
+}
+
+int ash_tok_each_step(const json_t *object, const char *what, const char *list_key, ash_tok_step_fn load, void *ctx,
+                      struct ash_err *err)
+{
+    int rc = each_step(object, list_key, 0, load, ctx, err);
+
+    return rc < 0 ? ash_err_prefix(err, rc, "%s", what) : 0;
+}
+
+/* Sums commute: the order in which a file lists its tokens does not matter. */
+static uint64_t hash_model(const struct ash_tok_model *model)
+{
+    uint64_t sum = (uint64_t)model->byte_level << 0 | (uint64_t)model->fuse_unknown << 1 |
+                   (uint64_t)model->byte_fallback << 2 | (uint64_t)model->ignore_merges << 3 |
+                   (uint64_t)model->has_unknown << 4 | (uint64_t)(uint32_t)model->unknown_id << 5;
+
+    for (size_t id = 0; id < model->vocab.entry_count; id++) {
+        const struct ash_tok_entry *entry = &model->vocab.entries[id];
+        if (entry->content != NULL) sum += ash_hash_mix(ash_hash_bytes(entry->content, entry->size_bytes, id));
+    }
+    for (size_t i = 0; i <= model->merges.mask; i++) {
+        const struct ash_tok_merge *merge = &model->merges.slots[i];
+        if (merge->rank != ASH_TOK_NO_RANK) sum += ash_hash_mix(ash_hash_bytes(merge, sizeof(*merge), 1));
+    }
+    return sum;
+}
+
+/* The other parts decide the ids too; they are small, so their text is hashed. */
+static int hash_parts(struct ash_tokenizer *tokenizer, const json_t *root, struct ash_err *err)
+{
+    static const char *const keys[] = {"added_tokens", "normalizer", "pre_tokenizer", "post_processor"};
+
+    tokenizer->hash = ash_hash_mix(hash_model(&tokenizer->model));
+    for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
+        char *text = json_dumps(json_object_get(root, keys[i]), JSON_SORT_KEYS | JSON_COMPACT | JSON_ENCODE_ANY);
+        if (text == NULL && json_object_get(root, keys[i]) != NULL)
+            return ash_err_set(err, -ENOMEM, "out of memory for '%s'", keys[i]);
+        if (text != NULL) tokenizer->hash = ash_hash_bytes(text, strlen(text), tokenizer->hash);
+        free(text);
+    }
+    return 0;
+}
+
+static int check_version(const json_t *root, struct ash_err *err)
+{
+    const char *version = VERSION;
+    int rc = json_is_object(root) ? ash_json_string(root, "version", &version, err)
+                                  : ash_err_set(err, -EINVAL, "it is not a JSON object");
+
+    if (rc < 0) return rc;
+    if (strcmp(version, VERSION) != 0)
+        return ash_err_set(err, -ENOTSUP, "version '%.64s' is not supported, only " VERSION " is", version);
+    return 0;
+}
+
+static int load_parts(struct ash_tokenizer *tokenizer, const json_t *root, bool may_be_raw, ash_tok_model_fn load_model,
+                      void *ctx, struct ash_err *err)
+{
+    bool raw_bytes;
+    int rc = ash_tok_norms_load(&tokenizer->norms, root, err);
+
+    if (rc >= 0) rc = ash_tok_pres_load(&tokenizer->pres, root, err);
+    if (rc < 0) return rc;
+    raw_bytes = ash_tok_pres_end_in_bytes(&tokenizer->pres) && may_be_raw;
+    ash_tok_pres_set_raw(&tokenizer->pres, raw_bytes);
+    rc = load_model(ctx, &tokenizer->model, raw_bytes, err);
+    if (rc >= 0) rc = ash_tok_post_load(&tokenizer->post, root, err);
+    if (rc >= 0) rc = ash_tok_decs_load(&tokenizer->decs, root, err);
+    if (rc >= 0) rc = hash_parts(tokenizer, root, err);
+    if (rc < 0) return rc;
+    tokenizer->idle = ash_tok_scratch_open();
+    if (tokenizer->idle == NULL) return ash_err_set(err, -ENOMEM, "out of memory");
+    return ash_tok_added_load(&tokenizer->added, root, &tokenizer->model.vocab, &tokenizer->norms, tokenizer->idle,
+                              err);
+}
+
+int ash_tok_assemble(const json_t *root, bool may_be_raw, ash_tok_model_fn load_model, void *ctx, const char *name,
+                     struct ash_tokenizer **tokenizer_out, struct ash_err *err)
+{
+    struct ash_tokenizer *tokenizer = calloc(1, sizeof(*tokenizer));
+    int rc;
+
+    if (tokenizer == NULL || pthread_mutex_init(&tokenizer->lock, NULL) != 0) {
+        free(tokenizer);
+        return ash_err_set(err, -ENOMEM, "%s: out of memory", name);
+    }
+    rc = load_parts(tokenizer, root, may_be_raw, load_model, ctx, err);
+    if (rc < 0) {
+        ash_tokenizer_close(tokenizer);
+        return ash_err_prefix(err, rc, "%s", name);
+    }
+    *tokenizer_out = tokenizer;
+    return 0;
+}
+
+static int load_json_model(void *ctx, struct ash_tok_model *model, bool byte_level, struct ash_err *err)
+{
+    return ash_tok_model_load(model, ctx, byte_level, err);
+}
+
+int ash_tokenizer_parse(const char *json, size_t size_bytes, const char *name, struct ash_tokenizer **tokenizer_out,
+                        struct ash_err *err)
+{
+    const json_t *model = NULL;
+    json_t *root = NULL;
+    bool fallback = false;
+    int rc = ash_json_parse(json, size_bytes, name, &root, err);
+
+    if (rc < 0) return rc;
+    rc = check_version(root, err);
+    if (rc >= 0) rc = ash_json_object(root, "model", &model, err);
+    if (rc >= 0 && model == NULL) rc = ash_err_set(err, -EINVAL, "'model' is missing");
+    if (rc >= 0) rc = ash_json_bool(model, "byte_fallback", &fallback, err);
+    if (rc < 0) {
+        json_decref(root);
+        return ash_err_prefix(err, rc, "%s", name);
+    }
+    /* with a fallback <0x..> names bytes of characters, not of text */
+    rc = ash_tok_assemble(root, !fallback, load_json_model, (void *)model, name, tokenizer_out, err);
+    json_decref(root);
+    return rc;
+}
+
+/* What lies beside the file goes first: it is the tokenizer itself, not what such a file can say of it. */
+static int open_gguf(const char *path, struct ash_tokenizer **tokenizer_out, struct ash_err *err)
+{
+    char home[PATH_MAX], beside[PATH_MAX];
+    struct ash_gguf *file = NULL;
+    int rc = ash_gguf_home(path, home, sizeof(home));
+
+    if (rc == 0) rc = ash_path_join(beside, sizeof(beside), home, FILE_NAME);
+    if (rc < 0) return ash_err_set(err, rc, "'%.200s': the path is too long", path);
+    if (ash_path_exists(beside)) return ash_tokenizer_open(home, tokenizer_out, err);
+    rc = ash_gguf_open(path, &file, err);
+    if (rc < 0) return rc;
+    rc = ash_tokenizer_from_gguf(file, path, tokenizer_out, err);
+    ash_gguf_close(file);
+    return rc;
+}
+
+int ash_tokenizer_open(const char *dir, struct ash_tokenizer **tokenizer_out, struct ash_err *err)
+{
+    char path[PATH_MAX];
+    char *text = NULL;
+    size_t size = 0;
+    int rc = ash_path_join(path, sizeof(path), dir, FILE_NAME);
+
+    if (rc < 0) return ash_err_set(err, rc, "'%.200s': the path is too long", dir);
+    if (ash_gguf_named(dir)) return open_gguf(dir, tokenizer_out, err);
+    rc = ash_file_read(ash_path_exists(path) ? path : dir, ASH_JSON_MAX_BYTES, &text, &size, err);
+    if (rc == -EISDIR) return ash_err_set(err, -ENOENT, "'%s' holds no " FILE_NAME, dir);
+    if (rc < 0) return rc;
+    rc = ash_tokenizer_parse(text, size, ash_path_exists(path) ? path : dir, tokenizer_out, err);
+    free(text);
+    return rc;
+}
+
+void ash_tokenizer_close(struct ash_tokenizer *tokenizer)
+{
+    if (tokenizer == NULL) return;
+    while (tokenizer->idle != NULL) {
+        struct ash_tok_scratch *next = tokenizer->idle->next;
+        ash_tok_scratch_close(tokenizer->idle);
+        tokenizer->idle = next;
+    }
+    ash_tok_added_fini(&tokenizer->added);
+    ash_tok_model_fini(&tokenizer->model);
+    ash_tok_norms_fini(&tokenizer->norms);
+    ash_tok_pres_fini(&tokenizer->pres);
+    ash_tok_post_fini(&tokenizer->post);
+    ash_tok_decs_fini(&tokenizer->decs);
+    pthread_mutex_destroy(&tokenizer->lock);
+    free(tokenizer);
+}
+
+/* ---- looking up -------------------------------------------------------------------------------------------------- */
+
+size_t ash_tokenizer_vocab_size(const struct ash_tokenizer *tokenizer)
+{
+    return tokenizer->model.vocab.entry_count;
+}
+
+int32_t ash_tokenizer_id(const struct ash_tokenizer *tokenizer, const char *content)
+{
+    int32_t id = ash_tok_added_find(&tokenizer->added, content);
+
+    return id >= 0 ? id : ash_tok_vocab_find(&tokenizer->model.vocab, content, strlen(content));
+}
+
+const char *ash_tokenizer_content(const struct ash_tokenizer *tokenizer, int32_t id)
+{
+    if (id < 0 || (size_t)id >= tokenizer->model.vocab.entry_count) return NULL;
+    return tokenizer->model.vocab.entries[id].content;
+}
+
+bool ash_tokenizer_is_special(const struct ash_tokenizer *tokenizer, int32_t id)
+{
+    int32_t added;
+
+    if (ash_tokenizer_content(tokenizer, id) == NULL) return false;
+    added = tokenizer->model.vocab.entries[id].added;
+    return added >= 0 && tokenizer->added.tokens[added].special;
+}
+
+uint64_t ash_tokenizer_hash(const struct ash_tokenizer *tokenizer)
+{
+    return tokenizer->hash;
+}
+
+/* ---- encoding ---------------------------------------------------------------------------------------------------- */
+
+struct encoding {
+    struct ash_tok_run run;
+    bool at_start; /* the piece that is being normalized begins where the text begins */
+};
+
+/* A part of normalized text, or a token that was looked for in it. */
+static int encode_normalized(void *ctx, struct ash_tok_span piece, const struct ash_tok_added_token *token,
+                             size_t offset)
+{
+    struct encoding *encoding = ctx;
+
+    if (token != NULL) return ash_ids_add(encoding->run.ids, token->id);
+    return ash_tok_pres_encode(&encoding->run, piece, encoding->at_start && offset == 0);
+}
+
+/* A part of the text as it came, or a token that was looked for in it. */
+static int encode_raw(void *ctx, struct ash_tok_span piece, const struct ash_tok_added_token *token, size_t offset)
+{
+    struct encoding *encoding = ctx;
+    const struct ash_tokenizer *tokenizer = encoding->run.tokenizer;
+    int rc;
+
+    if (token != NULL) return ash_ids_add(encoding->run.ids, token->id);
+    encoding->at_start = offset == 0;
+    rc = ash_tok_norms_apply(&tokenizer->norms, encoding->run.scratch, piece, &piece, encoding->run.err);
+    if (rc < 0) return rc;
+    return ash_tok_added_cut(&tokenizer->added, tokenizer->added.normalized, piece, encode_normalized, encoding);
+}
+
+static int encode_text(struct encoding *encoding, struct ash_tok_span text)
+{
+    const struct ash_tok_added *added = &encoding->run.tokenizer->added;
+
+    return ash_tok_added_cut(added, added->raw, text, encode_raw, encoding);
+}
+
+/* The text with its template around it. A template that names the text twice gets it twice. */
+static int encode_template(struct encoding *encoding, struct ash_tok_span text, bool add_special)
+{
+    const struct ash_tok_post *post = &encoding->run.tokenizer->post;
+    struct ash_ids *ids = encoding->run.ids;
+    size_t start = 0, count = SIZE_MAX;
+    int rc = 0;
+
+    if (!post->has_template) return encode_text(encoding, text);
+    for (size_t i = 0; rc == 0 && i < post->count; i++) {
+        if (post->ids[i] != ASH_TOK_SEQUENCE) {
+            if (add_special) rc = ash_ids_add(ids, post->ids[i]);
+        } else if (count == SIZE_MAX) {
+            start = ids->count;
+            rc = encode_text(encoding, text);
+            count = ids->count - start;
+        } else {
+            for (size_t k = 0; rc == 0 && k < count; k++)
+                rc = ash_ids_add(ids, ids->data[start + k]);
+        }
+    }
+    return rc;
+}
+
+int ash_tokenizer_encode(const struct ash_tokenizer *tokenizer, const char *text, size_t size_bytes, bool add_special,
+                         struct ash_ids *ids, struct ash_err *err)
+{
+    struct encoding encoding = {.run = {.tokenizer = tokenizer, .ids = ids, .err = err}};
+    size_t before = ids->count, valid;
+    int rc;
+
+    if (size_bytes > ASH_TOK_TEXT_BYTES_MAX)
+        return ash_err_set(err, -E2BIG, "a text of %zu bytes is too long; cut it into parts of at most %zu", size_bytes,
+                           ASH_TOK_TEXT_BYTES_MAX);
+    valid = ash_utf8_valid_prefix(text, size_bytes);
+    if (valid < size_bytes)
+        return ash_err_set(err, -EILSEQ, "byte %zu of the text (0x%02x) is not UTF-8", valid, (uint8_t)text[valid]);
+    encoding.run.scratch = ash_tok_scratch_get(tokenizer);
+    if (encoding.run.scratch == NULL) return ash_err_set(err, -ENOMEM, "out of memory while encoding");
+    ash_tok_scratch_limit(encoding.run.scratch, size_bytes);
+    rc = encode_template(&encoding, (struct ash_tok_span){text, size_bytes}, add_special);
+    ash_tok_scratch_put(tokenizer, encoding.run.scratch);
+    if (rc >= 0) return 0;
+    ids->count = before;
+    return rc == -ENOMEM ? ash_err_set(err, rc, "out of memory while encoding %zu bytes", size_bytes) : rc;
+}

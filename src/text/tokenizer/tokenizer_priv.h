@@ -1,0 +1,419 @@
+/* tokenizer_priv - what the files of this folder share. The way of a text: added tokens are cut out (added), the rest
+ * is normalized (normalize), cut into words (pretokenize, pattern), each word becomes ids (bpe), special ids go around
+ * them (postprocess). The way back is decode. A `tok` file never logs and never asserts on input. */
+#ifndef ASH_MODEL_TOKENIZER_PRIV_H
+#define ASH_MODEL_TOKENIZER_PRIV_H
+
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include <pcre2.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/json.h"
+#include "base/str.h"
+#include "text/tokenizer.h"
+
+#define ASH_TOK_ID_MAX ((1 << 22) - 1)            /* the largest id that a file may use */
+#define ASH_TOK_STEPS_MAX 32                      /* normalizers, pre-tokenizers or decoders, sequences unrolled */
+#define ASH_TOK_NESTING_MAX 8                     /* sequences inside sequences */
+#define ASH_TOK_TEXT_BYTES_MAX ((size_t)1 << 30)  /* of one encode call */
+#define ASH_TOK_PATTERN_BYTES_MAX ((size_t)16384) /* of one regular expression */
+#define ASH_TOK_GROWTH_MAX ((size_t)16)           /* of a text under normalizers and pre-tokenizers, beside */
+#define ASH_TOK_GROWTH_BYTES ((size_t)4096)       /* a few bytes more */
+
+/* Borrowed bytes. */
+struct ash_tok_span {
+    const char *data;
+    size_t size_bytes;
+};
+
+struct ash_tok_scratch;
+
+/* ---- vocab: the model's tokens by content and by id -------------------------------------------------------------- */
+
+struct ash_tok_entry {
+    const char *content; /* NUL-terminated, NULL where no token has this id */
+    uint32_t size_bytes;
+    int32_t added; /* index among the added tokens, -1 for none */
+};
+
+struct ash_tok_vocab {
+    char *bytes;                   /* all contents of the model's tokens */
+    size_t used_bytes;             /* of bytes */
+    struct ash_tok_entry *entries; /* [entry_count], by id; grows when added tokens bring larger ids */
+    size_t entry_count;
+    size_t token_count; /* of the model alone */
+    int32_t *slots;     /* open addressing over the model's contents: id or -1 */
+    size_t slot_mask;
+};
+
+/* Read "vocab". On error vocab holds what fini frees. */
+int ash_tok_vocab_load(struct ash_tok_vocab *vocab, const json_t *object, struct ash_err *err);
+/* The same by hand: make room for count tokens of `bytes` bytes in all and ids up to id_max, then put each. Two tokens
+ * of one id, or one token of two, are -EINVAL. */
+int ash_tok_vocab_reserve(struct ash_tok_vocab *vocab, size_t count, size_t bytes, int32_t id_max, struct ash_err *err);
+int ash_tok_vocab_put(struct ash_tok_vocab *vocab, int32_t id, const char *content, size_t size_bytes,
+                      struct ash_err *err);
+void ash_tok_vocab_fini(struct ash_tok_vocab *vocab);
+/* The id that the model gives this content, or -1. Added tokens are not looked at. */
+int32_t ash_tok_vocab_find(const struct ash_tok_vocab *vocab, const char *content, size_t size_bytes);
+/* Let entries reach id, filled with "no token". 0 or -ENOMEM. */
+int ash_tok_vocab_reach(struct ash_tok_vocab *vocab, int32_t id);
+
+/* ---- merges: which two neighbours become one, and how early ------------------------------------------------------ */
+
+#define ASH_TOK_NO_RANK UINT32_MAX
+
+struct ash_tok_merge {
+    uint32_t left, right, rank, result; /* rank ASH_TOK_NO_RANK: an empty slot */
+};
+
+struct ash_tok_merges {
+    struct ash_tok_merge *slots;
+    int shift; /* 64 less the bits of a slot number */
+    size_t mask, count;
+};
+
+int ash_tok_merges_load(struct ash_tok_merges *merges, const struct ash_tok_vocab *vocab, const json_t *array,
+                        struct ash_err *err);
+/* The same by hand: make room for count merges, then put each, or add the next in rank by its two halves (joined is
+ * scratch). */
+int ash_tok_merges_reserve(struct ash_tok_merges *merges, size_t count, struct ash_err *err);
+void ash_tok_merges_put(struct ash_tok_merges *merges, struct ash_tok_merge merge);
+int ash_tok_merges_add(struct ash_tok_merges *merges, const struct ash_tok_vocab *vocab,
+                       const struct ash_tok_span half[2], struct ash_str *joined, struct ash_err *err);
+void ash_tok_merges_fini(struct ash_tok_merges *merges);
+/* The slot of a pair: its merge, or an empty one. */
+const struct ash_tok_merge *ash_tok_merges_find(const struct ash_tok_merges *merges, uint32_t left, uint32_t right);
+
+/* ---- bpe: one word to ids ---------------------------------------------------------------------------------------- */
+
+struct ash_tok_points; /* code points to ids */
+struct ash_tok_pairs;  /* code points between which some merge can happen */
+
+struct ash_tok_model {
+    struct ash_tok_vocab vocab;
+    struct ash_tok_merges merges;
+    bool byte_level; /* a word is raw bytes whose symbols are the byte-level characters */
+    bool fuse_unknown, byte_fallback, ignore_merges;
+    bool has_unknown;   /* an unk_token is named, and */
+    int32_t unknown_id; /* its id, or -1 when the vocabulary lacks it */
+    int32_t bytes[256]; /* byte_level: the symbol of a byte; otherwise the <0x..> token of a byte; -1 for none */
+    bool all_bytes;     /* every byte has its token, so nothing is ever unknown */
+    struct ash_tok_points *points;
+    struct ash_tok_pairs *pairs;
+};
+
+/* Read "model" into a zeroed struct. byte_level: the pre-tokenizer ends in ByteLevel, words will arrive as raw bytes.
+ */
+int ash_tok_model_load(struct ash_tok_model *model, const json_t *object, bool byte_level, struct ash_err *err);
+/* The end of loading, once vocab, merges and switches are set: what follows from them. unknown: the unk_token, or NULL.
+ */
+int ash_tok_model_finish(struct ash_tok_model *model, const char *unknown, bool byte_level, struct ash_err *err);
+void ash_tok_model_fini(struct ash_tok_model *model);
+/* Append the ids of one word (valid UTF-8, or for byte_level any bytes). 0, -ENOMEM or -EINVAL. */
+int ash_tok_model_encode(const struct ash_tok_model *model, struct ash_tok_scratch *scratch, struct ash_tok_span word,
+                         struct ash_ids *ids, struct ash_err *err);
+
+/* Which characters may a merge join? Texts can be cut wherever none can. NULL when out of memory. */
+struct ash_tok_pairs *ash_tok_pairs_open(const struct ash_tok_model *model);
+void ash_tok_pairs_close(struct ash_tok_pairs *pairs);
+bool ash_tok_pairs_has(const struct ash_tok_pairs *pairs, uint32_t left, uint32_t right);
+/* The ids of tokens that are one character. */
+struct ash_tok_points *ash_tok_points_open(const struct ash_tok_vocab *vocab);
+void ash_tok_points_close(struct ash_tok_points *points);
+int32_t ash_tok_points_find(const struct ash_tok_points *points, uint32_t point);
+
+/* ---- byte level: the 256 characters that stand for bytes --------------------------------------------------------- */
+
+/* The character of a byte, U+0021 to U+0143. */
+uint32_t ash_tok_byte_to_point(uint8_t byte);
+/* The byte of a character, or -1. */
+int ash_tok_byte_from_point(uint32_t point);
+/* Append text with every byte replaced by its character. 0 or -ENOMEM. */
+int ash_tok_bytes_map(struct ash_str *out, const char *text, size_t size_bytes);
+
+/* ---- pattern: where to cut --------------------------------------------------------------------------------------- */
+
+enum ash_tok_pattern_kind { ASH_TOK_REGEX, ASH_TOK_LITERAL, ASH_TOK_NUMERIC, ASH_TOK_PUNCTUATION };
+
+struct ash_tok_pattern {
+    enum ash_tok_pattern_kind kind;
+    pcre2_code *code; /* regex */
+    bool jit;
+    struct ash_str text; /* the literal, or the expression as the file has it */
+};
+
+/* A walk over the matches of a pattern in one text. */
+struct ash_tok_finder {
+    const struct ash_tok_pattern *pattern;
+    struct ash_tok_scratch *scratch;
+    struct ash_tok_span text;
+    size_t at, last_end;
+    bool has_last;
+    uint32_t step_limit;
+};
+
+/* Each fills a zeroed pattern; on error fini frees what is there. */
+int ash_tok_pattern_regex(struct ash_tok_pattern *pattern, const char *expression, struct ash_err *err);
+int ash_tok_pattern_literal(struct ash_tok_pattern *pattern, const char *literal, size_t size_bytes,
+                            struct ash_err *err);
+/* Read {"String": …} or {"Regex": …} at key "pattern" of object. */
+int ash_tok_pattern_load(struct ash_tok_pattern *pattern, const json_t *object, struct ash_err *err);
+void ash_tok_pattern_fini(struct ash_tok_pattern *pattern);
+
+struct ash_tok_finder ash_tok_finder(const struct ash_tok_pattern *pattern, struct ash_tok_scratch *scratch,
+                                     struct ash_tok_span text);
+/* The next match, possibly empty. 1 and its bounds, 0 at the end, or a negative errno when it takes too many steps. */
+int ash_tok_finder_next(struct ash_tok_finder *finder, size_t *start_out, size_t *end_out, struct ash_err *err);
+
+/* Rewrite an expression in the dialect that tokenizer files use (Oniguruma's, Ruby flavour) as one for PCRE2 with UTF
+ * and UCP. What has no equal is -ENOTSUP and named. */
+int ash_tok_onig_translate(const char *expression, struct ash_str *out, struct ash_err *err);
+
+/* Unicode's White_Space, Rust's char::is_numeric, and what Rust's \w matches. */
+bool ash_tok_is_space(uint32_t point);
+bool ash_tok_is_numeric(uint32_t point);
+bool ash_tok_is_punctuation(uint32_t point);
+bool ash_tok_is_word(uint32_t point);
+
+/* ---- normalize --------------------------------------------------------------------------------------------------- */
+
+enum ash_tok_form { ASH_TOK_NFC, ASH_TOK_NFD, ASH_TOK_NFKC, ASH_TOK_NFKD };
+
+struct ash_tok_former; /* one of Unicode's normalization forms, with a table of what it leaves alone */
+
+/* NULL when out of memory. */
+struct ash_tok_former *ash_tok_former_open(enum ash_tok_form form);
+void ash_tok_former_close(struct ash_tok_former *former);
+/* *changed_out false: text is in this form already and out was not touched. Otherwise out (cleared first) gets the
+ * text. */
+int ash_tok_former_apply(const struct ash_tok_former *former, struct ash_tok_span text, struct ash_str *out,
+                         bool *changed_out);
+
+enum ash_tok_norm_kind { ASH_TOK_FORM, ASH_TOK_PREPEND, ASH_TOK_REPLACE, ASH_TOK_LOWERCASE, ASH_TOK_MAP_BYTES };
+
+struct ash_tok_norm {
+    enum ash_tok_norm_kind kind;
+    struct ash_tok_former *former;
+    struct ash_tok_pattern pattern;
+    struct ash_str content; /* to prepend, or the replacement */
+};
+
+struct ash_tok_norms {
+    struct ash_tok_norm steps[ASH_TOK_STEPS_MAX];
+    size_t count;
+};
+
+int ash_tok_norms_load(struct ash_tok_norms *norms, const json_t *root, struct ash_err *err);
+void ash_tok_norms_fini(struct ash_tok_norms *norms);
+/* *out borrows text, or one of the scratch buffers until the next call. */
+int ash_tok_norms_apply(const struct ash_tok_norms *norms, struct ash_tok_scratch *scratch, struct ash_tok_span text,
+                        struct ash_tok_span *out, struct ash_err *err);
+
+/* Append text with every match of pattern replaced by content. -E2BIG when out grows beyond the scratch's limit. */
+int ash_tok_replace(const struct ash_tok_pattern *pattern, struct ash_tok_scratch *scratch, struct ash_tok_span text,
+                    const struct ash_str *content, struct ash_str *out, struct ash_err *err);
+
+/* ---- pretokenize ------------------------------------------------------------------------------------------------- */
+
+enum ash_tok_pre_kind { ASH_TOK_SPLIT, ASH_TOK_BYTE_LEVEL, ASH_TOK_METASPACE };
+enum ash_tok_behavior {
+    ASH_TOK_ISOLATED,
+    ASH_TOK_REMOVED,
+    ASH_TOK_MERGED_PREVIOUS,
+    ASH_TOK_MERGED_NEXT,
+    ASH_TOK_CONTIGUOUS
+};
+enum ash_tok_prepend { ASH_TOK_PREPEND_ALWAYS, ASH_TOK_PREPEND_FIRST, ASH_TOK_PREPEND_NEVER };
+
+struct ash_tok_pre {
+    enum ash_tok_pre_kind kind;
+    struct ash_tok_pattern pattern; /* split, byte level with use_regex, metaspace: its character */
+    enum ash_tok_behavior behavior;
+    bool invert;
+    bool splits;       /* byte level: use_regex; metaspace: split */
+    bool prefix_space; /* byte level */
+    bool map;          /* byte level that is not the last step: bytes become characters right here */
+    enum ash_tok_prepend prepend;
+};
+
+struct ash_tok_pres {
+    struct ash_tok_pre steps[ASH_TOK_STEPS_MAX];
+    size_t count;
+};
+
+int ash_tok_pres_load(struct ash_tok_pres *pres, const json_t *root, struct ash_err *err);
+void ash_tok_pres_fini(struct ash_tok_pres *pres);
+/* Does the chain end in ByteLevel, and only there? Then words can stay raw bytes. */
+bool ash_tok_pres_end_in_bytes(const struct ash_tok_pres *pres);
+/* Bytes stay raw after the last step when raw_bytes; otherwise each ByteLevel maps where it stands. */
+void ash_tok_pres_set_raw(struct ash_tok_pres *pres, bool raw_bytes);
+
+/* What one encode call carries along. */
+struct ash_tok_run {
+    const struct ash_tokenizer *tokenizer;
+    struct ash_tok_scratch *scratch;
+    struct ash_ids *ids;
+    struct ash_err *err;
+};
+
+/* Cut piece into words and append their ids. at_start: the piece begins where the input begins. */
+int ash_tok_pres_encode(struct ash_tok_run *run, struct ash_tok_span piece, bool at_start);
+
+/* ---- added tokens ------------------------------------------------------------------------------------------------ */
+
+struct ash_tok_added_token {
+    int32_t id;
+    bool single_word, lstrip, rstrip, normalized, special;
+    struct ash_str content;
+    struct ash_str shape; /* what is looked for: the content, normalized where the file says so */
+};
+
+struct ash_tok_trie; /* contents as a tree of bytes */
+
+struct ash_tok_added {
+    struct ash_tok_added_token *tokens;
+    size_t count;
+    int32_t *slots; /* open addressing over the contents: index or -1 */
+    size_t slot_mask;
+    struct ash_tok_trie *raw;        /* looked for in the text as it comes */
+    struct ash_tok_trie *normalized; /* looked for after normalizing */
+};
+
+/* Read "added_tokens" and put them into the model's table of ids. */
+int ash_tok_added_load(struct ash_tok_added *added, const json_t *root, struct ash_tok_vocab *vocab,
+                       const struct ash_tok_norms *norms, struct ash_tok_scratch *scratch, struct ash_err *err);
+void ash_tok_added_fini(struct ash_tok_added *added);
+/* The id of an added token by content, or -1. */
+int32_t ash_tok_added_find(const struct ash_tok_added *added, const char *content);
+
+/* What a text falls into: pieces of text (token NULL) and added tokens. */
+typedef int (*ash_tok_piece_fn)(void *ctx, struct ash_tok_span piece, const struct ash_tok_added_token *token,
+                                size_t offset);
+/* Call piece for each part of text in order. Empty parts are left out. trie NULL: the whole text is one piece. */
+int ash_tok_added_cut(const struct ash_tok_added *added, const struct ash_tok_trie *trie, struct ash_tok_span text,
+                      ash_tok_piece_fn piece, void *ctx);
+
+/* ---- postprocess ------------------------------------------------------------------------------------------------- */
+
+struct ash_tok_post {
+    bool has_template; /* otherwise the text alone */
+    int32_t *ids;      /* the template: an id, or ASH_TOK_SEQUENCE for the text itself */
+    size_t count;
+};
+
+#define ASH_TOK_SEQUENCE (-1)
+
+int ash_tok_post_load(struct ash_tok_post *post, const json_t *root, struct ash_err *err);
+void ash_tok_post_fini(struct ash_tok_post *post);
+
+/* ---- decode ------------------------------------------------------------------------------------------------------ */
+
+enum ash_tok_dec_kind {
+    ASH_TOK_DEC_JOIN,  /* no decoder at all: tokens with a space between them */
+    ASH_TOK_DEC_BYTES, /* ByteLevel */
+    ASH_TOK_DEC_REPLACE,
+    ASH_TOK_DEC_FALLBACK, /* ByteFallback */
+    ASH_TOK_DEC_FUSE,
+    ASH_TOK_DEC_STRIP,
+    ASH_TOK_DEC_METASPACE
+};
+
+struct ash_tok_dec {
+    enum ash_tok_dec_kind kind;
+    struct ash_tok_pattern pattern;
+    struct ash_str content; /* the replacement, or the character to strip or to turn into a space */
+    size_t strip_start, strip_stop;
+    bool drop_first; /* metaspace: the first token loses its marks */
+};
+
+struct ash_tok_decs {
+    struct ash_tok_dec steps[ASH_TOK_STEPS_MAX];
+    size_t count;
+};
+
+int ash_tok_decs_load(struct ash_tok_decs *decs, const json_t *root, struct ash_err *err);
+void ash_tok_decs_fini(struct ash_tok_decs *decs);
+
+/* ---- scratch: the memory of one call, lent by the tokenizer ------------------------------------------------------ */
+
+#define ASH_TOK_CACHE_WORD_BYTES 31
+#define ASH_TOK_CACHE_IDS 7
+#define ASH_TOK_CACHE_LINES ((size_t)1 << 15)
+
+/* A word and its ids in one cache line. */
+struct ash_tok_line {
+    uint64_t key[4]; /* the word, zero-padded, its length in the last byte; length 0: empty */
+    int32_t count;
+    int32_t ids[ASH_TOK_CACHE_IDS];
+};
+
+struct ash_tok_symbol {
+    int32_t id; /* -1: merged into the one before */
+    uint32_t prev, next;
+};
+
+struct ash_tok_candidate {
+    uint64_t key; /* rank, then position: smaller goes first */
+    uint32_t result;
+};
+
+struct ash_tok_scratch {
+    struct ash_tok_scratch *next;
+    size_t limit_bytes; /* of rewritten text: files can ask for growth without end */
+    pcre2_match_data *match;
+    pcre2_match_context *context;
+    pcre2_jit_stack *jit_stack;
+    struct ash_tok_line *cache; /* [ASH_TOK_CACHE_LINES], made when first needed */
+    struct ash_str norm[2];
+    struct ash_str steps[ASH_TOK_STEPS_MAX];  /* text that a pre-tokenizer rewrote before it cuts */
+    struct ash_str mapped[ASH_TOK_STEPS_MAX]; /* a piece whose bytes became characters */
+    struct ash_str word;                      /* a byte-level word spelled in characters */
+    struct ash_ids symbols_ids;
+    struct ash_tok_symbol *symbols;
+    size_t symbol_capacity;
+    struct ash_tok_candidate *heap;
+    size_t heap_count, heap_capacity;
+};
+
+/* Set the limit of what text of this size may become, and tell of a text that went beyond it. */
+void ash_tok_scratch_limit(struct ash_tok_scratch *scratch, size_t size_bytes);
+int ash_tok_scratch_check(const struct ash_tok_scratch *scratch, const struct ash_str *text, struct ash_err *err);
+/* NULL when out of memory. */
+struct ash_tok_scratch *ash_tok_scratch_open(void);
+void ash_tok_scratch_close(struct ash_tok_scratch *scratch);
+
+/* ---- the whole --------------------------------------------------------------------------------------------------- */
+
+struct ash_tokenizer {
+    struct ash_tok_model model;
+    struct ash_tok_added added;
+    struct ash_tok_norms norms;
+    struct ash_tok_pres pres;
+    struct ash_tok_post post;
+    struct ash_tok_decs decs;
+    uint64_t hash;
+    pthread_mutex_t lock; /* over idle */
+    struct ash_tok_scratch *idle;
+};
+
+/* Fill a zeroed model; byte_level as in ash_tok_model_load. */
+typedef int (*ash_tok_model_fn)(void *ctx, struct ash_tok_model *model, bool byte_level, struct ash_err *err);
+/* A tokenizer of root's parts (all but its "model") and the model that load_model makes. may_be_raw: words of a chain
+ * that ends in ByteLevel may arrive as bytes. */
+int ash_tok_assemble(const json_t *root, bool may_be_raw, ash_tok_model_fn load_model, void *ctx, const char *name,
+                     struct ash_tokenizer **tokenizer_out, struct ash_err *err);
+
+/* Borrow scratch memory for one call. NULL when out of memory. */
+struct ash_tok_scratch *ash_tok_scratch_get(const struct ash_tokenizer *tokenizer);
+void ash_tok_scratch_put(const struct ash_tokenizer *tokenizer, struct ash_tok_scratch *scratch);
+
+/* Call load for object's steps: itself, or where its type is Sequence the members at list_key, unrolled. */
+typedef int (*ash_tok_step_fn)(void *ctx, const json_t *step, const char *type, struct ash_err *err);
+int ash_tok_each_step(const json_t *object, const char *what, const char *list_key, ash_tok_step_fn load, void *ctx,
+                      struct ash_err *err);
+
+#endif

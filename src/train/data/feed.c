@@ -1,0 +1,93 @@
+/* feed: lays sequences one behind the other as rows of one batch. Reading copies a few bytes per token out of mapped
+ * files, which is nothing beside computing on them, so the targets of a step are counted by reading it once more. */
+#include "train/data/feed.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/assert.h"
+
+int ash_feed_init(struct ash_feed *feed, size_t seq_tokens, size_t max_sequences, struct ash_err *err)
+{
+    size_t rows;
+
+    memset(feed, 0, sizeof(*feed));
+    if (__builtin_mul_overflow(seq_tokens, max_sequences, &rows))
+        return ash_err_set(err, -EINVAL, "a micro-batch of %zu sequences of %zu tokens is absurdly large",
+                           max_sequences, seq_tokens);
+    feed->ids = calloc(rows, sizeof(*feed->ids));
+    feed->targets = calloc(rows, sizeof(*feed->targets));
+    feed->docs = calloc(rows, sizeof(*feed->docs));
+    feed->losses = calloc(rows, sizeof(*feed->losses));
+    if (feed->ids == NULL || feed->targets == NULL || feed->docs == NULL || feed->losses == NULL) {
+        ash_feed_fini(feed);
+        return ash_err_set(err, -ENOMEM, "out of memory for a batch of %zu tokens", rows);
+    }
+    feed->seq_tokens = seq_tokens;
+    feed->max_sequences = max_sequences;
+    return 0;
+}
+
+void ash_feed_fini(struct ash_feed *feed)
+{
+    free(feed->ids);
+    free(feed->targets);
+    free(feed->docs);
+    free(feed->losses);
+    memset(feed, 0, sizeof(*feed));
+}
+
+int ash_feed_read(struct ash_feed *feed, const struct ash_feed_slice *slice, struct ash_err *err)
+{
+    size_t doc_count = 0;
+
+    ash_assert(slice->count <= feed->max_sequences);
+    for (size_t s = 0; s < slice->count; s++) {
+        size_t row = s * feed->seq_tokens;
+        struct ash_sample sample = {
+            .ids = feed->ids + row, .targets = feed->targets + row, .docs = feed->docs + doc_count};
+        int rc =
+            ash_dataset_read(slice->dataset, slice->step, slice->first_slot + s, slice->slots_per_step, &sample, err);
+        if (rc < 0) return rc;
+        for (size_t d = 0; d < sample.doc_count; d++)
+            sample.docs[d].row += row;
+        doc_count += sample.doc_count;
+    }
+    feed->batch = (struct ash_batch){.rows = slice->count * feed->seq_tokens,
+                                     .ids = feed->ids,
+                                     .targets = feed->targets,
+                                     .docs = feed->docs,
+                                     .doc_count = doc_count,
+                                     .seq_rows = feed->seq_tokens};
+    return 0;
+}
+
+int ash_feed_count(struct ash_feed *feed, const struct ash_feed_slice *slice, uint64_t *targets_out,
+                   struct ash_err *err)
+{
+    uint64_t targets = 0;
+
+    for (uint64_t done = 0; done < slice->count;) {
+        struct ash_feed_slice part = *slice;
+        part.first_slot = slice->first_slot + done;
+        part.count = slice->count - done < feed->max_sequences ? slice->count - done : feed->max_sequences;
+        int rc = ash_feed_read(feed, &part, err);
+        if (rc < 0) return rc;
+        for (size_t r = 0; r < feed->batch.rows; r++)
+            targets += feed->targets[r] >= 0;
+        done += part.count;
+    }
+    *targets_out = targets;
+    return 0;
+}
+
+double ash_feed_loss(const struct ash_feed *feed, size_t sequence)
+{
+    const float *losses = feed->losses + sequence * feed->seq_tokens;
+    double sum = 0.0;
+
+    for (size_t r = 0; r < feed->seq_tokens; r++)
+        sum += (double)losses[r];
+    return sum;
+}

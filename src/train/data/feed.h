@@ -1,0 +1,40 @@
+/* feed - sequences of a dataset as batches for a pass, and the losses of their rows on the way back.
+ * Row losses are added in float64 in ascending order inside a sequence, whatever shares its batch. One owner thread. */
+#ifndef ASH_TRAIN_DATA_FEED_H
+#define ASH_TRAIN_DATA_FEED_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include "ashlar/err.h"
+#include "model/model.h"
+#include "train/data/dataset.h"
+
+/* Caller's storage, for up to max_sequences sequences at a time. */
+struct ash_feed {
+    size_t seq_tokens, max_sequences;
+    int32_t *ids, *targets; /* [max_sequences * seq_tokens] */
+    struct ash_doc *docs;   /* likewise: a document may be one token long */
+    float *losses;          /* likewise, filled by a pass */
+    struct ash_batch batch; /* what the last read gave */
+};
+
+/* A batch of consecutive slots of one step. */
+struct ash_feed_slice {
+    const struct ash_dataset *dataset;
+    uint64_t step, slots_per_step;
+    uint64_t first_slot, count;
+};
+
+int ash_feed_init(struct ash_feed *feed, size_t seq_tokens, size_t max_sequences, struct ash_err *err);
+/* Free; a zeroed struct is a no-op. */
+void ash_feed_fini(struct ash_feed *feed);
+
+/* Fill feed->batch with a slice of at most max_sequences. */
+int ash_feed_read(struct ash_feed *feed, const struct ash_feed_slice *slice, struct ash_err *err);
+/* Rows with a target in a slice of any length. */
+int ash_feed_count(struct ash_feed *feed, const struct ash_feed_slice *slice, uint64_t *targets_out,
+                   struct ash_err *err);
+/* The loss of one sequence of the last batch. */
+double ash_feed_loss(const struct ash_feed *feed, size_t sequence);
+
+#endif

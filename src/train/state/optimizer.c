@@ -1,0 +1,158 @@
+/* optimizer: AdamW over the parameters of this process's shard. Powers of the betas come from multiplications, not from
+ * libm, so that every machine has the same corrections. */
+#include "train/state/optimizer.h"
+
+#include <math.h>
+#include <string.h>
+
+void ash_optimizer_init(struct ash_optimizer *optimizer, const struct ash_job_optimizer *opts, struct ash_state *state)
+{
+    *optimizer = (struct ash_optimizer){.opts = opts, .state = state};
+}
+
+/* ---- norm -------------------------------------------------------------------------------------------------------- */
+
+/* What of a parameter's gradients this process stands for: of copies, one rank counts, and replicas each take a part,
+ * where they are twins that which they update. */
+static struct ash_shard_part counted(const struct ash_state *state, const struct ash_param *param)
+{
+    const struct ash_state_part *part = &state->part;
+    size_t total = state->shards->total, first = total * part->replica / part->replicas,
+           end = total * (part->replica + 1) / part->replicas;
+    struct ash_range run = ash_state_parted(state) ? state->own : (struct ash_range){first, end - first};
+
+    if (!param->trained || !param->counts || !(param->expert || part->stands_dense)) return (struct ash_shard_part){0};
+    return ash_shards_part_in(state->shards, param, run);
+}
+
+/* The gradients of a parameter's part. */
+static const float *grads_of(const struct ash_optimizer *optimizer, const float *grads, const struct ash_param *param,
+                             const struct ash_shard_part *part)
+{
+    return grads + (optimizer->flat ? param->offset + part->first : part->at);
+}
+
+static uint32_t largest(const struct ash_optimizer *optimizer, const float *grads)
+{
+    const struct ash_state *state = optimizer->state;
+    uint32_t max = 0;
+
+    for (size_t i = 0; i < ash_model_param_count(state->model); i++) {
+        const struct ash_param *param = ash_model_param(state->model, i);
+        struct ash_shard_part own = counted(state, param);
+        uint32_t bits =
+            state->exec->ops->optim->max_abs(state->exec, grads_of(optimizer, grads, param, &own), own.count);
+        if (bits > max) max = bits;
+    }
+    return max;
+}
+
+static void add_squares(const struct ash_optimizer *optimizer, const float *grads, int exponent,
+                        struct ash_squares *sum)
+{
+    const struct ash_state *state = optimizer->state;
+
+    for (size_t i = 0; i < ash_model_param_count(state->model); i++) {
+        const struct ash_param *param = ash_model_param(state->model, i);
+        struct ash_shard_part own = counted(state, param);
+        state->exec->ops->optim->sum_squares(state->exec, grads_of(optimizer, grads, param, &own), own.count, exponent,
+                                             sum);
+    }
+}
+
+/* The whole sum as a number: its two halves are brought below 2^32 first, whoever brought how much of each. */
+static double squares_value(struct ash_squares sum, int exponent)
+{
+    sum.high += sum.low >> 32;
+    sum.low &= 0xffffffff;
+    return ldexp((double)sum.high * 0x1p32 + (double)sum.low, 2 * exponent - 62);
+}
+
+/* Of all ranks, on the clock. */
+static int join(struct ash_mesh *mesh, int64_t *values, size_t count, enum ash_coll_op op, struct ash_err *err)
+{
+    int rc;
+
+    if (mesh->world == NULL) return 0;
+    ash_meter_begin(&mesh->meter);
+    rc = ash_group_all_reduce(mesh->world, values, values, count, ASH_COLL_I64, op, err);
+    ash_meter_end(&mesh->meter, ASH_METER_COMM);
+    return rc;
+}
+
+int ash_optimizer_norm(struct ash_optimizer *const *optimizers, const float *const *grads, size_t count,
+                       struct ash_mesh *mesh, double *norm_out, struct ash_err *err)
+{
+    struct ash_squares sum = {0};
+    int64_t max = 0, halves[2];
+    uint32_t bits;
+    float value;
+    int exponent, rc;
+
+    for (size_t i = 0; i < count; i++) {
+        int64_t here = largest(optimizers[i], grads[i]);
+        if (here > max) max = here;
+    }
+    if ((rc = join(mesh, &max, 1, ASH_COLL_MAX, err)) < 0) return rc;
+    bits = (uint32_t)max;
+    memcpy(&value, &bits, sizeof(value));
+    if (!isfinite(value)) {
+        *norm_out = (double)value;
+        return 0;
+    }
+    frexp((double)value, &exponent);
+    for (size_t i = 0; i < count; i++)
+        add_squares(optimizers[i], grads[i], exponent, &sum);
+    halves[0] = (int64_t)sum.high;
+    halves[1] = (int64_t)sum.low;
+    if ((rc = join(mesh, halves, 2, ASH_COLL_SUM, err)) < 0) return rc;
+    sum.high = (uint64_t)halves[0];
+    sum.low = (uint64_t)halves[1];
+    *norm_out = sqrt(squares_value(sum, exponent));
+    return 0;
+}
+
+/* ---- update ------------------------------------------------------------------------------------------------------ */
+
+/* base to the power of exponent by squaring. */
+static double power(double base, uint64_t exponent)
+{
+    double result = 1.0;
+
+    for (; exponent != 0; exponent >>= 1, base *= base)
+        if (exponent & 1) result *= base;
+    return result;
+}
+
+void ash_optimizer_update(struct ash_optimizer *optimizer, const float *grads, double norm, double lr)
+{
+    const struct ash_job_optimizer *opts = optimizer->opts;
+    struct ash_state *state = optimizer->state;
+    struct ash_exec *exec = state->exec;
+    const float *values = ash_model_values(state->model), *m = state->m.data, *v = state->v.data;
+    uint16_t *bf16 = state->bf16.data;
+    struct ash_adamw_args args = {
+        .lr = (float)lr, .beta1 = (float)opts->beta1, .beta2 = (float)opts->beta2, .eps = (float)opts->eps};
+
+    args.grad_scale = opts->clip > 0.0 && norm > opts->clip ? (float)(opts->clip / norm) : 1.0f;
+    args.correction1 = (float)(1.0 - power(opts->beta1, state->updates + 1));
+    args.correction2 = (float)(1.0 - power(opts->beta2, state->updates + 1));
+    for (size_t i = 0; i < ash_model_param_count(state->model); i++) {
+        const struct ash_param *param = ash_model_param(state->model, i);
+        struct ash_shard_part own = ash_shards_part_in(state->shards, param, state->own);
+        size_t at = param->offset + own.first;
+
+        if (!param->trained || param->follows || own.count == 0) continue;
+        args.count = own.count;
+        args.param = values + at;
+        args.m = m + own.at;
+        args.v = v + own.at;
+        args.param_out = state->next.weights + at;
+        args.m_out = state->next.m + own.at;
+        args.v_out = state->next.v + own.at;
+        args.grad = grads_of(optimizer, grads, param, &own);
+        args.weight_decay = param->matrix || opts->decay == ASH_DECAY_ALL ? (float)opts->weight_decay : 0.0f;
+        args.param_bf16 = bf16 != NULL ? bf16 + at : NULL;
+        exec->ops->optim->adamw(exec, &args);
+    }
+}

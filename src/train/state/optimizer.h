@@ -1,0 +1,29 @@
+/* optimizer - gradient norm, clipping and AdamW over a state, or over the shard of it that this process keeps. The norm
+ * is a sum of integers (compute/squares.h), so it does not matter who holds what. One owner thread. */
+#ifndef ASH_TRAIN_STATE_OPTIMIZER_H
+#define ASH_TRAIN_STATE_OPTIMIZER_H
+
+#include "ashlar/err.h"
+#include "train/job/job.h"
+#include "train/layout/mesh.h"
+#include "train/state/state.h"
+
+/* Caller's storage. */
+struct ash_optimizer {
+    const struct ash_job_optimizer *opts;
+    struct ash_state *state;
+    bool flat; /* gradients lie at the model's offsets, not one part of the shard behind the other */
+};
+
+/* Borrows opts and state until fini. */
+void ash_optimizer_init(struct ash_optimizer *optimizer, const struct ash_job_optimizer *opts, struct ash_state *state);
+
+/* The 2-norm over all trained parameters of the job: of count states here, whose shards' gradients are grads, and of
+ * those of all other ranks of the mesh, which call it too. */
+int ash_optimizer_norm(struct ash_optimizer *const *optimizers, const float *const *grads, size_t count,
+                       struct ash_mesh *mesh, double *norm_out, struct ash_err *err);
+/* Clip by norm and AdamW, of what this process updates of the shard, into state->next; ash_state_advance makes it
+ * count. */
+void ash_optimizer_update(struct ash_optimizer *optimizer, const float *grads, double norm, double lr);
+
+#endif

@@ -1,0 +1,231 @@
+/* state: weights and moments side by side at the same offsets, and a hash over them that any split of the work agrees
+ * on. */
+#include "train/state/state_priv.h"
+
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/bf16.h"
+#include "base/hash.h"
+#include "collective/host/window.h"
+
+#define CHUNK_WORDS ((size_t)1 << 14) /* one unit of the parallel loops */
+
+/* Memory of this process alone. */
+static int open_alone(struct ash_state *state, bool bf16, struct ash_err *err)
+{
+    const struct ash_memory_ops *memory = state->exec->memory;
+    size_t moment_bytes = state->shards->total * sizeof(float), copy_bytes;
+    int rc;
+
+    copy_bytes = ash_model_size(state->model) * sizeof(uint16_t);
+    if ((rc = ash_buffer_init(&state->m, memory, moment_bytes, "first moments", err)) < 0) return rc;
+    if ((rc = ash_buffer_init(&state->v, memory, moment_bytes, "second moments", err)) < 0) return rc;
+    state->own = (struct ash_range){0, state->shards->total};
+    state->next = (struct ash_state_values){ash_model_values(state->model), state->m.data, state->v.data};
+    if (state->part.sharers != NULL) return ash_state_open_shared(state, bf16, err);
+    if (state->part.readers != NULL && !ash_model_slice(state->model)->shard_weights)
+        return ash_state_open_readable(state, bf16, err);
+    if (bf16 && (rc = ash_buffer_init(&state->bf16, memory, copy_bytes, "bf16 weights", err)) < 0) return rc;
+    if (ash_model_slice(state->model)->shard_weights) ash_buffer_sparse(&state->bf16);
+    return 0;
+}
+
+struct convert_ctx {
+    const float *from;
+    uint16_t *to;
+    size_t count;
+};
+
+static void convert_range(void *ctx, size_t begin, size_t end, int worker)
+{
+    const struct convert_ctx *convert = ctx;
+    size_t last = end * CHUNK_WORDS < convert->count ? end * CHUNK_WORDS : convert->count;
+
+    (void)worker;
+    for (size_t i = begin * CHUNK_WORDS; i < last; i++)
+        convert->to[i] = ash_f32_to_bf16(convert->from[i]);
+}
+
+static void round_run(struct ash_state *state, struct ash_range run)
+{
+    struct convert_ctx ctx = {ash_model_values(state->model) + run.first, (uint16_t *)state->bf16.data + run.first,
+                              run.count};
+
+    ash_workers_run(state->exec->workers, (ctx.count + CHUNK_WORDS - 1) / CHUNK_WORDS, 1, convert_range, &ctx);
+}
+
+/* Make the working copies of what this process holds. */
+static int make_copies(struct ash_state *state, struct ash_err *err)
+{
+    int rc;
+
+    if (state->bf16.data != NULL) {
+        if (ash_model_slice(state->model)->shard_weights || state->part.sharers != NULL)
+            for (size_t i = 0; i < state->shards->unit_count; i++)
+                round_run(state, state->shards->units[i].own);
+        else
+            round_run(state, state->window != NULL ? state->own : (struct ash_range){0, ash_model_size(state->model)});
+        if ((rc = ash_state_meet(state, err)) < 0) return rc;
+        ash_model_use_bf16(state->model, state->bf16.data);
+    }
+    ash_model_refresh(state->model);
+    return 0;
+}
+
+int ash_state_init(struct ash_state *state, struct ash_exec *exec, struct ash_model *model, bool bf16,
+                   const struct ash_state_part *part, struct ash_err *err)
+{
+    struct ash_state fresh = {.exec = exec, .model = model, .shards = ash_model_shards(model)};
+    int rc;
+
+    fresh.part = part != NULL ? *part : (struct ash_state_part){.stands = true, .stands_dense = true, .replicas = 1};
+    rc = fresh.part.twins != NULL ? ash_state_open_twins(&fresh, bf16, err) : open_alone(&fresh, bf16, err);
+    if (rc == 0 && fresh.window != NULL && fresh.part.readers != NULL)
+        rc = ash_group_window_show(fresh.part.readers, fresh.window, 0, &fresh.readable, err);
+    if (rc == 0) rc = make_copies(&fresh, err);
+    if (rc < 0) {
+        fresh.model = NULL; /* still the caller's */
+        ash_state_fini(&fresh);
+        return rc;
+    }
+    *state = fresh;
+    return 0;
+}
+
+void ash_state_fini(struct ash_state *state)
+{
+    ash_model_close(state->model);
+    ash_buffer_fini(&state->m);
+    ash_buffer_fini(&state->v);
+    ash_buffer_fini(&state->bf16);
+    ash_window_close(state->readable);
+    ash_window_close(state->window);
+    memset(state, 0, sizeof(*state));
+}
+
+/* ---- with others ------------------------------------------------------------------------------------------------- */
+
+int ash_state_meet(const struct ash_state *state, struct ash_err *err)
+{
+    struct ash_group *group = state->part.twins != NULL ? state->part.twins : state->part.sharers;
+
+    return group != NULL ? ash_group_barrier(group, err) : 0;
+}
+
+int ash_state_advance(struct ash_state *state, struct ash_err *err)
+{
+    int rc = ash_state_meet(state, err);
+
+    if (rc < 0) return rc;
+    if (state->part.twins != NULL) ash_state_swap_places(state);
+    state->updates++;
+    ash_model_refresh(state->model);
+    return 0;
+}
+
+size_t ash_state_bytes(const struct ash_state *state)
+{
+    size_t moments = state->m.size_bytes + state->v.size_bytes;
+    size_t weights = ash_model_slice(state->model)->shard_weights ? state->shards->total : ash_model_size(state->model);
+    size_t held = state->part.sharers != NULL ? state->shards->total : weights; /* of the working copy */
+
+    if (state->part.twins != NULL) return ash_state_twins_bytes(state);
+    if (state->bf16.data == NULL) return held * sizeof(float) + moments;
+    return weights * sizeof(float) + held * sizeof(uint16_t) + moments;
+}
+
+/* ---- hash -------------------------------------------------------------------------------------------------------- */
+
+struct hash_ctx {
+    const float *values;
+    size_t count, full; /* full: the first's place in the whole tensor */
+    uint64_t seed;
+    _Atomic uint64_t sum; /* addition commutes: whoever comes first */
+};
+
+static void hash_range(void *ctx, size_t begin, size_t end, int worker)
+{
+    struct hash_ctx *hash = ctx;
+    size_t first = begin * CHUNK_WORDS;
+    size_t last = end * CHUNK_WORDS < hash->count ? end * CHUNK_WORDS : hash->count;
+    uint64_t part = ash_hash_words((const uint32_t *)(const void *)(hash->values + first), last - first,
+                                   hash->full + first, hash->seed);
+
+    (void)worker;
+    atomic_fetch_add_explicit(&hash->sum, part, memory_order_relaxed);
+}
+
+/* Elements [0, count) at values are full ... of the tensor. */
+static uint64_t hash_piece(struct ash_exec *exec, const float *values, size_t count, size_t full, uint64_t seed)
+{
+    struct hash_ctx ctx = {.values = values, .count = count, .full = full, .seed = seed};
+
+    if (count < CHUNK_WORDS) return ash_hash_words((const uint32_t *)(const void *)values, count, full, seed);
+    ash_workers_run(exec->workers, (count + CHUNK_WORDS - 1) / CHUNK_WORDS, 1, hash_range, &ctx);
+    return atomic_load(&ctx.sum);
+}
+
+/* What of a parameter is in the shard, piece by piece. own points at its first element there. */
+static uint64_t hash_tensor(struct ash_exec *exec, const char *kind, const struct ash_param *param,
+                            const struct ash_shard_part *part, const float *own)
+{
+    char name[sizeof(param->name) + 16];
+    size_t last = part->first + part->count;
+    uint64_t seed, sum = 0;
+
+    snprintf(name, sizeof(name), "%s/%s", kind, param->name);
+    seed = ash_hash_str(name);
+    for (size_t p = 0; p < ash_param_piece_count(param); p++) {
+        struct ash_piece piece = ash_param_piece(param, p);
+        size_t begin = piece.local > part->first ? piece.local : part->first,
+               end = piece.local + piece.count < last ? piece.local + piece.count : last;
+        if (begin < end)
+            sum += hash_piece(exec, own + (begin - part->first), end - begin, piece.full + (begin - piece.local), seed);
+    }
+    return sum;
+}
+
+static uint64_t hash_own(const struct ash_state *state)
+{
+    const float *values = ash_model_values(state->model), *m = state->m.data, *v = state->v.data;
+    uint64_t sum = 0;
+
+    for (size_t i = 0; state->part.stands && i < ash_model_param_count(state->model); i++) {
+        const struct ash_param *param = ash_model_param(state->model, i);
+        struct ash_shard_part part = ash_shards_part(state->shards, param);
+
+        if (!param->counts || !(param->expert || state->part.stands_dense) || part.count == 0) continue;
+        sum += hash_tensor(state->exec, "weights", param, &part, values + param->offset + part.first);
+        if (!param->trained) continue;
+        sum += hash_tensor(state->exec, "m", param, &part, m + part.at);
+        sum += hash_tensor(state->exec, "v", param, &part, v + part.at);
+    }
+    return sum;
+}
+
+static uint64_t finish_hash(const struct ash_state *state, uint64_t sum)
+{
+    return ash_hash_mix(sum ^ ash_hash_mix(state->step ^ ash_hash_mix(state->updates)));
+}
+
+uint64_t ash_state_hash(const struct ash_state *state)
+{
+    return finish_hash(state, hash_own(state));
+}
+
+int ash_state_hash_all(const struct ash_state *const *states, size_t count, struct ash_group *group, uint64_t *hash_out,
+                       struct ash_err *err)
+{
+    uint64_t sum = 0;
+
+    for (size_t i = 0; i < count; i++)
+        sum += hash_own(states[i]);
+    if (group != NULL) {
+        int rc = ash_group_all_reduce(group, &sum, &sum, 1, ASH_COLL_I64, ASH_COLL_SUM, err);
+        if (rc < 0) return rc;
+    }
+    *hash_out = finish_hash(states[0], sum);
+    return 0;
+}
