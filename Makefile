@@ -7,7 +7,7 @@ comma  := ,
 BUILD  := build$(if $(SAN),-$(subst $(comma),-,$(SAN)))
 PREFIX ?= /usr/local
 
-.PHONY: help configure build run test bench install fmt clean coverage
+.PHONY: help configure build run test bench install fmt clean coverage docs
 help:
 	@echo "make run      install what is missing, build, train the quick-start model and talk to it"
 	@echo "make test     install what is missing, build and run every test"
@@ -15,6 +15,7 @@ help:
 	@echo "make build    build/ashlar (SAN=address,undefined or SAN=thread for a sanitizer build)"
 	@echo "make install  into PREFIX (now $(PREFIX))"
 	@echo "make coverage line and branch coverage of the test suite"
+	@echo "make docs     write what the documentation takes from the program and from scripts: reference, figures, history"
 	@echo "make fmt      format the sources;  make clean  remove the build folders"
 
 configure:
@@ -38,6 +39,12 @@ bench: build
 coverage:
 	@scripts/deps.sh test
 	@scripts/coverage.sh
+
+docs: configure
+	@cmake --build $(BUILD) --target ashlar > /dev/null
+	@scripts/reference.sh $(BUILD)/ashlar docs/reference
+	@scripts/figures.py docs/figures
+	@bench/history/plot.py bench/history docs/figures/performance-history.svg
 
 install: build
 	@cmake --install $(BUILD) --prefix $(PREFIX)
