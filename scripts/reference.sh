@@ -77,9 +77,9 @@ overview=$("$ashlar" --help)
     done
     cat << 'PAGE'
 
-A setting is given as `--flag value` or `--flag=value`. A setting of a job is given as `section.setting=value`, in the job
-file or in the environment: `train.steps` can come from `ASHLAR_TRAIN_STEPS`. The command line overrides the environment,
-the environment overrides the file.
+A flag takes its value as the next word or after an equals sign. A setting of a job is given as `section.setting=value`, in
+the job file or in the environment: `train.steps` can come from `ASHLAR_TRAIN_STEPS`. The command line overrides the
+environment, the environment overrides the file.
 
 | exit status | meaning |
 |---|---|
