@@ -2,7 +2,7 @@
  * of attention is (chain_body.h). v16 + 4 r + j has row r and columns 4 j to 4 j + 3. Four k are a vector of each
  * row of the left operand, in v0 to v3 and v4 to v7 by turns, and four rows of the right one, in v8 to v11 and v12
  * to v15 by turns. What a k needs is loaded while the one before it is used, where a search over orders found it
- * best (docs/kernels/gemm.md). */
+ * best (docs/performance-log.md). */
 #ifndef ASH_COMPUTE_STRIP_FMLA_H
 #define ASH_COMPUTE_STRIP_FMLA_H
 

@@ -173,7 +173,7 @@ static inline void tile_smmla_steps(size_t groups, const uint8_t *x, size_t stri
  * ASH_F32_ROUND_MAGIC_BITS: whole numbers added to the bits of 1.5 * 2^23 are that float plus the number, so a
  * subtraction of floats takes the place of a conversion, which would count twice. To start from there is a load: beside
  * vector instructions one is cheaper than the copy of a register. Operands are loaded in front of all their products,
- * and what is added is done one kind after the other; finer orders were no faster (docs/kernels/quantised-gemm.md). */
+ * and what is added is done one kind after the other; finer orders were no faster (docs/performance-log.md). */
 #define BLOCK_STRIPS 3
 #define BLOCK_CHUNK(x, w)                                                                                              \
     SMMLA_W(24, w)                                                                                                     \
