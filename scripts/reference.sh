@@ -86,7 +86,7 @@ environment, the environment overrides the file.
 | 0 | success |
 | 1 | a failure, reported on standard error in one line |
 | 2 | wrong usage |
-| 130 | stopped by Ctrl-C |
+| 128 + signal | stopped by Ctrl-C (130), SIGTERM (143) or SIGHUP (129); a training run is saved |
 PAGE
 } > "$dir/README.md"
 for name in $(names <<< "$overview"); do
