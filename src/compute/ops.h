@@ -55,6 +55,7 @@
 #define ASH_ROUTE_CHOICES_MAX 64
 
 struct ash_exec;
+struct ash_cuda_backend;
 
 /* ---- matrix products --------------------------------------------------------------------------------------------- */
 
@@ -399,10 +400,11 @@ struct ash_exec {
     const struct ash_ops *ops;
     const struct ash_memory_ops *memory;
     struct ash_workers *workers;
-    struct ash_buffer *scratch; /* one per worker, grown on demand; see ash_exec_scratch */
-    struct ash_buffer shared;   /* grown on demand; see ash_exec_shared */
-    struct ash_buffer handed;   /* likewise; see ash_exec_handed */
-    size_t handed_at;           /* where the next place begins */
+    struct ash_buffer *scratch;    /* one per worker, grown on demand; see ash_exec_scratch */
+    struct ash_buffer shared;      /* grown on demand; see ash_exec_shared */
+    struct ash_buffer handed;      /* likewise; see ash_exec_handed */
+    size_t handed_at;              /* where the next place begins */
+    struct ash_cuda_backend *cuda; /* the GPU, its queue and kernels; NULL on the CPU */
 };
 
 /* backend: "ref", "cpu" (the best path this machine can run), a path by name ("neon-bf16", "neon", "avx2", ...), or
@@ -410,6 +412,9 @@ struct ash_exec {
  * ash_workers_open. */
 int ash_exec_init(struct ash_exec *exec, const char *backend, int thread_count, struct ash_err *err);
 void ash_exec_fini(struct ash_exec *exec);
+/* Wait until all ops are done and their results can be read. Returns 0, or -EIO naming the op that failed. The CPU's ops
+ * are done when they return. */
+int ash_exec_wait(struct ash_exec *exec, struct ash_err *err);
 /* Memory of at least size_bytes that only this worker uses, valid until its next call; contents undefined. Aborts when
  * the system is out of memory: sizes are bounded by tile sizes, not by input. */
 void *ash_exec_scratch(struct ash_exec *exec, int worker, size_t size_bytes);

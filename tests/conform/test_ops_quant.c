@@ -432,8 +432,8 @@ static void test_rows_alone(void **state)
             struct ash_quant_args args = {.M = M, .N = N, .K = K, .x_stride = K, .y_stride = N};
             int32_t row = 0;
 
-            tape_init(&tape, 9);
             exec_init(&exec, *name, 2);
+            tape_init(&tape, &exec, 9);
             args.dtype = kinds[kind];
             args.x = x = draw_floats(&tape, (size_t)M * K, 1.0f);
             args.w = draw_blocks(&tape, args.dtype, N, K);
@@ -446,6 +446,7 @@ static void test_rows_alone(void **state)
                 args.y = alone + m * N;
                 exec.ops->matrix->quant_gemm(&exec, &args);
             }
+            tape_wait(&tape);
             assert_memory_equal(all, alone, (size_t)M * N * sizeof(*all));
             exec.ops->embed->gather(&exec, args.w, args.dtype, K, &row, 1, false, wide);
             double sum = 0, size = 0;
