@@ -1,5 +1,6 @@
 # The GPU's kernels: every src/compute/cuda/*.cu becomes a fatbin (sm_90a), and the library carries them all. Without an nvcc
-# that knows sm_90a the library carries none and `ashlar version` says so.
+# that knows sm_90a the library carries none and `ashlar version` says so. ptxas writes beside each image what its kernels take
+# (registers, spills, shared memory); tests/e2e/cuda_report.sh reads it.
 set(ASHLAR_CUDA_ARCHS "90a" CACHE STRING "compute capabilities that GPU kernels are compiled for")
 file(GLOB CUDA_KERNELS CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/compute/cuda/*.cu)
 file(GLOB CUDA_HEADERS CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/compute/cuda/*.cuh ${CMAKE_SOURCE_DIR}/src/compute/cuda/*.h)
@@ -25,7 +26,8 @@ if(NVCC AND NOT NVCC_VERSION VERSION_LESS 12.3)
     set(fatbin ${CMAKE_BINARY_DIR}/generated/${name}.fatbin)
     # --fmad=false: the order of every operation is part of the promise; a fused multiply-add happens where the source says so.
     add_custom_command(OUTPUT ${fatbin} DEPENDS ${kernel} ${CUDA_HEADERS} ${CUDA_SHARED_HEADERS} VERBATIM
-      COMMAND ${NVCC} -std=c++17 -O3 --fmad=false -fatbin ${gencode} -I${CMAKE_SOURCE_DIR}/src -I${CMAKE_SOURCE_DIR}/include
+      COMMAND sh -c "$0 \"$@\" -Xptxas -v > ${CMAKE_BINARY_DIR}/generated/${name}.ptxas 2>&1 || { cat ${CMAKE_BINARY_DIR}/generated/${name}.ptxas; exit 1; }"
+              ${NVCC} -std=c++17 -O3 --fmad=false -fatbin ${gencode} -I${CMAKE_SOURCE_DIR}/src -I${CMAKE_SOURCE_DIR}/include
               ${kernel} -o ${fatbin}
       COMMENT "Compiling GPU kernels ${name}.cu")
     list(APPEND CUDA_FATBINS ${fatbin})

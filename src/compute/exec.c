@@ -27,6 +27,7 @@ static const struct backend {
     {&ash_ops_ref, NULL},
     {&ash_ops_ref_bfmmla, NULL},
     {&ash_ops_ref_tdpbf16, NULL},
+    {&ash_ops_ref_wgmma, NULL},
 };
 
 #define ZERO_BYTES ((size_t)256 << 10) /* of a unit of ash_exec_zero */

@@ -5,7 +5,8 @@
  *     from 0 or from the value already in c. So the result depends neither on M, N, tiles and threads nor on how a
  *     longer k is cut into several accumulating calls.
  *   - Products of bf16 (round_bf16) may instead follow the arithmetic of an instruction made for them. Such a backend
- *     names another table as its reference: ref-bfmmla (steps of 4 k) or ref-tdpbf16 (steps of 32 k). Steps ascend,
+ *     names another table as its reference: ref-bfmmla (steps of 4 k), ref-tdpbf16 (steps of 32 k) or
+ *     ref-wgmma (steps of 16 k). Steps ascend,
  *     the last one is filled up with zeros, one chain per output element, each step added as ref/bfmmla.h or
  *     ref/tdpbf16.h says. Again nothing depends on M, N, tiles and threads, but k may be cut only at multiples of the
  *     step, and so of ASH_K_GROUP on every backend; a product whose k is cut elsewhere says cut_anywhere and keeps the
@@ -394,6 +395,7 @@ struct ash_ops {
 extern const struct ash_ops ash_ops_ref;
 extern const struct ash_ops ash_ops_ref_bfmmla;  /* bf16 products as BFMMLA computes them */
 extern const struct ash_ops ash_ops_ref_tdpbf16; /* as TDPBF16PS does */
+extern const struct ash_ops ash_ops_ref_wgmma;   /* as Hopper's tensor cores do */
 
 /* What an op runs on. One owner thread. */
 struct ash_exec {

@@ -176,12 +176,12 @@ template <int EACH> static __device__ inline void keys_tile(const struct ash_cud
 }
 
 #define BACKWARD(DIM)                                                                                                  \
-    extern "C" __global__ void __launch_bounds__(ATTN_THREADS)                                                         \
+    extern "C" __global__ void __launch_bounds__(ATTN_THREADS, 1)                                                         \
         attn_queries_##DIM(const __grid_constant__ struct ash_cuda_attn args)                                          \
     {                                                                                                                  \
         queries_tile<DIM / ASH_LANES>(args);                                                                           \
     }                                                                                                                  \
-    extern "C" __global__ void __launch_bounds__(ATTN_THREADS)                                                         \
+    extern "C" __global__ void __launch_bounds__(ATTN_THREADS, 1)                                                         \
         attn_keys_##DIM(const __grid_constant__ struct ash_cuda_attn args)                                             \
     {                                                                                                                  \
         keys_tile<DIM / KEY_THREADS>(args);                                                                            \

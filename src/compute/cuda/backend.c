@@ -129,7 +129,7 @@ void *ash_cuda_scratch(struct ash_exec *exec, size_t size_bytes)
 
 const struct ash_ops ash_ops_cuda = {
     .name = "cuda",
-    .reference = &ash_ops_ref,
+    .reference = &ash_ops_ref_wgmma,
     .matrix = &ash_cuda_matrix,
     .embed = &ash_cuda_embed,
     .norm = &ash_cuda_norm,

@@ -5,11 +5,7 @@
 #include "base/math.h"
 #include "compute/ref/ref_priv.h"
 
-#define LARGE_M 128 /* of gemm_large's tile */
-#define LARGE_N 128
-#define LARGE_MIN 64 /* rows of c that are worth it */
-#define SMALL_M 8    /* of gemm_small's tile */
-#define SMALL_N 64
+#define LARGE_MIN 64 /* rows of c that are worth a large tile */
 #define GRID_ROWS_MAX 65535
 #define QUANT_THREADS 128
 #define QUANT_COLS 4 /* outputs of a thread block of quant_gemm, one per warp */
@@ -27,20 +23,43 @@ static struct ash_gemm_args gemm_rows(const struct ash_gemm_args *args, size_t f
     return part;
 }
 
+/* Which kernel, and its tile of c. */
+struct choice {
+    enum ash_cuda_kernel_id id;
+    size_t M, N, threads;
+};
+
+/* Are both operands float32 with a stride of 1? */
+static bool is_plain(const struct ash_gemm_args *args)
+{
+    return args->a.dtype == ASH_F32 && args->b.dtype == ASH_F32 && !args->round_bf16 &&
+           (args->a.col_stride == 1 || args->a.row_stride == 1) && (args->b.col_stride == 1 || args->b.row_stride == 1);
+}
+
+static struct choice choose(const struct ash_gemm_args *args)
+{
+    if (args->round_bf16 && !args->cut_anywhere) return (struct choice){ASH_KERNEL_gemm_bf16, 128, 128, 256};
+    if (args->M >= LARGE_MIN && is_plain(args))
+        return (struct choice){ASH_KERNEL_gemm_f32_nn + (args->a.col_stride != 1 ? 2 : 0) +
+                                   (args->b.row_stride == 1 ? 1 : 0),
+                               128, 128, 256};
+    if (args->M >= LARGE_MIN) return (struct choice){ASH_KERNEL_gemm_large, 128, 128, 256};
+    return (struct choice){ASH_KERNEL_gemm_small, 8, 64, 128};
+}
+
 static void gemm(struct ash_exec *exec, const struct ash_gemm_args *args)
 {
-    bool large = args->M >= LARGE_MIN;
-    size_t tile = large ? LARGE_M : SMALL_M, most = tile * GRID_ROWS_MAX;
+    struct choice choice = choose(args);
+    size_t most = choice.M * GRID_ROWS_MAX;
 
     ash_assert(args->bias == NULL || !args->accumulate);
     if (args->N == 0) return;
     for (size_t first = 0; first < args->M; first += most) {
         struct ash_gemm_args part = gemm_rows(args, first, ash_min(args->M - first, most));
-        struct ash_cuda_grid grid = {.x = ash_div_up(args->N, large ? LARGE_N : SMALL_N),
-                                     .y = ash_div_up(part.M, tile),
-                                     .threads = large ? 256 : 128};
+        struct ash_cuda_grid grid = {
+            .x = ash_div_up(args->N, choice.N), .y = ash_div_up(part.M, choice.M), .threads = choice.threads};
 
-        ash_cuda_run(exec, large ? ASH_KERNEL_gemm_large : ASH_KERNEL_gemm_small, grid, &part);
+        ash_cuda_run(exec, choice.id, grid, &part);
     }
 }
 

@@ -156,7 +156,7 @@ static void *cuda_alloc(size_t size_bytes)
 {
     ash_cuda_ptr ptr = 0;
 
-    if (driver_of_memory()->alloc(&ptr, ash_round_up(size_bytes, ASH_MEMORY_ALIGN)) != 0) return NULL;
+    if (driver_of_memory()->alloc(&ptr, ash_round_up(ash_max(size_bytes, 1), ASH_MEMORY_ALIGN)) != 0) return NULL;
     cuda_zero((void *)(uintptr_t)ptr, size_bytes);
     return (void *)(uintptr_t)ptr;
 }
@@ -186,7 +186,8 @@ static void *pinned_alloc(size_t size_bytes)
 {
     void *ptr = NULL;
 
-    if (driver_of_memory()->host_alloc(&ptr, ash_round_up(size_bytes, ASH_MEMORY_ALIGN), ASH_CUDA_HOST_PORTABLE) != 0)
+    if (driver_of_memory()->host_alloc(&ptr, ash_round_up(ash_max(size_bytes, 1), ASH_MEMORY_ALIGN),
+                                       ASH_CUDA_HOST_PORTABLE) != 0)
         return NULL;
     return memset(ptr, 0, size_bytes);
 }
