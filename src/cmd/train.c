@@ -174,6 +174,7 @@ static int run(int argc, char **argv)
             rc = join_ranks(&group_opts, &group, &err);
             if (rc == 0) rc = train(&job, &flags, group, &err);
             exit_code = rc < 0 ? ash_cmd_fail(&err) : rc;
+            if (rc == -EINTR) exit_code = EXIT_INTERRUPTED; /* a wait that a signal has ended */
             ash_group_close(group);
         }
     }

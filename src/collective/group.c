@@ -20,6 +20,10 @@ static const struct ash_opt group_opts[] = {
      "seconds without a sign of life after which a rank is given up", 0.5, 86400, NULL},
     {"call_timeout", ASH_OPT_DOUBLE, GROUP(call_timeout), "1800",
      "seconds that a living rank may be late for what all do together", 0.1, 1e6, NULL},
+    {"stop_grace", ASH_OPT_DOUBLE, GROUP(stop_grace), "10",
+     "seconds that a wait for other ranks goes on after SIGTERM or Ctrl-C, beyond the longest wait so far; a second "
+     "signal ends it at once",
+     0, 1e6, NULL},
     {"node", ASH_OPT_STRING, GROUP(node), NULL, "failure domain of this process; default: the host's name", 0, 0, NULL},
     {"rejoin", ASH_OPT_BOOL, GROUP(rejoin), NULL, "take the place of a process that a running job has lost", 0, 0,
      NULL},
@@ -34,6 +38,20 @@ static const struct ash_opt group_opts[] = {
 
 const struct ash_opt_table ash_group_table = {"group", "how ranks meet and wait for each other", group_opts,
                                               sizeof(group_opts) / sizeof(group_opts[0])};
+
+static struct ash_wait_limits limits_of(const struct ash_group_opts *opts)
+{
+    return (struct ash_wait_limits){.timeout_ns = (uint64_t)(opts->call_timeout * 1e9),
+                                    .stop_grace_ns = (uint64_t)(opts->stop_grace * 1e9)};
+}
+
+/* The board of this process. */
+static int open_board(const struct ash_group_opts *opts, struct ash_local **board_out, struct ash_err *err)
+{
+    const struct ash_wait_limits limits = limits_of(opts);
+
+    return ash_local_open(&limits, board_out, err);
+}
 
 /* ---- who --------------------------------------------------------------------------------------------------------- */
 
@@ -120,11 +138,6 @@ static int connect_node(struct ash_group *group, const struct ash_segment_key *k
     return rc;
 }
 
-static uint64_t call_timeout_ns(const struct ash_group_opts *opts)
-{
-    return (uint64_t)(opts->call_timeout * 1e9);
-}
-
 /* Reach the members on other nodes, through these docks (taken over); addresses[r] is that of rank r's. */
 static int connect_net(struct ash_group *group, const struct ash_net_docks *docks,
                        const struct ash_net_address *addresses, struct ash_err *err)
@@ -139,7 +152,7 @@ static int connect_net(struct ash_group *group, const struct ash_net_docks *dock
                                 .node_of = group->node_index,
                                 .way = (enum ash_net_way)group->root->opts.algorithm,
                                 .cost = group->root->cards[0].cost,
-                                .timeout_ns = call_timeout_ns(&group->root->opts)};
+                                .limits = limits_of(&group->root->opts)};
 
     return ash_net_open(&opts, &group->net, err);
 }
@@ -205,7 +218,7 @@ int ash_group_open(const struct ash_place *place, const struct ash_group_opts *o
 {
     struct ash_group_root *root = NULL;
     struct ash_local *board = NULL;
-    int rc = ash_local_open(call_timeout_ns(opts), &board, err);
+    int rc = open_board(opts, &board, err);
 
     if (rc < 0) return rc;
     rc = ash_group_root_open(place, opts, board, &root, err);
@@ -228,7 +241,7 @@ int ash_group_reform(struct ash_group *lost, double wait_s, struct ash_group **g
     ash_group_close(lost);
     ash_watch_close(old->watch);
     old->watch = NULL;
-    rc = ash_local_open(call_timeout_ns(&old->opts), &board, err);
+    rc = open_board(&old->opts, &board, err);
     if (rc == 0) rc = ash_group_root_reform(old, wait_s, board, &root, err);
     ash_group_root_close(old);
     if (rc < 0) {
@@ -340,7 +353,7 @@ int ash_group_split(struct ash_group *group, int64_t color, int64_t key, struct 
     struct seat mine = {.color = color, .key = key, .rank = (uint32_t)group->rank}, *seats = NULL;
     struct ash_local *board = NULL;
     struct ash_group *part = NULL;
-    int rc = ash_local_open(call_timeout_ns(&group->root->opts), &board, err);
+    int rc = open_board(&group->root->opts, &board, err);
 
     if (rc < 0) return rc;
     mine.board = ash_local_key(board);

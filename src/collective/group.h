@@ -4,7 +4,7 @@
  *
  * Sums have one order (collective/sum.h): the same bits for every algorithm, number of nodes and placement.
  * Every wait is bounded: a dead process is noticed at once, one that stands still or is cut off within silent_timeout,
- * one that lives but does not come to a call within call_timeout. The error names rank, host, call and how long; the
+ * one that lives but does not come to a call within call_timeout, and within stop_grace after a stop request (-EINTR). The error names rank, host, call and how long; the
  * group and all groups split from the same root are then over, and every call on them returns that error.
  *
  * One owner thread per group; calls that are started (collective/call.h) run on a thread of the group's own, in order.
@@ -25,6 +25,7 @@
 /* Section `group` of the settings. */
 struct ash_group_opts {
     double join_timeout, silent_timeout, call_timeout; /* seconds */
+    double stop_grace;                                 /* seconds: collective/core/wait_limits.h */
     const char *node;                                  /* failure domain of this process; NULL: the host's name */
     int algorithm;    /* enum ash_net_way (collective/net/net.h): of groups over several nodes, equal on all ranks */
     const char *cost; /* file of a cost model (collective/cost.h); the first rank's counts; NULL: a built-in one */

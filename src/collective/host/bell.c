@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "collective/core/wait_limits.h"
 
 #define SPINS 2000 /* some microseconds: longer than a peer that is on its way needs */
 #define SPINS_CROWDED 50
@@ -59,18 +60,20 @@ static void sleep_on(struct ash_bell *bell, const _Atomic uint64_t *counter, uin
 static int wait_long(struct ash_bell *bell, const _Atomic uint64_t *counter, uint64_t value, ash_bell_look_fn look,
                      void *ctx, struct ash_err *err)
 {
-    uint64_t since_ns = ash_clock_ns();
+    uint64_t since_ns = ash_clock_ns(), waited_ns = 0;
 
     while (atomic_load_explicit(counter, memory_order_acquire) < value) {
-        uint64_t waited_ns = ash_clock_ns() - since_ns;
-        int rc = look(ctx, waited_ns, err);
+        int rc;
 
+        waited_ns = ash_clock_ns() - since_ns;
+        rc = look(ctx, waited_ns, err);
         if (rc < 0 && atomic_load(counter) < value) return rc; /* what has come meanwhile counts: the next wait fails */
         if (waited_ns < YIELD_NS)
             sched_yield();
         else
             sleep_on(bell, counter, value);
     }
+    ash_wait_limits_note(waited_ns);
     return 0;
 }
 

@@ -119,7 +119,7 @@ static bool is_behind(const struct progress *a, const struct progress *b)
 }
 
 /* The one we wait for may itself wait for another: the one that is furthest behind is to blame. */
-static int silent(struct ash_local *local, size_t peer, uint64_t waited_ns, struct ash_err *err)
+static int silent(struct ash_local *local, size_t peer, uint64_t waited_ns, int code, struct ash_err *err)
 {
     char text[96], why[ASH_ERR_TEXT_BYTES];
     struct progress least = progress_of(local, peer);
@@ -131,11 +131,11 @@ static int silent(struct ash_local *local, size_t peer, uint64_t waited_ns, stru
         least = own;
         peer = r;
     }
-    snprintf(why, sizeof(why), "call %llu: rank %u has waited %.1f s in %s for rank %u, which %s",
-             (unsigned long long)local->call.number, local->labels[local->rank], (double)waited_ns * 1e-9,
-             ash_board_call_text(&local->call, text, sizeof(text)), local->labels[peer],
+    snprintf(why, sizeof(why), "call %llu: rank %u %s %.1f s in %s for rank %u, which %s",
+             (unsigned long long)local->call.number, local->labels[local->rank], ash_wait_limits_text(code),
+             (double)waited_ns * 1e-9, ash_board_call_text(&local->call, text, sizeof(text)), local->labels[peer],
              least.steps[0] == 0 ? "has not made this call" : "has stopped in the middle of it");
-    return ash_local_fail(local, -ETIMEDOUT, local->labels[peer], why, err);
+    return ash_local_fail(local, code, local->labels[peer], why, err);
 }
 
 /* ---- waiting ----------------------------------------------------------------------------------------------------- */
@@ -176,7 +176,8 @@ static int look_around(void *ctx, uint64_t waited_ns, struct ash_err *err)
         differs(local, atomic_load(&board->tiny[local->call.number % 2].flag)))
         return mismatch(local, peer, err);
     if (atomic_load(&board->left) != 0 && atomic_load(look->counter) < look->value) return gone(local, peer, err);
-    return waited_ns > local->timeout_ns ? silent(local, peer, waited_ns, err) : 0;
+    rc = ash_wait_limits_check(&local->limits, waited_ns);
+    return rc < 0 ? silent(local, peer, waited_ns, rc, err) : 0;
 }
 
 int ash_board_wait(struct ash_local *local, size_t peer, const _Atomic uint64_t *counter, uint64_t value,

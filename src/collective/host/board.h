@@ -4,6 +4,7 @@
 
 #include <stdatomic.h>
 #include "collective/channel_priv.h"
+#include "collective/core/wait_limits.h"
 #include "collective/host/bell.h"
 #include "collective/host/local.h"
 
@@ -49,7 +50,7 @@ struct ash_board {
 struct ash_local {
     size_t rank, size;
     bool crowded;
-    uint64_t timeout_ns;
+    struct ash_wait_limits limits;
     size_t piece_bytes; /* of a stage that are used: the same on all ranks, at most ASH_BOARD_PIECE */
     struct ash_segment own, peers[ASH_LOCAL_RANKS_MAX];
     struct ash_board *boards[ASH_LOCAL_RANKS_MAX];

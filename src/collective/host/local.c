@@ -10,13 +10,13 @@
 
 /* ---- life -------------------------------------------------------------------------------------------------------- */
 
-int ash_local_open(uint64_t timeout_ns, struct ash_local **local_out, struct ash_err *err)
+int ash_local_open(const struct ash_wait_limits *limits, struct ash_local **local_out, struct ash_err *err)
 {
     struct ash_local *local = calloc(1, sizeof(*local));
     int rc;
 
     if (local == NULL) return ash_err_set(err, -ENOMEM, "out of memory for a group");
-    local->timeout_ns = timeout_ns;
+    local->limits = *limits;
     local->piece_bytes = ASH_BOARD_PIECE;
     local->cost = ash_cost_default;
     rc = ash_segment_create(&local->own, sizeof(struct ash_board), "ashlar-board", err);
@@ -129,9 +129,9 @@ int ash_local_barrier(struct ash_local *local, struct ash_err *err)
     return ash_local_agree(local, (struct ash_board_call){.kind = ASH_CALL_BARRIER}, err);
 }
 
-void ash_local_patience(struct ash_local *local, uint64_t timeout_ns)
+void ash_local_set_limits(struct ash_local *local, struct ash_wait_limits limits)
 {
-    local->timeout_ns = timeout_ns;
+    local->limits = limits;
 }
 
 /* ---- all-reduce -------------------------------------------------------------------------------------------------- */

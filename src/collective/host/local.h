@@ -10,6 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include "ashlar/err.h"
+#include "collective/core/wait_limits.h"
 #include "collective/cost.h"
 #include "collective/sum.h"
 #include "fabric/shm/segment.h"
@@ -40,8 +41,8 @@ const char *ash_board_call_text(const struct ash_board_call *call, char *buf, si
 
 struct ash_local;
 
-/* Create this process's board. timeout_ns: how long a peer may be late for a call. */
-int ash_local_open(uint64_t timeout_ns, struct ash_local **local_out, struct ash_err *err);
+/* Create this process's board. limits: how long a peer may be late for a call. */
+int ash_local_open(const struct ash_wait_limits *limits, struct ash_local **local_out, struct ash_err *err);
 /* What the others need to map it. */
 struct ash_segment_key ash_local_key(const struct ash_local *local);
 /* Become rank `rank` of size and map the boards of all others (keys[rank] is not looked at). Call before anything else.
@@ -62,12 +63,13 @@ int ash_local_check(struct ash_local *local, struct ash_err *err);
 /* Who (its label) is to blame for the error that a call returned. */
 size_t ash_local_culprit(const struct ash_local *local);
 
-/* For calls in which these processes are a part (collective/net): wait until all of them make this call, and compare;
- * from now on a peer may be late by so long. */
+/* For calls in which these processes are a part (collective/net): wait until all of them make this call, and compare.
+ */
 int ash_local_agree(struct ash_local *local, struct ash_board_call call, struct ash_err *err);
-void ash_local_patience(struct ash_local *local, uint64_t timeout_ns);
+/* From now on a peer may be late by so long. */
+void ash_local_set_limits(struct ash_local *local, struct ash_wait_limits limits);
 
-/* All return 0, -ETIMEDOUT (a silent peer), -ECONNRESET (a rank is lost) or -EPROTO (ranks make different calls), with
+/* All return 0, -ETIMEDOUT (a silent peer), -EINTR (a stop request while a peer is silent), -ECONNRESET (a rank is lost) or -EPROTO (ranks make different calls), with
  * a sentence that names rank, call, number of the call and how long. Counts are in elements. out may be in where sizes
  * are equal. */
 int ash_local_barrier(struct ash_local *local, struct ash_err *err);

@@ -46,15 +46,15 @@ struct wait {
     const char *text; /* what for: "rank 1 has waited 2.0 s TEXT" with the peer and the number of the message */
 };
 
-static int too_long(const struct wait *wait, uint64_t waited_ns, struct ash_err *err)
+static int too_long(const struct wait *wait, uint64_t waited_ns, int code, struct ash_err *err)
 {
     struct ash_channel *channel = wait->channel;
     char why[ASH_ERR_TEXT_BYTES], peer[160];
 
-    snprintf(why, sizeof(why), "rank %zu has waited %.1f s for %s to %s (message %llu)", ash_channel_own(channel),
-             (double)waited_ns * 1e-9, ash_channel_peer_text(channel, peer, sizeof(peer)), wait->text,
-             (unsigned long long)(channel->sends ? channel->posted : channel->taken) + 1);
-    return ash_group_fail(channel->group, -ETIMEDOUT, ash_channel_peer(channel), why, err);
+    snprintf(why, sizeof(why), "rank %zu %s %.1f s for %s to %s (message %llu)", ash_channel_own(channel),
+             ash_wait_limits_text(code), (double)waited_ns * 1e-9, ash_channel_peer_text(channel, peer, sizeof(peer)),
+             wait->text, (unsigned long long)(channel->sends ? channel->posted : channel->taken) + 1);
+    return ash_group_fail(channel->group, code, ash_channel_peer(channel), why, err);
 }
 
 /* Has the other end been closed, or the other rank left the group? */
@@ -79,7 +79,8 @@ static int look_around(void *ctx, uint64_t waited_ns, struct ash_err *err)
         return ash_err_set(err, -EPIPE, "%s has closed its end of a channel that rank %zu %s",
                            ash_channel_peer_text(channel, peer, sizeof(peer)), ash_channel_own(channel),
                            channel->sends ? "sends into" : "receives from");
-    return waited_ns > link->local->timeout_ns ? too_long(wait, waited_ns, err) : 0;
+    rc = ash_wait_limits_check(&link->local->limits, waited_ns);
+    return rc < 0 ? too_long(wait, waited_ns, rc, err) : 0;
 }
 
 /* Wait for a counter of the peer, on the bell that it rings. */

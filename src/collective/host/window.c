@@ -155,10 +155,13 @@ static int look_around(void *ctx, uint64_t waited_ns, struct ash_err *err)
     char why[ASH_ERR_TEXT_BYTES];
     int rc = ash_board_look(local, err);
 
-    if (rc < 0 || (!left && waited_ns <= local->timeout_ns)) return rc;
-    snprintf(why, sizeof(why), "rank %u has waited %.1f s in shared memory for rank %u%s", local->labels[local->rank],
-             (double)waited_ns * 1e-9, local->labels[wait->rank], left ? ", which has left the group" : "");
-    return ash_local_fail(local, left ? -EPROTO : -ETIMEDOUT, local->labels[wait->rank], why, err);
+    if (rc < 0) return rc;
+    rc = left ? -EPROTO : ash_wait_limits_check(&local->limits, waited_ns);
+    if (rc == 0) return 0;
+    snprintf(why, sizeof(why), "rank %u %s %.1f s in shared memory for rank %u%s", local->labels[local->rank],
+             ash_wait_limits_text(rc), (double)waited_ns * 1e-9, local->labels[wait->rank],
+             left ? ", which has left the group" : "");
+    return ash_local_fail(local, rc, local->labels[wait->rank], why, err);
 }
 
 int ash_window_wait(struct ash_window *window, size_t rank, size_t counter, uint64_t value, struct ash_err *err)

@@ -13,7 +13,9 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/interrupt.h"
 #include "collective/member/reach.h"
+#include "collective/member/rendezvous.h"
 
 #define MAGIC 0x46485341u /* "ASHF" */
 #define HELLO_S 0.5
@@ -151,6 +153,9 @@ static int wait_for_all(struct door *door, uint64_t deadline_ns, struct ash_err 
         if (door->complete_ns == 0 && all_left_are_here(door)) door->complete_ns = now_ns;
         if (door->complete_ns != 0 && now_ns - door->complete_ns >= (uint64_t)(reform->wait_s * 1e9)) return 0;
         if (now_ns >= deadline_ns) return 0; /* without those who have not come */
+        if (ash_interrupt_ends_wait(0))
+            return ash_err_set(err, -EINTR, "rank %zu was told to stop while %zu of %zu ranks had come", reform->rank,
+                               door->here, reform->size);
         rc = serve(door, err);
     }
     return rc;
@@ -249,6 +254,7 @@ static int go_in(struct ash_reform *reform, int fd, void *card, size_t card_byte
 
     if (reform->rejoins) ash_socket_own_address(fd, (char *)card + reform->address_offset, ASH_SOCKET_ADDR_BYTES);
     if (rc == 0) rc = ash_socket_send(fd, card, card_bytes, deadline_ns);
+    if (rc == 0) rc = ash_rendezvous_wait(fd, deadline_ns);
     if (rc == 0) rc = ash_socket_recv(fd, &answer, sizeof(answer), deadline_ns);
     if (rc < 0) return rc == -EPIPE ? -ECONNRESET : rc;
     answer.reason[sizeof(answer.reason) - 1] = '\0';
@@ -282,6 +288,7 @@ static int visit(struct ash_reform *reform, const char *host, int port, double r
         close(fd);
         if (rc != -ECONNRESET) return rc;
         if (ash_clock_ns() >= deadline_ns) return -ETIMEDOUT;
+        if (ash_interrupt_ends_wait(0)) return -EINTR;
         nanosleep(&pause, NULL); /* it has not noticed the loss yet */
     }
 }
@@ -334,5 +341,6 @@ int ash_reform_meet(struct ash_reform *reform, const void *card, size_t card_byt
         return keep_door(reform, card, card_bytes, cards_out, deadline_ns, err);
     if (rc == -ECONNREFUSED || rc == -EHOSTUNREACH || rc == -ETIMEDOUT)
         return ash_err_set(err, -ETIMEDOUT, "rank %zu has met nobody within %.0f s", reform->rank, reform->timeout_s);
+    if (rc == -EINTR) return ash_err_set(err, rc, "rank %zu was told to stop before it met the others", reform->rank);
     return rc;
 }

@@ -10,10 +10,14 @@
 #include <unistd.h>
 
 #include "base/assert.h"
+#include "base/clock.h"
+#include "base/interrupt.h"
 
 #define MAGIC 0x52485341u /* "ASHR" */
 #define VERSION 1u
 #define HELLO_S 0.5
+#define SLICE_NS 100000000ull    /* between looks at stop requests */
+#define CONNECT_NS 1000000000ull /* the same while connecting: a host that is far away needs some time to answer */
 #define REASON_BYTES ASH_ERR_TEXT_BYTES
 #define MISSING_SHOWN 8
 
@@ -29,6 +33,31 @@ struct answer {
     char reason[REASON_BYTES];
 };
 
+int ash_rendezvous_wait(int fd, uint64_t deadline_ns)
+{
+    for (;;) {
+        uint64_t until_ns = ash_clock_ns() + SLICE_NS;
+        int rc = ash_socket_wait(fd, until_ns < deadline_ns ? until_ns : deadline_ns);
+
+        if (rc != -ETIMEDOUT) return rc;
+        if (ash_interrupt_ends_wait(0)) return -EINTR;
+        if (ash_clock_ns() >= deadline_ns) return -ETIMEDOUT;
+    }
+}
+
+/* Connect to the first rank, which may not listen yet. */
+static int connect_first(const struct ash_rendezvous *r, struct ash_err *err)
+{
+    for (;;) {
+        uint64_t until_ns = ash_clock_ns() + CONNECT_NS;
+        int fd = ash_socket_connect(r->host, r->port, until_ns < r->deadline_ns ? until_ns : r->deadline_ns, err);
+
+        if (fd >= 0 || ash_clock_ns() >= r->deadline_ns || fd == -ENOENT) return fd;
+        if (ash_interrupt_ends_wait(0))
+            return ash_err_set(err, -EINTR, "told to stop while it tried to connect to %s, port %d", r->host, r->port);
+    }
+}
+
 int ash_rendezvous_open(struct ash_rendezvous *r, int door_fd, struct ash_err *err)
 {
     int rc;
@@ -41,7 +70,7 @@ int ash_rendezvous_open(struct ash_rendezvous *r, int door_fd, struct ash_err *e
         snprintf(r->own_address, sizeof(r->own_address), "%s", r->host);
         return 0;
     }
-    r->fd = ash_socket_connect(r->host, r->port, r->deadline_ns, err);
+    r->fd = connect_first(r, err);
     if (r->fd < 0) return ash_err_prefix(err, r->fd, "rank %zu cannot reach rank 0", r->rank);
     rc = ash_socket_own_address(r->fd, r->own_address, sizeof(r->own_address));
     return rc == 0 ? 0 : ash_err_set(err, rc, "rank %zu has no address of its own: %s", r->rank, strerror(-rc));
@@ -127,7 +156,7 @@ static int receive(struct door *door, int fd, struct ash_err *err)
     return 0;
 }
 
-static int say_missing(const struct door *door, struct ash_err *err)
+static int say_missing(const struct door *door, int code, struct ash_err *err)
 {
     char list[128] = "";
     size_t used = 0, shown = 0, missing = door->r->size - door->here;
@@ -137,7 +166,10 @@ static int say_missing(const struct door *door, struct ash_err *err)
             used += (size_t)snprintf(list + used, sizeof(list) - used, "%s%zu", shown > 0 ? ", " : "", rank);
             shown++;
         }
-    return ash_err_set(err, -ETIMEDOUT, "%zu of %zu ranks have not come within %.0f s: %s%s", missing, door->r->size,
+    if (code == -EINTR)
+        return ash_err_set(err, code, "told to stop while %zu of %zu ranks had not come: %s%s", missing, door->r->size,
+                           list, missing > shown ? ", ..." : "");
+    return ash_err_set(err, code, "%zu of %zu ranks have not come within %.0f s: %s%s", missing, door->r->size,
                        door->r->timeout_s, list, missing > shown ? ", ..." : "");
 }
 
@@ -151,10 +183,11 @@ static int keep_door(struct ash_rendezvous *r, size_t card_bytes, char *cards, s
     for (size_t i = 0; i < r->size; i++)
         door.guests[i] = -1;
     while (rc == 0 && door.here < r->size) {
-        int fd = ash_socket_accept(r->fd, r->deadline_ns);
+        int fd = ash_rendezvous_wait(r->fd, r->deadline_ns);
 
-        if (fd == -ETIMEDOUT)
-            rc = say_missing(&door, err);
+        if (fd == 0) fd = ash_socket_accept(r->fd, ash_deadline_in(HELLO_S));
+        if (fd == -ETIMEDOUT || fd == -EINTR)
+            rc = say_missing(&door, fd, err);
         else
             rc = fd < 0 ? ash_err_set(err, fd, "rank 0 cannot meet the others: %s", strerror(-fd))
                         : receive(&door, fd, err);
@@ -188,6 +221,7 @@ static int go_in(struct ash_rendezvous *r, const void *card, size_t card_bytes, 
     int rc = ash_socket_send(r->fd, &hello, sizeof(hello), deadline_ns);
 
     if (rc == 0) rc = ash_socket_send(r->fd, card, card_bytes, deadline_ns);
+    if (rc == 0) rc = ash_rendezvous_wait(r->fd, deadline_ns);
     if (rc == 0) rc = ash_socket_recv(r->fd, &reply, sizeof(reply), deadline_ns);
     if (rc < 0) return ash_err_set(err, rc, "rank %zu waited for rank 0 to let it in: %s", r->rank, strerror(-rc));
     if (reply.magic != MAGIC)

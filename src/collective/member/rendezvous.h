@@ -29,9 +29,12 @@ struct ash_rendezvous {
  * -EADDRINUSE, or -ETIMEDOUT where there is no door. */
 int ash_rendezvous_open(struct ash_rendezvous *rendezvous, int door_fd, struct ash_err *err);
 /* Bring card[card_bytes]; cards_out[size * card_bytes] gets everyone's, by rank. Returns 0, or -ETIMEDOUT naming who is
- * missing, -EEXIST (two processes say they are one rank) or -EPERM (sent away by the first rank, with its reason). */
+ * missing, -EINTR (a stop request, the same), -EEXIST (two processes say they are one rank) or -EPERM (sent away by the first rank, with its reason). */
 int ash_rendezvous_meet(struct ash_rendezvous *rendezvous, const void *card, size_t card_bytes, void *cards_out,
                         struct ash_err *err);
+/* Wait until there is something to read from a descriptor, or somebody to accept. Returns 0, -ETIMEDOUT, -EINTR (a stop
+ * request) or another negative errno. */
+int ash_rendezvous_wait(int fd, uint64_t deadline_ns);
 /* Close the way, or the door unless it was the caller's. Zeroed or failed: a no-op. */
 void ash_rendezvous_close(struct ash_rendezvous *rendezvous);
 

@@ -9,6 +9,7 @@
 
 #include "base/assert.h"
 #include "base/clock.h"
+#include "collective/core/wait_limits.h"
 
 #define SLICE_NS 20000000ull /* between questions */
 #define CLOSE_NS 1000000000ull
@@ -259,6 +260,7 @@ static int wait_for(struct ash_dock *dock, size_t rank, const _Atomic uint64_t *
         rc = ask(dock, rank, since_ns, wait);
         if (rc < 0) return rc;
     }
+    ash_wait_limits_note(now_ns - since_ns);
     return 0;
 }
 

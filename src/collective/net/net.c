@@ -102,6 +102,7 @@ static int check_left(struct ash_net *net)
 static int ask(void *ctx, size_t rank, uint64_t waited_ns, int gone)
 {
     struct ash_net *net = ctx;
+    struct ash_wait_limits limits;
     char why[ASH_ERR_TEXT_BYTES], call[96];
     int rc = ash_local_check(net->opts.local, net->err);
 
@@ -116,14 +117,16 @@ static int ask(void *ctx, size_t rank, uint64_t waited_ns, int gone)
                                                       : "cannot be reached any more: the network has lost it");
         return ash_net_fail(net, -ECONNRESET, rank, why);
     }
-    if (waited_ns < net->opts.timeout_ns + GRACE_NS) return 0;
+    limits = ash_wait_limits_later(net->opts.limits, GRACE_NS);
+    rc = ash_wait_limits_check(&limits, waited_ns);
+    if (rc == 0) return 0;
     rank = furthest_behind(net, rank);
-    snprintf(why, sizeof(why), "call %llu: rank %u has waited %.1f s in %s for rank %u, which %s",
-             (unsigned long long)net->call.number, net->opts.members[net->opts.rank], (double)waited_ns * 1e-9,
-             ash_board_call_text(&net->call, call, sizeof(call)), net->opts.members[rank],
+    snprintf(why, sizeof(why), "call %llu: rank %u %s %.1f s in %s for rank %u, which %s",
+             (unsigned long long)net->call.number, net->opts.members[net->opts.rank], ash_wait_limits_text(rc),
+             (double)waited_ns * 1e-9, ash_board_call_text(&net->call, call, sizeof(call)), net->opts.members[rank],
              ash_dock_arrived(net->dock, rank) == net->arrived[rank] ? "has not made this call"
                                                                      : "has stopped in the middle of it");
-    return ash_net_fail(net, -ETIMEDOUT, rank, why);
+    return ash_net_fail(net, rc, rank, why);
 }
 
 /* Is it sent in the way of the present call? In an all-to-all each node goes its own (pairs.c). */
@@ -212,9 +215,9 @@ int ash_net_begin(struct ash_net *net, struct ash_board_call call, size_t size_b
     for (size_t r = 0; r < net->opts.size; r++)
         net->arrived[r] = ash_dock_arrived(net->dock, r);
     if (net->placed.alone) return 0;
-    ash_local_patience(net->opts.local, net->opts.timeout_ns);
+    ash_local_set_limits(net->opts.local, net->opts.limits);
     rc = ash_local_agree(net->opts.local, call, err);
-    ash_local_patience(net->opts.local, net->opts.timeout_ns + 2 * GRACE_NS);
+    ash_local_set_limits(net->opts.local, ash_wait_limits_later(net->opts.limits, 2 * GRACE_NS));
     return rc;
 }
 

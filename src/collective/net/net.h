@@ -43,8 +43,8 @@ struct ash_net_opts {
     const uint32_t *members; /* [size] numbers in the root group */
     const uint32_t *node_of; /* [size] */
     enum ash_net_way way;
-    struct ash_cost cost; /* by which ASH_NET_AUTO chooses; equal on all ranks */
-    uint64_t timeout_ns;  /* how long a rank may be late for a call */
+    struct ash_cost cost;          /* by which ASH_NET_AUTO chooses; equal on all ranks */
+    struct ash_wait_limits limits; /* how long a rank may be late for a call */
 };
 
 /* All ranks of the group call it, like what follows. */

@@ -64,11 +64,12 @@ static int ask(void *ctx, size_t rank, uint64_t waited_ns, int gone)
         snprintf(why, sizeof(why), "%s cannot be reached any more: the network has lost it", peer);
         return ash_group_fail(group, -ECONNRESET, ash_channel_peer(channel), why, wait->err);
     }
-    if (waited_ns < (uint64_t)(group->root->opts.call_timeout * 1e9)) return 0;
-    snprintf(why, sizeof(why), "rank %zu has waited %.1f s for %s to %s (message %llu)", ash_channel_own(channel),
-             (double)waited_ns * 1e-9, peer, wait->text,
+    rc = ash_wait_limits_check(&group->net->opts.limits, waited_ns);
+    if (rc == 0) return 0;
+    snprintf(why, sizeof(why), "rank %zu %s %.1f s for %s to %s (message %llu)", ash_channel_own(channel),
+             ash_wait_limits_text(rc), (double)waited_ns * 1e-9, peer, wait->text,
              (unsigned long long)(channel->sends ? channel->posted : channel->taken) + 1);
-    return ash_group_fail(group, -ETIMEDOUT, ash_channel_peer(channel), why, wait->err);
+    return ash_group_fail(group, rc, ash_channel_peer(channel), why, wait->err);
 }
 
 /* ---- letters ----------------------------------------------------------------------------------------------------- */

@@ -36,6 +36,7 @@ struct shared {
 struct job {
     size_t size;
     double silent_s, call_s;
+    double stop_grace_s;
     int (*run)(struct ash_group *group, struct shared *shared, const void *arg);
     const void *arg;
     const char *nodes;             /* a letter for the node of each rank, "aabb"; NULL: all are on one */
@@ -63,6 +64,7 @@ static inline int rank_main(const struct job *job, struct shared *shared, size_t
 
     if (nodes != NULL) opts.node = node;
     opts.algorithm = job->algorithm;
+    opts.stop_grace = job->stop_grace_s;
     if (job->netns != NULL && enter_network(job->netns, node[0], &place) < 0) return 1;
     rc = ash_group_open(&place, &opts, &group, &err);
     if (rc < 0) {
