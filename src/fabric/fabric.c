@@ -2,38 +2,22 @@
 #include "fabric/fabric_priv.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/random.h>
-#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "base/assert.h"
 #include "base/hash.h"
+#include "fabric/segment.h"
 
 #define TICK_NS 10000000ull /* between looks at who is gone */
 #define TELL_TICKS 20       /* between updates of the metrics */
 
 /* ---- life -------------------------------------------------------------------------------------------------------- */
-
-/* Processes of equal machine see each other in /proc: one kernel, one space of process numbers. */
-static uint64_t machine_number(void)
-{
-    char boot[64] = {0};
-    struct stat space = {0};
-    int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
-
-    if (fd >= 0) {
-        if (read(fd, boot, sizeof(boot) - 1) < 0) boot[0] = '\0';
-        close(fd);
-    }
-    stat("/proc/self/ns/pid", &space);
-    return ash_hash_bytes(boot, sizeof(boot), space.st_ino);
-}
 
 static int name_node(struct ash_fabric *fabric, const char *node, struct ash_err *err)
 {
@@ -77,7 +61,7 @@ int ash_fabric_open(const struct ash_fabric_opts *opts, struct ash_fabric **fabr
     fabric = calloc(1, sizeof(*fabric));
     if (fabric == NULL) return ash_err_set(err, -ENOMEM, "out of memory for an endpoint");
     fabric->path = (enum ash_fabric_path)opts->path;
-    fabric->machine = machine_number();
+    fabric->machine = ash_segment_machine();
     while (fabric->id == 0)
         if (getrandom(&fabric->id, sizeof(fabric->id), 0) < 0) fabric->id = ash_hash_mix((uint64_t)getpid());
     fabric->region_number = (fabric->id & 0xffffff) << 8; /* a key of another endpoint hardly names a region here */
@@ -166,15 +150,19 @@ static struct ash_region *new_region(struct ash_fabric *fabric, size_t size_byte
 int ash_region_alloc(struct ash_fabric *fabric, size_t size_bytes, struct ash_region **region_out, struct ash_err *err)
 {
     struct ash_region *region = new_region(fabric, size_bytes, err);
+    struct ash_segment *memory = region != NULL ? calloc(1, sizeof(*memory)) : NULL;
     int rc;
 
     if (region == NULL) return size_bytes == 0 ? -EINVAL : -ENOMEM;
-    rc = ash_segment_create(&region->segment, size_bytes, "ashlar-region", err);
+    rc = memory != NULL ? ash_segment_create(memory, size_bytes, "ashlar-region", err)
+                        : ash_err_set(err, -ENOMEM, "out of memory for a region");
     if (rc < 0) {
+        free(memory);
         free(region);
         return rc;
     }
-    region->data = region->segment.data;
+    region->memory = memory;
+    region->data = memory->data;
     return add_region(region, region_out, err);
 }
 
@@ -199,7 +187,8 @@ void ash_region_close(struct ash_region *region)
     for (at = &region->fabric->regions; *at != region; at = &(*at)->next)
         ;
     *at = region->next;
-    ash_segment_fini(&region->segment);
+    if (region->memory != NULL) ash_segment_fini(region->memory);
+    free(region->memory);
     free(region);
 }
 
@@ -245,6 +234,7 @@ int ash_remote_open(struct ash_fabric *fabric, uint32_t number, const struct ash
     remote = calloc(1, sizeof(*remote));
     if (remote == NULL) return ash_err_set(err, -ENOMEM, "out of memory for a region of peer %u", number);
     remote->fabric = fabric;
+    remote->ops = peer->ops;
     remote->peer = number;
     remote->key = wire;
     rc = peer->ops->remote_open(peer->transport, peer, remote, err);
@@ -259,13 +249,13 @@ int ash_remote_open(struct ash_fabric *fabric, uint32_t number, const struct ash
 void ash_remote_close(struct ash_remote *remote)
 {
     if (remote == NULL) return;
-    ash_segment_fini(&remote->segment);
+    remote->ops->remote_close(remote);
     free(remote);
 }
 
 void *ash_remote_direct(const struct ash_remote *remote)
 {
-    return remote->segment.data;
+    return remote->direct;
 }
 
 /* ---- transfers --------------------------------------------------------------------------------------------------- */

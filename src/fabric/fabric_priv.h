@@ -4,7 +4,6 @@
 
 #include "fabric/transport.h"
 
-#define ASH_FABRIC_PATHS 2
 #define ASH_FABRIC_PEERS_MAX (1u << 20)
 
 /* A path as the endpoint holds it. */

@@ -4,7 +4,7 @@
 #define ASH_FABRIC_WIRE_H
 
 #include "fabric/fabric.h"
-#include "fabric/shm/segment.h"
+#include "fabric/segment.h"
 
 #define ASH_WIRE_NODE_BYTES 64
 #define ASH_WIRE_PROVIDER_BYTES 32

@@ -13,7 +13,7 @@
 #include "collective/core/wait_limits.h"
 #include "collective/cost.h"
 #include "collective/sum.h"
-#include "fabric/shm/segment.h"
+#include "fabric/segment.h"
 
 #define ASH_LOCAL_RANKS_MAX ASH_SHARES_RANKS_MAX
 

@@ -122,7 +122,7 @@ static int give_part(struct ash_ofi_link *link, struct ash_ofi_op *op, struct as
     size_t r = next_rail(link, op), left = op->size_bytes - op->given,
            size = left < op->part_bytes ? left : op->part_bytes;
     struct ash_ofi_rail *rail = &link->ofi->rails[r];
-    struct fid_mr *const *mrs = op->region->registration;
+    struct fid_mr *const *mrs = op->region->states[ASH_OFI_STATE];
     void *desc = fi_mr_desc(mrs[r]);
     uint64_t base = (rail->info->domain_attr->mr_mode & FI_MR_VIRT_ADDR) != 0 ? op->key.base : 0;
     struct iovec local;

@@ -207,7 +207,7 @@ static int ofi_region_open(struct ash_transport *transport, struct ash_region *r
     struct fid_mr **mrs = calloc(ASH_FABRIC_RAILS_MAX, sizeof(struct fid_mr *));
 
     if (mrs == NULL) return ash_err_set(err, -ENOMEM, "out of memory for a region");
-    region->registration = mrs;
+    region->states[ASH_OFI_STATE] = mrs;
     for (size_t r = 0; r < ofi->rail_count; r++) {
         int rc = ash_rail_register(&ofi->rails[r], region->data, region->size_bytes, region->key.region, &mrs[r]);
 
@@ -223,14 +223,14 @@ static int ofi_region_open(struct ash_transport *transport, struct ash_region *r
 
 static void ofi_region_close(struct ash_transport *transport, struct ash_region *region)
 {
-    struct fid_mr **mrs = region->registration;
+    struct fid_mr **mrs = region->states[ASH_OFI_STATE];
 
     if (mrs == NULL) return;
     ash_flow_forget(ofi_of(transport), region);
     for (size_t r = 0; r < ASH_FABRIC_RAILS_MAX; r++)
         if (mrs[r] != NULL) fi_close(&mrs[r]->fid);
     free(mrs);
-    region->registration = NULL;
+    region->states[ASH_OFI_STATE] = NULL;
 }
 
 static int ofi_remote_open(struct ash_transport *transport, struct ash_peer *peer, struct ash_remote *remote,
@@ -243,6 +243,12 @@ static int ofi_remote_open(struct ash_transport *transport, struct ash_peer *pee
         return ash_err_set(err, -EPROTO, "the key has %u rails and the peer %zu", remote->key.rail_count,
                            link->rail_count);
     return 0;
+}
+
+/* It has no state. */
+static void ofi_remote_close(struct ash_remote *remote)
+{
+    (void)remote;
 }
 
 /* ---- transfers --------------------------------------------------------------------------------------------------- */
@@ -328,6 +334,7 @@ const struct ash_transport_ops ash_ofi_ops = {
     .region_open = ofi_region_open,
     .region_close = ofi_region_close,
     .remote_open = ofi_remote_open,
+    .remote_close = ofi_remote_close,
     .post = ofi_post,
     .notify = ofi_notify,
     .poll = ofi_poll,

@@ -1,5 +1,6 @@
 /* ofi_priv - the path between machines as ofi.c, rail.c, flow.c and pulse.c see it. */
 #ifndef ASH_FABRIC_OFI_PRIV_H
+#define ASH_OFI_STATE (ASH_FABRIC_OFI - ASH_FABRIC_SHM) /* of a region: its registrations, by rail */
 #define ASH_FABRIC_OFI_PRIV_H
 
 #include <rdma/fabric.h>

@@ -9,6 +9,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include "base/math.h"
 #include "fabric/shm/copy.h"
 
 static struct ash_shm *shm_of(struct ash_transport *transport)
@@ -87,8 +88,8 @@ static int shm_region_open(struct ash_transport *transport, struct ash_region *r
     int rc;
 
     (void)transport;
-    if (region->segment.data == NULL) return 0;
-    rc = ash_segment_key(&region->segment, &key);
+    if (region->memory == NULL) return 0;
+    rc = ash_segment_key(region->memory, &key);
     if (rc < 0) return ash_err_set(err, rc, "shared memory has no key: %s", strerror(-rc));
     region->key.is_segment = 1;
     region->key.pid = key.pid;
@@ -110,16 +111,34 @@ static int shm_remote_open(struct ash_transport *transport, struct ash_peer *pee
     const struct ash_shm_link *link = peer->link;
     const struct ash_wire_key *key = &remote->key;
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
-    struct ash_segment_key segment = {.pid = key->pid,
-                                      .fd = key->fd,
-                                      .device = key->device,
-                                      .inode = key->inode,
-                                      .size_bytes = (key->size_bytes + page - 1) / page * page};
+    struct ash_segment_key segment_key = {.pid = key->pid,
+                                          .fd = key->fd,
+                                          .device = key->device,
+                                          .inode = key->inode,
+                                          .size_bytes = ash_round_up(key->size_bytes, page)};
+    struct ash_segment *segment;
+    int rc;
 
     (void)transport;
     if (!key->is_segment) return 0;
     if (key->pid != link->pid) return ash_err_set(err, -EPROTO, "the key is of another process");
-    return ash_segment_map(&remote->segment, &segment, err);
+    segment = calloc(1, sizeof(*segment));
+    if (segment == NULL) return ash_err_set(err, -ENOMEM, "out of memory for a region");
+    rc = ash_segment_map(segment, &segment_key, err);
+    if (rc < 0) {
+        free(segment);
+        return rc;
+    }
+    remote->state = segment;
+    remote->direct = segment->data;
+    return 0;
+}
+
+static void shm_remote_close(struct ash_remote *remote)
+{
+    if (remote->state == NULL) return;
+    ash_segment_fini(remote->state);
+    free(remote->state);
 }
 
 /* ---- transfers --------------------------------------------------------------------------------------------------- */
@@ -147,8 +166,7 @@ static int shm_post(struct ash_transport *transport, struct ash_peer *peer, cons
                     bool write)
 {
     struct ash_shm_link *link = peer->link;
-    uint8_t *local = (uint8_t *)transfer->local->data + transfer->local_offset,
-            *direct = transfer->remote->segment.data;
+    uint8_t *local = (uint8_t *)transfer->local->data + transfer->local_offset, *direct = transfer->remote->direct;
     int rc = 0;
 
     (void)transport;
@@ -262,6 +280,7 @@ const struct ash_transport_ops ash_shm_ops = {
     .region_open = shm_region_open,
     .region_close = shm_region_close,
     .remote_open = shm_remote_open,
+    .remote_close = shm_remote_close,
     .post = shm_post,
     .notify = shm_notify,
     .poll = shm_poll,

@@ -5,6 +5,7 @@
 #include <sys/types.h>
 
 #include "base/pool.h"
+#include "fabric/segment.h"
 #include "fabric/shm/box.h"
 #include "fabric/transport.h"
 

@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include "fabric/shm/copy.h"
-#include "fabric/shm/segment.h"
+#include "fabric/segment.h"
 
 static void test_map(void **state)
 {

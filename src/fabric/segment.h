@@ -22,6 +22,9 @@ struct ash_segment {
     int fd; /* -1 where it was mapped from a key */
 };
 
+/* A number that is equal in processes that can map each other's segments: they have one kernel and one PID namespace. */
+uint64_t ash_segment_machine(void);
+
 /* A new segment of size_bytes (rounded up to pages). what names it in messages and in /proc/PID/maps. */
 int ash_segment_create(struct ash_segment *segment, size_t size_bytes, const char *what, struct ash_err *err);
 /* The key of a segment that this process created. Returns 0 or a negative errno. */
