@@ -24,7 +24,8 @@ static const struct ash_opt group_opts[] = {
      "seconds that a wait for other ranks goes on after SIGTERM or Ctrl-C, beyond the longest wait so far; a second "
      "signal ends it at once",
      0, 1e6, NULL},
-    {"node", ASH_OPT_STRING, GROUP(node), NULL, "failure domain of this process; default: the host's name", 0, 0, NULL},
+    {"node", ASH_OPT_STRING, GROUP(node), NULL,
+     "failure domain of this process; default: Slurm's name of the node, or the host's name", 0, 0, NULL},
     {"rejoin", ASH_OPT_BOOL, GROUP(rejoin), NULL, "take the place of a process that a running job has lost", 0, 0,
      NULL},
     {"algorithm", ASH_OPT_CHOICE, GROUP(algorithm), "auto",
@@ -66,7 +67,7 @@ static void count_nodes(struct ash_group *group)
     for (size_t r = 0; r < group->size; r++) {
         size_t first = 0;
 
-        while (strcmp(card_of(group, first)->node, card_of(group, r)->node) != 0)
+        while (!ash_group_same_node(group->root, group->members[first], group->members[r]))
             first++;
         group->node_index[r] = first == r ? (uint32_t)group->node_count++ : group->node_index[first];
     }

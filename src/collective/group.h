@@ -26,7 +26,7 @@
 struct ash_group_opts {
     double join_timeout, silent_timeout, call_timeout; /* seconds */
     double stop_grace;                                 /* seconds: collective/core/wait_limits.h */
-    const char *node;                                  /* failure domain of this process; NULL: the host's name */
+    const char *node; /* failure domain of this process; NULL: place's, or the host's name */
     int algorithm;    /* enum ash_net_way (collective/net/net.h): of groups over several nodes, equal on all ranks */
     const char *cost; /* file of a cost model (collective/cost.h); the first rank's counts; NULL: a built-in one */
     bool rejoin;      /* this process takes the place of one that a running job has lost (ash_group_reform) */

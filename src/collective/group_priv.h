@@ -14,6 +14,7 @@
 struct ash_group_card {
     struct ash_watch_member watch;
     char node[ASH_GROUP_NAME_BYTES];
+    uint64_t machine;             /* ranks of equal node and machine share memory: ash_segment_machine */
     struct ash_segment_key board; /* of the root group */
     struct ash_cost cost;         /* that of the first rank counts */
 };
@@ -24,6 +25,7 @@ struct ash_group_root {
     uint64_t job;
     uint32_t epoch;                  /* how often it has been formed again */
     char host[ASH_PLACE_HOST_BYTES]; /* the job's door */
+    char node[ASH_GROUP_NAME_BYTES]; /* of this process, as its launcher says; empty: the host's name */
     int port;
     size_t rank, size;
     struct ash_cost cost;
@@ -57,6 +59,8 @@ struct ash_group {
 };
 
 /* root.c */
+/* Are two ranks of the root on one node? */
+bool ash_group_same_node(const struct ash_group_root *root, size_t a, size_t b);
 int ash_group_root_open(const struct ash_place *place, const struct ash_group_opts *opts, struct ash_local *board,
                         struct ash_group_root **root_out, struct ash_err *err);
 /* The root of what is left of `old`, of which only the data are needed; takes over its listening socket and harbor. */

@@ -84,7 +84,8 @@ static int read_torchrun(struct ash_place *place, struct ash_err *err)
 
 static int read_slurm(struct ash_place *place, struct ash_err *err)
 {
-    const char *nodes = ash_env_get("SLURM_STEP_NODELIST"), *host = ash_env_get("MASTER_ADDR");
+    const char *nodes = ash_env_get("SLURM_STEP_NODELIST"), *host = ash_env_get("MASTER_ADDR"),
+               *node = ash_env_get("SLURMD_NODENAME");
     int64_t rank = 0, size = 0, job = 0, step = 0, local = 0;
     int rc = need_number("SLURM_PROCID", "SLURM_PROCID", 0, RANKS_MAX, &rank, err);
 
@@ -98,6 +99,7 @@ static int read_slurm(struct ash_place *place, struct ash_err *err)
     if (rc == 0) rc = set_ranks(place, rank, size, err);
     if (rc < 0) return rc;
     place->launcher = "slurm";
+    if (node != NULL) snprintf(place->node, sizeof(place->node), "%s", node);
     read_number("SLURM_STEP_ID", 0, INT64_MAX / 2, &step, NULL);
     place->job = ash_hash_mix((uint64_t)job) ^ ash_hash_mix(ash_hash_mix((uint64_t)step) + 1);
     place->port = PORT_SLURM + (int)(place->job % PORT_SLURM_COUNT);

@@ -15,6 +15,7 @@ struct ash_place {
     const char *launcher; /* "torchrun", "slurm", "mpi", or "none" */
     size_t rank, size;
     size_t local_rank, local_size;   /* among the processes of this host, where the launcher says so; else 0 of 0 */
+    char node[ASH_PLACE_HOST_BYTES]; /* the launcher's name of this node; empty: it has none */
     char host[ASH_PLACE_HOST_BYTES]; /* where the first rank can be met */
     int port;
     uint64_t job; /* the same for all ranks of a job, and no others */

@@ -58,6 +58,23 @@ static int connect_first(const struct ash_rendezvous *r, struct ash_err *err)
     }
 }
 
+static int unknown_host(const struct ash_rendezvous *r, struct ash_err *err)
+{
+    return ash_err_set(err, -ENOENT,
+                       "the ranks meet at '%s', a name that rank %zu cannot resolve: set MASTER_ADDR to an address of "
+                       "the first node",
+                       r->host, r->rank);
+}
+
+/* Does this name mean nothing here, not even as this host's own? Then other hosts hardly know it either. */
+static bool is_unknown(const char *host)
+{
+    char address[ASH_SOCKET_ADDR_BYTES], own[256] = "";
+
+    if (ash_socket_address_towards(host, address, sizeof(address)) != -ENOENT) return false;
+    return gethostname(own, sizeof(own) - 1) < 0 || strcmp(own, host) != 0;
+}
+
 int ash_rendezvous_open(struct ash_rendezvous *r, int door_fd, struct ash_err *err)
 {
     int rc;
@@ -65,12 +82,14 @@ int ash_rendezvous_open(struct ash_rendezvous *r, int door_fd, struct ash_err *e
     ash_assert(r->rank < r->size);
     r->deadline_ns = ash_deadline_in(r->timeout_s);
     if (r->rank == 0) {
+        if (is_unknown(r->host)) return unknown_host(r, err);
         r->fd = door_fd >= 0 ? dup(door_fd) : ash_socket_listen(NULL, r->port, err);
         if (r->fd < 0) return ash_err_prefix(err, r->fd, "rank 0 cannot meet the others");
         snprintf(r->own_address, sizeof(r->own_address), "%s", r->host);
         return 0;
     }
     r->fd = connect_first(r, err);
+    if (r->fd == -ENOENT) return unknown_host(r, err);
     if (r->fd < 0) return ash_err_prefix(err, r->fd, "rank %zu cannot reach rank 0", r->rank);
     rc = ash_socket_own_address(r->fd, r->own_address, sizeof(r->own_address));
     return rc == 0 ? 0 : ash_err_set(err, rc, "rank %zu has no address of its own: %s", r->rank, strerror(-rc));

@@ -26,7 +26,7 @@ struct ash_rendezvous {
 };
 
 /* The first rank opens its door (or uses the listening socket door_fd, if that is not -1); the others go there.
- * -EADDRINUSE, or -ETIMEDOUT where there is no door. */
+ * -EADDRINUSE, -ENOENT where host cannot be resolved, or -ETIMEDOUT where there is no door. */
 int ash_rendezvous_open(struct ash_rendezvous *rendezvous, int door_fd, struct ash_err *err);
 /* Bring card[card_bytes]; cards_out[size * card_bytes] gets everyone's, by rank. Returns 0, or -ETIMEDOUT naming who is
  * missing, -EINTR (a stop request, the same), -EEXIST (two processes say they are one rank) or -EPERM (sent away by the first rank, with its reason). */

@@ -62,7 +62,11 @@ static void fill_card(const struct ash_group_root *root, const char *address, st
     card->watch.pid = getpid();
     card->cost = root->cost;
     card->watch.port = ash_socket_port(root->listen_fd);
-    snprintf(card->node, sizeof(card->node), "%s", root->opts.node != NULL ? root->opts.node : card->watch.host);
+    card->machine = ash_segment_machine();
+    snprintf(card->node, sizeof(card->node), "%s",
+             root->opts.node != NULL ? root->opts.node
+             : root->node[0] != '\0' ? root->node
+                                     : card->watch.host);
 }
 
 /* Cards come from other processes: no string in them may run on. */
@@ -78,11 +82,18 @@ static void tidy_cards(struct ash_group_root *root)
     }
 }
 
+bool ash_group_same_node(const struct ash_group_root *root, size_t a, size_t b)
+{
+    const struct ash_group_card *cards = root->cards;
+
+    return strcmp(cards[a].node, cards[b].node) == 0 && cards[a].machine == cards[b].machine;
+}
+
 /* Are there ranks that do not share memory? */
 static bool several_nodes(const struct ash_group_root *root)
 {
     for (size_t r = 1; r < root->size; r++)
-        if (strcmp(root->cards[r].node, root->cards[0].node) != 0) return true;
+        if (!ash_group_same_node(root, r, 0)) return true;
     return false;
 }
 
@@ -254,6 +265,7 @@ int ash_group_root_open(const struct ash_place *place, const struct ash_group_op
     if (root == NULL) return -ENOMEM;
     root->job = place->job;
     root->port = place->port;
+    snprintf(root->node, sizeof(root->node), "%.*s", (int)sizeof(root->node) - 1, place->node);
     memcpy(root->host, place->host, sizeof(root->host));
     root->cost = ash_cost_default;
     if (opts->cost != NULL) rc = ash_cost_load(opts->cost, &root->cost, err);
@@ -280,6 +292,7 @@ int ash_group_root_reform(struct ash_group_root *old, double wait_s, const struc
     root->job = old->job;
     root->cost = old->cost;
     root->port = old->port;
+    memcpy(root->node, old->node, sizeof(root->node));
     memcpy(root->host, old->host, sizeof(root->host));
     root->listen_fd = old->listen_fd;
     root->harbor = old->harbor;

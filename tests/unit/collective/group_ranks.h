@@ -4,6 +4,7 @@
 
 #include <dlfcn.h>
 #include <errno.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -41,6 +42,7 @@ struct job {
     const void *arg;
     const char *nodes;             /* a letter for the node of each rank, "aabb"; NULL: all are on one */
     int algorithm;                 /* between nodes */
+    size_t hidden_ranks;           /* so many of the last ones are in a PID namespace of their own */
     const struct ash_netns *netns; /* their networks; NULL: all are reached through loopback */
 };
 
@@ -79,6 +81,30 @@ static inline int rank_main(const struct job *job, struct shared *shared, size_t
     return rc != 0;
 }
 
+/* Go on in a new process, in a PID namespace of its own. The one that waits for it ends as it does. */
+static inline void hide(void)
+{
+    int status = 0, pid;
+
+    if (unshare(CLONE_NEWPID) < 0 && unshare(CLONE_NEWUSER | CLONE_NEWPID) < 0) _exit(1);
+    pid = fork();
+    if (pid == 0) return;
+    waitpid(pid, &status, 0);
+    _exit(WIFEXITED(status) ? WEXITSTATUS(status) : 1);
+}
+
+static inline bool can_hide(void)
+{
+    int status = 1, pid = fork();
+
+    if (pid == 0) {
+        hide();
+        _exit(0);
+    }
+    waitpid(pid, &status, 0);
+    return status == 0;
+}
+
 static inline struct shared *start(const struct job *job)
 {
     struct shared *shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -89,7 +115,10 @@ static inline struct shared *start(const struct job *job)
     for (size_t r = 0; r < job->size; r++) {
         int pid = fork();
 
-        if (pid == 0) _exit(rank_main(job, shared, r, port));
+        if (pid == 0) {
+            if (r + job->hidden_ranks >= job->size) hide();
+            _exit(rank_main(job, shared, r, port));
+        }
         shared->pids[r] = pid;
     }
     return shared;

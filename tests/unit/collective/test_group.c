@@ -90,6 +90,44 @@ static void test_missing(void **state)
     assert_non_null(strstr(err.text, "rank 1 cannot reach rank 0"));
 }
 
+static void test_unknown_host(void **state)
+{
+    struct ash_place place = {.size = 2, .host = "no-such-host.invalid", .port = ash_socket_free_port(NULL), .job = 1};
+    struct ash_group_opts opts = {.join_timeout = 60, .silent_timeout = 1, .call_timeout = 1};
+    struct ash_group *group = NULL;
+    uint64_t began_ns = ash_clock_ns();
+
+    (void)state;
+    for (place.rank = 0; place.rank < 2; place.rank++) { /* the first does not wait for those who cannot find it */
+        struct ash_err err = {0};
+
+        assert_int_equal(ash_group_open(&place, &opts, &group, &err), -ENOENT);
+        if (strstr(err.text, "MASTER_ADDR") == NULL || strstr(err.text, "no-such-host.invalid") == NULL)
+            fail_msg("it says: %s", err.text);
+    }
+    assert_true(ash_clock_ns() - began_ns < 30000000000ull);
+}
+
+static int count_nodes(struct ash_group *group, struct shared *shared, const void *arg)
+{
+    (void)shared;
+    (void)arg;
+    return ash_group_nodes(group) != 2 || sum_ranks(group, 3) != 0;
+}
+
+/* Ranks that do not see each other in /proc share no memory, whatever their host is called. */
+static void test_pid_namespaces(void **state)
+{
+    struct job job = {.size = 3, .silent_s = 20, .call_s = 20, .run = count_nodes, .hidden_ranks = 1};
+    struct shared *shared;
+
+    (void)state;
+    if (!has_network() || !can_hide()) skip();
+    shared = start(&job);
+    assert_int_equal(finish(&job, shared, SIZE_MAX), 0);
+    end(shared);
+}
+
 /* ---- losses ------------------------------------------------------------------------------------------------------ */
 
 static void test_killed(void **state)
@@ -170,9 +208,9 @@ static void test_late(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_split),  cmocka_unit_test(test_many),    cmocka_unit_test(test_missing),
-        cmocka_unit_test(test_killed), cmocka_unit_test(test_stopped), cmocka_unit_test(test_abort),
-        cmocka_unit_test(test_late),
+        cmocka_unit_test(test_split),  cmocka_unit_test(test_many),         cmocka_unit_test(test_missing),
+        cmocka_unit_test(test_killed), cmocka_unit_test(test_stopped),      cmocka_unit_test(test_abort),
+        cmocka_unit_test(test_late),   cmocka_unit_test(test_unknown_host), cmocka_unit_test(test_pid_namespaces),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

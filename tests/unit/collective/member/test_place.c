@@ -24,6 +24,7 @@ static const char *const names[] = {"RANK",
                                     "SLURM_STEP_NODELIST",
                                     "SLURM_JOB_NODELIST",
                                     "SLURM_LOCALID",
+                                    "SLURMD_NODENAME",
                                     "OMPI_COMM_WORLD_RANK",
                                     "OMPI_COMM_WORLD_SIZE",
                                     "OMPI_COMM_WORLD_LOCAL_RANK",
@@ -118,6 +119,8 @@ static void test_slurm(void **state)
                                 "1",
                                 "SLURM_STEP_NODELIST",
                                 "gpu[03-04]",
+                                "SLURMD_NODENAME",
+                                "gpu04",
                                 NULL};
     const char *const next[] = {
         "SLURM_PROCID", "3", "SLURM_NTASKS", "4", "SLURM_JOB_ID", "77", "SLURM_STEP_ID", "1", "SLURM_STEP_NODELIST",
@@ -128,6 +131,8 @@ static void test_slurm(void **state)
     assert_string_equal(place.launcher, "slurm");
     assert_true(place.rank == 3 && place.size == 4 && place.local_rank == 1);
     assert_string_equal(place.host, "gpu03");
+    assert_string_equal(place.node, "gpu04");
+    assert_string_equal(detect(next).node, "");
     assert_true(place.job != detect(next).job); /* another step is another job */
     refuse((const char *const[]){"SLURM_PROCID", "0", "SLURM_STEP_ID", "0", "SLURM_JOB_ID", "1", "SLURM_STEP_NODELIST",
                                  "a", NULL},
