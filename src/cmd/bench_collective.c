@@ -11,6 +11,7 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/cores.h"
+#include "base/math.h"
 #include "collective/group.h"
 #include "collective/host/window.h"
 #include "collective/net/net.h"
@@ -41,7 +42,7 @@ static const struct ash_opt bench_opts[] = {
      "processes to start on this machine (not where a launcher has started some)", 1, 256, NULL},
     {"nodes", ASH_OPT_INT, FIELD(nodes), "1", "failure domains to spread them over", 1, 256, NULL},
     {"min", ASH_OPT_INT, FIELD(min_bytes), "8", "smallest size in bytes", 8, 1e12, NULL},
-    {"max", ASH_OPT_INT, FIELD(max_bytes), "64mi", "largest size in bytes", 8, 1e12, NULL},
+    {"max", ASH_OPT_INT, FIELD(max_bytes), "64mi", "largest size in bytes, which is measured too", 8, 1e12, NULL},
     {"factor", ASH_OPT_INT, FIELD(factor), "4", "between sizes", 2, 1024, NULL},
     {"rounds", ASH_OPT_INT, FIELD(rounds), "5", "measurements of each size; the median counts", 1, ROUNDS_MAX, NULL},
     {"window", ASH_OPT_BOOL, FIELD(window), NULL, "all_reduce in memory that all ranks have mapped, as training does",
@@ -289,7 +290,7 @@ static int measure_call(void *ctx, struct ash_group *group, enum ash_cost_call c
 /* Operands in memory of this process, or results in a window, to which the operand is copied before each check. */
 static int open_memory(struct bench *bench, size_t bytes, struct ash_err *err)
 {
-    size_t whole = (bytes + 4095) / 4096 * 4096, size = ash_group_size(bench->group);
+    size_t whole = ash_round_up(bytes, 4096), size = ash_group_size(bench->group);
     int rc;
 
     bench->in = aligned_alloc(4096, whole);
@@ -317,6 +318,23 @@ static void pin(const struct ash_group *group)
         ash_cores_pin(pthread_self(), cores[ash_group_rank(group) % (size_t)count]); /* a wish */
 }
 
+/* From the smallest size to the largest, which is measured too. A barrier has no size. */
+static int run_sizes(struct bench *bench, struct ash_err *err)
+{
+    const struct flags *flags = bench->flags;
+    size_t max = (size_t)flags->max_bytes;
+    int rc;
+
+    bench->bytes = 0;
+    if (flags->op == OP_BARRIER && !flags->bound) return run_size(bench, err);
+    bench->bytes = (size_t)flags->min_bytes;
+    for (;;) {
+        rc = run_size(bench, err);
+        if (rc < 0 || bench->bytes >= max) return rc;
+        bench->bytes = ash_min(bench->bytes * (size_t)flags->factor, max);
+    }
+}
+
 static int run_ranks(const struct flags *flags, struct ash_group *group, struct ash_err *err)
 {
     struct bench bench = {.flags = flags, .group = group};
@@ -329,10 +347,7 @@ static int run_ranks(const struct flags *flags, struct ash_group *group, struct 
         printf("# %s, %zu ranks on %zu node%s\n#%11s %12s %6s %6s %12s %10s %10s %8s\n", name_of(flags),
                ash_group_size(group), ash_group_nodes(group), ash_group_nodes(group) == 1 ? "" : "s", "size (B)",
                "count", "type", "redop", "time (us)", "algbw GB/s", "busbw GB/s", "wrong");
-    for (bench.bytes = (size_t)flags->min_bytes;
-         rc == 0 && flags->tune == NULL && bench.bytes <= (size_t)flags->max_bytes;
-         bench.bytes *= (size_t)flags->factor)
-        rc = run_size(&bench, err);
+    if (rc == 0 && flags->tune == NULL) rc = run_sizes(&bench, err);
     ash_window_close(bench.window);
     if (bench.window == NULL) free(bench.out);
     free(bench.in);
@@ -359,6 +374,9 @@ static int launch_self(const struct flags *flags, int argc, char **argv, struct 
 /* Tuning chooses by cost models only where nobody has chosen for it. */
 static int check_flags(const struct flags *flags, const struct ash_group_opts *group_opts, struct ash_err *err)
 {
+    if (flags->min_bytes > flags->max_bytes)
+        return ash_err_set(err, -EINVAL, "--min %" PRId64 " is larger than --max %" PRId64, flags->min_bytes,
+                           flags->max_bytes);
     if (flags->tune == NULL || group_opts->algorithm == ASH_NET_AUTO) return 0;
     return ash_err_set(err, -EINVAL, "--tune measures all algorithms: leave group.algorithm at auto");
 }

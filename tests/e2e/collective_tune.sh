@@ -22,10 +22,16 @@ if "$ASHLAR" bench collective --procs 2 --nodes 2 --rounds 1 --tune "$file" > "$
     done
     [ "$(first_line)" = "$inside" ] || fail "what was measured inside a node is gone"
     "$ASHLAR" bench collective --procs 2 --nodes 2 --rounds 1 --max 4096 --json group.cost="$file" > "$SCRATCH/used"
-    grep -q '"bytes":2048' "$SCRATCH/used" || fail "a job does not take the cost model"
+    grep -q '"bytes":4096' "$SCRATCH/used" || fail "a job does not take the cost model"
 else
     grep -q 'libfabric' "$SCRATCH/err" || fail "$(cat "$SCRATCH/err")" # built without: there is nothing between nodes
 fi
+
+# The largest size is measured; a barrier has none.
+"$ASHLAR" bench collective --procs 2 --rounds 1 --min 1000 --max 3000 --json > "$SCRATCH/sizes"
+[ "$(grep -o '"bytes":[0-9]*' "$SCRATCH/sizes" | tr '\n' ' ')" = '"bytes":1000 "bytes":3000 ' ] || fail "sizes: $(cat "$SCRATCH/sizes")"
+"$ASHLAR" bench collective --procs 2 --rounds 1 --op barrier --json > "$SCRATCH/sizes"
+[ "$(grep -o '"bytes":[0-9]*' "$SCRATCH/sizes")" = '"bytes":0' ] || fail "a barrier of sizes: $(cat "$SCRATCH/sizes")"
 
 echo 'my notes' > "$file"
 ! "$ASHLAR" bench collective --procs 2 --tune "$file" 2> "$SCRATCH/err" || fail "notes were overwritten"
