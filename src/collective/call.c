@@ -14,7 +14,7 @@
 #include "base/thread.h"
 #include "collective/call_priv.h"
 #include "collective/group_priv.h"
-#include "collective/host/bell.h"
+#include "collective/core/bell.h"
 
 enum { LANE_CALLS, LANE_RECEIVES, LANES };
 

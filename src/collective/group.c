@@ -134,6 +134,8 @@ static int connect_node(struct ash_group *group, const struct ash_segment_key *k
         rc = ash_local_connect(group->local, group->local_rank, group->local_size, crowded(group->root), here, labels,
                                err);
     if (rc == 0) ash_local_set_cost(group->local, &group->root->cards[0].cost);
+    group->ops = &ash_local_ops;
+    group->comm = group->local;
     free(labels);
     free(here);
     return rc;
@@ -155,7 +157,12 @@ static int connect_net(struct ash_group *group, const struct ash_net_docks *dock
                                 .cost = group->root->cards[0].cost,
                                 .limits = limits_of(&group->root->opts)};
 
-    return ash_net_open(&opts, &group->net, err);
+    int rc = ash_net_open(&opts, &group->net, err);
+
+    if (rc < 0) return rc;
+    group->ops = &ash_net_ops;
+    group->comm = group->net;
+    return 0;
 }
 
 /* ---- opening and splitting --------------------------------------------------------------------------------------- */
@@ -423,13 +430,6 @@ struct ash_group_member ash_group_member(const struct ash_group *group, size_t r
                                      .node = card->node,
                                      .node_index = group->node_index[rank],
                                      .pid = card->watch.pid};
-}
-
-void ash_group_set_cost(struct ash_group *group, const struct ash_cost *cost)
-{
-    ash_call_drain(group, ASH_NATURE_COLLECTIVE);
-    ash_local_set_cost(group->local, cost);
-    if (group->net != NULL) ash_net_set_cost(group->net, cost);
 }
 
 /* ---- ends -------------------------------------------------------------------------------------------------------- */

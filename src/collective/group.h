@@ -2,7 +2,7 @@
  * rendezvous.h); parts of it, such as the axes of a mesh, are split off. All ranks of a group make the same calls on it
  * in the same order.
  *
- * Sums have one order (collective/sum.h): the same bits for every algorithm, number of nodes and placement.
+ * Sums have one order (collective/core/sum.h): the same bits for every algorithm, number of nodes and placement.
  * Every wait is bounded: a dead process is noticed at once, one that stands still or is cut off within silent_timeout,
  * one that lives but does not come to a call within call_timeout, and within stop_grace after a stop request (-EINTR). The error names rank, host, call and how long; the
  * group and all groups split from the same root are then over, and every call on them returns that error.
@@ -17,9 +17,9 @@
 #include <stdint.h>
 #include "ashlar/err.h"
 #include "base/opts.h"
-#include "collective/cost.h"
+#include "collective/core/cost.h"
 #include "collective/member/place.h"
-#include "collective/sum.h"
+#include "collective/core/sum.h"
 #include "fabric/fabric.h"
 
 /* Section `group` of the settings. */
@@ -28,7 +28,7 @@ struct ash_group_opts {
     double stop_grace;                                 /* seconds: collective/core/wait_limits.h */
     const char *node; /* failure domain of this process; NULL: place's, or the host's name */
     int algorithm;    /* enum ash_net_way (collective/net/net.h): of groups over several nodes, equal on all ranks */
-    const char *cost; /* file of a cost model (collective/cost.h); the first rank's counts; NULL: a built-in one */
+    const char *cost; /* file of a cost model (collective/core/cost.h); the first rank's counts; NULL: a built-in one */
     bool rejoin;      /* this process takes the place of one that a running job has lost (ash_group_reform) */
     const struct ash_fabric_opts *fabric; /* section `fabric`, borrowed while the group lives; NULL: its defaults */
 };

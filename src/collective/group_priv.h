@@ -3,6 +3,7 @@
 #define ASH_COLLECTIVE_GROUP_PRIV_H
 
 #include <pthread.h>
+#include "collective/core/coll_ops.h"
 #include "collective/group.h"
 #include "collective/host/local.h"
 #include "collective/net/net.h"
@@ -50,6 +51,8 @@ struct ash_group {
     size_t rank, size, node_count;
     uint32_t *members;                      /* [size] ranks in the root */
     uint32_t *node_index;                   /* [size] */
+    const struct ash_coll_ops *ops;         /* of the calls, on */
+    void *comm;                             /* local, or net where there are several nodes */
     struct ash_local *local;                /* the ranks of this node */
     size_t local_rank, local_size;          /* among them */
     struct ash_net *net;                    /* NULL where all ranks are on one node */
@@ -58,7 +61,7 @@ struct ash_group {
     struct ash_group *next;
 };
 
-/* root.c */
+/* group_root.c */
 /* Are two ranks of the root on one node? */
 bool ash_group_same_node(const struct ash_group_root *root, size_t a, size_t b);
 int ash_group_root_open(const struct ash_place *place, const struct ash_group_opts *opts, struct ash_local *board,

@@ -3,9 +3,9 @@
 #define ASH_COLLECTIVE_BOARD_H
 
 #include <stdatomic.h>
-#include "collective/channel_priv.h"
+#include "collective/core/channel_ops.h"
 #include "collective/core/wait_limits.h"
-#include "collective/host/bell.h"
+#include "collective/core/bell.h"
 #include "collective/host/local.h"
 
 #define ASH_BOARD_TINY 48             /* bytes that travel in the line of their flag */
@@ -40,9 +40,9 @@ struct ash_board {
     _Atomic int32_t failed; /* the error that has ended this rank's calls, and then: */
     uint32_t culprit;
     char why[ASH_ERR_TEXT_BYTES];
-    _Alignas(64) _Atomic uint64_t offered[ASH_LANES][ASH_LOCAL_RANKS_MAX]; /* channels to each rank, */
-    _Atomic uint64_t accepted[ASH_LANES][ASH_LOCAL_RANKS_MAX];             /* and from each that are mapped here */
-    struct ash_board_offer offers[ASH_LANES][ASH_LOCAL_RANKS_MAX][ASH_OFFERS];
+    _Alignas(64) _Atomic uint64_t offered[ASH_CHANNEL_ORDERS][ASH_LOCAL_RANKS_MAX]; /* channels to each rank, */
+    _Atomic uint64_t accepted[ASH_CHANNEL_ORDERS][ASH_LOCAL_RANKS_MAX]; /* and from each that are mapped here */
+    struct ash_board_offer offers[ASH_CHANNEL_ORDERS][ASH_LOCAL_RANKS_MAX][ASH_OFFERS];
     _Alignas(4096) uint8_t small[2][ASH_BOARD_SMALL];
     _Alignas(4096) uint8_t stage[ASH_BOARD_STAGES][ASH_BOARD_PIECE];
 };

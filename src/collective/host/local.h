@@ -1,7 +1,7 @@
 /* local - collectives between the processes of one machine, through shared memory.
  * Every rank owns a segment, its board: flags that say how far it is, and room where pieces of its data wait to be read
  * by the others. Pieces are small enough to stay in a cache, so data cross memory once in and once out. All ranks make
- * the same calls in the same order; each call is compared. Sums have the order of collective/sum.h. One owner thread; a
+ * the same calls in the same order; each call is compared. Sums have the order of collective/core/sum.h. One owner thread; a
  * watcher may call ash_local_fail from any thread. After an error every call fails with the same one. */
 #ifndef ASH_COLLECTIVE_LOCAL_H
 #define ASH_COLLECTIVE_LOCAL_H
@@ -11,8 +11,10 @@
 #include <stdint.h>
 #include "ashlar/err.h"
 #include "collective/core/wait_limits.h"
-#include "collective/cost.h"
-#include "collective/sum.h"
+#include "collective/core/channel_ops.h"
+#include "collective/core/coll_ops.h"
+#include "collective/core/cost.h"
+#include "collective/core/sum.h"
 #include "fabric/segment.h"
 
 #define ASH_LOCAL_RANKS_MAX ASH_SHARES_RANKS_MAX
@@ -40,6 +42,10 @@ struct ash_board_call {
 const char *ash_board_call_text(const struct ash_board_call *call, char *buf, size_t buf_bytes);
 
 struct ash_local;
+
+/* The calls, on a struct ash_local (local_ops.c), and channels through its memory (local_channel.c). */
+extern const struct ash_coll_ops ash_local_ops;
+extern const struct ash_channel_ops ash_local_channel_ops;
 
 /* Create this process's board. limits: how long a peer may be late for a call. */
 int ash_local_open(const struct ash_wait_limits *limits, struct ash_local **local_out, struct ash_err *err);

@@ -1,6 +1,6 @@
 /* Channels through shared memory. The sender owns a segment with a counter for each end, a bell and the slots; it
  * offers the segment's key on its board, where the receiver finds it. */
-#include "collective/channel_priv.h"
+#include "collective/core/channel_ops.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -9,7 +9,6 @@
 #include <time.h>
 
 #include "base/assert.h"
-#include "collective/group_priv.h"
 #include "collective/host/board.h"
 
 #define LINE ((size_t)64)
@@ -31,8 +30,8 @@ struct head {
 struct link {
     struct ash_local *local;
     size_t peer; /* among the ranks of the node */
-    enum ash_channel_lane lane;
-    uint64_t number; /* of this channel among those of its lane and pair, from 1 */
+    enum ash_channel_order order;
+    uint64_t number; /* of this channel among those of its order and pair, from 1 */
     struct ash_segment segment;
     struct head *head;
 };
@@ -49,12 +48,12 @@ struct wait {
 static int too_long(const struct wait *wait, uint64_t waited_ns, int code, struct ash_err *err)
 {
     struct ash_channel *channel = wait->channel;
-    char why[ASH_ERR_TEXT_BYTES], peer[160];
+    char why[ASH_ERR_TEXT_BYTES];
 
-    snprintf(why, sizeof(why), "rank %zu %s %.1f s for %s to %s (message %llu)", ash_channel_own(channel),
-             ash_wait_limits_text(code), (double)waited_ns * 1e-9, ash_channel_peer_text(channel, peer, sizeof(peer)),
-             wait->text, (unsigned long long)(channel->sends ? channel->posted : channel->taken) + 1);
-    return ash_group_fail(channel->group, code, ash_channel_peer(channel), why, err);
+    snprintf(why, sizeof(why), "rank %zu %s %.1f s for %s to %s (message %llu)", channel->own,
+             ash_wait_limits_text(code), (double)waited_ns * 1e-9, channel->peer_text, wait->text,
+             (unsigned long long)(channel->sends ? channel->posted : channel->taken) + 1);
+    return channel->fail(channel, code, why, err);
 }
 
 /* Has the other end been closed, or the other rank left the group? */
@@ -72,13 +71,11 @@ static int look_around(void *ctx, uint64_t waited_ns, struct ash_err *err)
     struct ash_channel *channel = wait->channel;
     struct link *link = channel->link;
     int rc = ash_board_look(link->local, err);
-    char peer[160];
 
     if (rc < 0) return rc;
     if (is_gone(channel) && atomic_load(wait->counter) < wait->value)
-        return ash_err_set(err, -EPIPE, "%s has closed its end of a channel that rank %zu %s",
-                           ash_channel_peer_text(channel, peer, sizeof(peer)), ash_channel_own(channel),
-                           channel->sends ? "sends into" : "receives from");
+        return ash_err_set(err, -EPIPE, "%s has closed its end of a channel that rank %zu %s", channel->peer_text,
+                           channel->own, channel->sends ? "sends into" : "receives from");
     rc = ash_wait_limits_check(&link->local->limits, waited_ns);
     return rc < 0 ? too_long(wait, waited_ns, rc, err) : 0;
 }
@@ -117,7 +114,7 @@ static int wait_accepted(struct ash_channel *channel, uint64_t number, struct as
     struct link *link = channel->link;
     struct ash_board *theirs = link->local->boards[link->peer];
 
-    return wait_for(channel, &theirs->bell, &theirs->accepted[link->lane][link->local->rank], number,
+    return wait_for(channel, &theirs->bell, &theirs->accepted[link->order][link->local->rank], number,
                     "open its end of a channel", err);
 }
 
@@ -125,9 +122,9 @@ static int offer(struct ash_channel *channel, struct ash_err *err)
 {
     struct link *link = channel->link;
     struct ash_board *own = link->local->boards[link->local->rank];
-    _Atomic uint64_t *offered = &own->offered[link->lane][link->peer];
+    _Atomic uint64_t *offered = &own->offered[link->order][link->peer];
     uint64_t number = atomic_load(offered);
-    struct ash_board_offer *place = &own->offers[link->lane][link->peer][number % ASH_OFFERS];
+    struct ash_board_offer *place = &own->offers[link->order][link->peer][number % ASH_OFFERS];
     int rc = number >= ASH_OFFERS ? wait_accepted(channel, number - ASH_OFFERS + 1, err) : 0;
 
     if (rc == 0) rc = ash_segment_create(&link->segment, segment_bytes(channel), "ashlar-channel", err);
@@ -144,12 +141,12 @@ static int offer(struct ash_channel *channel, struct ash_err *err)
 
 static int disagree(struct ash_channel *channel, const struct ash_board_offer *offer, struct ash_err *err)
 {
-    char why[ASH_ERR_TEXT_BYTES], peer[160];
+    char why[ASH_ERR_TEXT_BYTES];
 
     snprintf(why, sizeof(why), "%s opens a channel of %llu slots of %llu bytes where rank %zu opens one of %zu of %zu",
-             ash_channel_peer_text(channel, peer, sizeof(peer)), (unsigned long long)offer->slots,
-             (unsigned long long)offer->slot_bytes, ash_channel_own(channel), channel->slots, channel->slot_bytes);
-    return ash_group_fail(channel->group, -EPROTO, ash_channel_peer(channel), why, err);
+             channel->peer_text, (unsigned long long)offer->slots, (unsigned long long)offer->slot_bytes, channel->own,
+             channel->slots, channel->slot_bytes);
+    return channel->fail(channel, -EPROTO, why, err);
 }
 
 /* The sender's memory cannot be had, most likely because it has ended: why it did is about to be heard. */
@@ -157,29 +154,29 @@ static int owner_gone(struct ash_channel *channel, int rc, struct ash_err *err)
 {
     const struct timespec pause = {.tv_nsec = 1000000};
     struct link *link = channel->link;
-    char why[ASH_ERR_TEXT_BYTES], peer[160];
+    char why[ASH_ERR_TEXT_BYTES];
 
     for (int tries = 0; tries < NEWS_MS; tries++) {
         if (ash_board_look(link->local, NULL) < 0) return ash_local_check(link->local, err);
         nanosleep(&pause, NULL);
     }
     snprintf(why, sizeof(why), "rank %zu cannot open its end of a channel: the memory of %s cannot be had (%s)",
-             ash_channel_own(channel), ash_channel_peer_text(channel, peer, sizeof(peer)), strerror(-rc));
-    return ash_group_fail(channel->group, rc, ash_channel_peer(channel), why, err);
+             channel->own, channel->peer_text, strerror(-rc));
+    return channel->fail(channel, rc, why, err);
 }
 
 static int accept_offer(struct ash_channel *channel, struct ash_err *err)
 {
     struct link *link = channel->link;
     struct ash_board *own = link->local->boards[link->local->rank], *theirs = link->local->boards[link->peer];
-    _Atomic uint64_t *accepted = &own->accepted[link->lane][link->peer];
+    _Atomic uint64_t *accepted = &own->accepted[link->order][link->peer];
     uint64_t number = atomic_load(accepted);
     struct ash_board_offer taken;
-    int rc = wait_for(channel, &theirs->bell, &theirs->offered[link->lane][link->local->rank], number + 1,
+    int rc = wait_for(channel, &theirs->bell, &theirs->offered[link->order][link->local->rank], number + 1,
                       "open its end of a channel", err);
 
     if (rc < 0) return rc;
-    taken = theirs->offers[link->lane][link->local->rank][number % ASH_OFFERS];
+    taken = theirs->offers[link->order][link->local->rank][number % ASH_OFFERS];
     if (taken.slot_bytes != channel->slot_bytes || taken.slots != channel->slots) return disagree(channel, &taken, err);
     rc = ash_segment_map(&link->segment, &taken.key, err);
     if (rc < 0) return owner_gone(channel, rc, err);
@@ -192,25 +189,13 @@ static int accept_offer(struct ash_channel *channel, struct ash_err *err)
     return 0;
 }
 
-/* The number of a rank of the group among those of its node. */
-static size_t local_rank(const struct ash_group *group, size_t rank)
+static int open_link(struct ash_channel *channel, enum ash_channel_order order, struct ash_err *err)
 {
-    size_t before = 0;
-
-    for (size_t r = 0; r < rank; r++)
-        before += group->node_index[r] == group->node_index[rank];
-    return before;
-}
-
-static int open_link(struct ash_channel *channel, enum ash_channel_lane lane, struct ash_err *err)
-{
-    struct ash_group *group = channel->group;
     struct link *link = calloc(1, sizeof(*link));
     int rc;
 
     if (link == NULL) return ash_err_set(err, -ENOMEM, "out of memory for a channel");
-    *link = (struct link){
-        .local = group->local, .peer = local_rank(group, channel->sends ? channel->to : channel->from), .lane = lane};
+    *link = (struct link){.local = channel->comm, .peer = channel->peer_place, .order = order};
     channel->link = link;
     rc = ash_local_check(link->local, err);
     if (rc < 0) return rc;
@@ -283,5 +268,10 @@ static void release(struct ash_channel *channel)
     ash_bell_ring(&link->head->bell);
 }
 
-const struct ash_channel_ops ash_local_channel_ops = {
-    .open = open_link, .close = close_link, .fill = fill, .post = post, .take = take, .release = release};
+const struct ash_channel_ops ash_local_channel_ops = {.size = sizeof(ash_local_channel_ops),
+                                                      .open = open_link,
+                                                      .close = close_link,
+                                                      .fill = fill,
+                                                      .post = post,
+                                                      .take = take,
+                                                      .release = release};

@@ -13,7 +13,7 @@
 
 #include "base/clock.h"
 #include "base/thread.h"
-#include "collective/host/bell.h"
+#include "collective/core/bell.h"
 #include "collective/net/dock.h"
 
 #define EVENTS 64

@@ -45,11 +45,6 @@ static void make_view(struct ash_net_view *view, size_t rank, size_t size, const
     ash_net_plan_of(&view->even, even, size, view->node_of);
 }
 
-const struct ash_shares *ash_net_even(const struct ash_net *net)
-{
-    return &net->even;
-}
-
 /* ---- failing ----------------------------------------------------------------------------------------------------- */
 
 int ash_net_fail(struct ash_net *net, int code, size_t culprit, const char *why)
@@ -194,11 +189,6 @@ bool ash_net_whole(const struct ash_net *net, size_t pieces, size_t size_bytes)
     for (size_t i = 0; i < 2; i++)
         seconds[i] = ash_cost_seconds_across(&net->opts.cost, ASH_COST_ALL_REDUCE, ways[i], &shape, size_bytes);
     return seconds[0] <= seconds[1];
-}
-
-void ash_net_set_cost(struct ash_net *net, const struct ash_cost *cost)
-{
-    net->opts.cost = *cost;
 }
 
 int ash_net_begin(struct ash_net *net, struct ash_board_call call, size_t size_bytes, struct ash_err *err)

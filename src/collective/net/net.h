@@ -13,6 +13,10 @@ enum ash_net_way { ASH_NET_AUTO, ASH_NET_HIERARCHICAL, ASH_NET_FLAT };
 
 struct ash_net;
 
+/* The calls, on a struct ash_net (net_ops.c), and channels between nodes (net_channel.c). */
+extern const struct ash_coll_ops ash_net_ops;
+extern const struct ash_channel_ops ash_net_channel_ops;
+
 /* The docks of a group over several nodes: of its calls, of messages between two ranks, and of channels that are
  * offered and accepted. */
 enum { ASH_NET_CALLS, ASH_NET_MAIL, ASH_NET_OFFERS, ASH_NET_ACCEPTS, ASH_NET_DOCKS };
@@ -62,11 +66,5 @@ int ash_net_all_gather(struct ash_net *net, const void *in, void *out, size_t si
 int ash_net_broadcast(struct ash_net *net, void *data, size_t size_bytes, size_t root, struct ash_err *err);
 int ash_net_all_to_all(struct ash_net *net, const void *in, const size_t *send_bytes, void *out,
                        const size_t *recv_bytes, struct ash_err *err);
-
-/* Choose by another cost model from now on; every rank sets the same, between calls. */
-void ash_net_set_cost(struct ash_net *net, const struct ash_cost *cost);
-
-/* One part from each rank. */
-const struct ash_shares *ash_net_even(const struct ash_net *net);
 
 #endif

@@ -1,14 +1,13 @@
 /* Channels between nodes. A channel is a dock of two; the sender offers its card by a letter, the receiver answers with
  * its own, and messages go from memory to memory. Messages of ash_group_send go through the group's dock of mail, which
  * is there from the start, so that small ones wait for nobody. */
-#include "collective/channel_priv.h"
+#include "collective/core/channel_ops.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "collective/group_priv.h"
 #include "collective/net/net_priv.h"
 
 #define LINE ((size_t)64)
@@ -50,26 +49,25 @@ static int ask(void *ctx, size_t rank, uint64_t waited_ns, int gone)
 {
     const struct wait *wait = ctx;
     struct ash_channel *channel = wait->channel;
-    struct ash_group *group = channel->group;
-    char why[ASH_ERR_TEXT_BYTES], peer[160];
-    int rc = ash_local_check(group->local, wait->err);
+    struct ash_net *net = channel->comm;
+    char why[ASH_ERR_TEXT_BYTES];
+    int rc = ash_local_check(net->opts.local, wait->err);
 
     (void)rank;
     if (rc < 0) return rc;
-    ash_channel_peer_text(channel, peer, sizeof(peer));
     if (gone == -EPIPE || gone == -ESHUTDOWN)
-        return ash_err_set(wait->err, -EPIPE, "%s has closed its end of a channel that rank %zu %s", peer,
-                           ash_channel_own(channel), channel->sends ? "sends into" : "receives from");
+        return ash_err_set(wait->err, -EPIPE, "%s has closed its end of a channel that rank %zu %s", channel->peer_text,
+                           channel->own, channel->sends ? "sends into" : "receives from");
     if (gone < 0 && waited_ns > NEWS_NS) {
-        snprintf(why, sizeof(why), "%s cannot be reached any more: the network has lost it", peer);
-        return ash_group_fail(group, -ECONNRESET, ash_channel_peer(channel), why, wait->err);
+        snprintf(why, sizeof(why), "%s cannot be reached any more: the network has lost it", channel->peer_text);
+        return channel->fail(channel, -ECONNRESET, why, wait->err);
     }
-    rc = ash_wait_limits_check(&group->net->opts.limits, waited_ns);
+    rc = ash_wait_limits_check(&net->opts.limits, waited_ns);
     if (rc == 0) return 0;
-    snprintf(why, sizeof(why), "rank %zu %s %.1f s for %s to %s (message %llu)", ash_channel_own(channel),
-             ash_wait_limits_text(rc), (double)waited_ns * 1e-9, peer, wait->text,
+    snprintf(why, sizeof(why), "rank %zu %s %.1f s for %s to %s (message %llu)", channel->own, ash_wait_limits_text(rc),
+             (double)waited_ns * 1e-9, channel->peer_text, wait->text,
              (unsigned long long)(channel->sends ? channel->posted : channel->taken) + 1);
-    return ash_group_fail(group, rc, ash_channel_peer(channel), why, wait->err);
+    return channel->fail(channel, rc, why, wait->err);
 }
 
 /* ---- letters ----------------------------------------------------------------------------------------------------- */
@@ -126,8 +124,7 @@ static int connect_link(struct ash_net_link *link, const struct ash_dock_card *c
 static int open_dock(struct ash_channel *channel, struct ash_err *err)
 {
     struct ash_net_link *link = channel->link;
-    struct ash_group *group = channel->group;
-    const uint32_t members[2] = {group->members[channel->from], group->members[channel->to]};
+    const uint32_t *all = link->net->opts.members, members[2] = {all[channel->from], all[channel->to]};
     const struct ash_dock_opts opts = {.harbor = link->net->opts.harbor,
                                        .rank = channel->sends ? 0 : 1,
                                        .size = 2,
@@ -197,12 +194,12 @@ static int offer(struct ash_channel *channel, struct ash_err *err)
 
 static int disagree(struct ash_channel *channel, const struct letter *letter, struct ash_err *err)
 {
-    char why[ASH_ERR_TEXT_BYTES], peer[160];
+    char why[ASH_ERR_TEXT_BYTES];
 
     snprintf(why, sizeof(why), "%s opens a channel of %llu slots of %llu bytes where rank %zu opens one of %zu of %zu",
-             ash_channel_peer_text(channel, peer, sizeof(peer)), (unsigned long long)letter->slots,
-             (unsigned long long)letter->slot_bytes, ash_channel_own(channel), channel->slots, channel->slot_bytes);
-    return ash_group_fail(channel->group, -EPROTO, ash_channel_peer(channel), why, err);
+             channel->peer_text, (unsigned long long)letter->slots, (unsigned long long)letter->slot_bytes,
+             channel->own, channel->slots, channel->slot_bytes);
+    return channel->fail(channel, -EPROTO, why, err);
 }
 
 static int accept_offer(struct ash_channel *channel, struct ash_err *err)
@@ -216,18 +213,18 @@ static int accept_offer(struct ash_channel *channel, struct ash_err *err)
     return rc < 0 ? rc : send_letter(channel, ASH_NET_ACCEPTS, &answer, err);
 }
 
-static int open_link(struct ash_channel *channel, enum ash_channel_lane lane, struct ash_err *err)
+static int open_link(struct ash_channel *channel, enum ash_channel_order order, struct ash_err *err)
 {
-    struct ash_group *group = channel->group;
+    struct ash_net *net = channel->comm;
     struct ash_net_link *link = calloc(1, sizeof(*link));
     int rc;
 
     if (link == NULL) return ash_err_set(err, -ENOMEM, "out of memory for a channel");
-    *link = (struct ash_net_link){.channel = channel, .net = group->net};
+    *link = (struct ash_net_link){.channel = channel, .net = net};
     channel->link = link;
-    rc = ash_local_check(group->local, err);
-    if (rc == 0 && lane == ASH_LANE_GROUP) { /* slots of at most ASH_NET_MAIL_BYTES */
-        link->dock = group->net->docks.docks[ASH_NET_MAIL];
+    rc = ash_local_check(net->opts.local, err);
+    if (rc == 0 && order == ASH_CHANNEL_ORDER_GROUP) { /* slots of at most ASH_NET_MAIL_BYTES */
+        link->dock = net->docks.docks[ASH_NET_MAIL];
         link->peer = peer_of(channel);
         link->connected = true;
         return 0;
@@ -273,7 +270,7 @@ static int fill(struct ash_channel *channel, void **slot_out, struct ash_err *er
 {
     struct ash_net_link *link = channel->link;
     struct wait wait = {channel, "release a slot of a channel", err};
-    int rc = ash_local_check(channel->group->local, err);
+    int rc = ash_local_check(link->net->opts.local, err);
 
     if (rc == 0) rc = await_accept(channel, err);
     if (rc == 0 && link->data == NULL)
@@ -302,7 +299,7 @@ static int take(struct ash_channel *channel, struct ash_channel_piece *piece_out
     struct wait wait = {channel, "send", err};
     struct head head;
     const uint8_t *data;
-    int rc = ash_local_check(channel->group->local, err);
+    int rc = ash_local_check(link->net->opts.local, err);
 
     if (rc == 0)
         rc = ash_dock_receive(link->dock, link->peer, channel->taken - channel->released,
@@ -325,5 +322,10 @@ static void release(struct ash_channel *channel)
     ash_dock_release(link->dock, link->peer, &(struct ash_dock_wait){ask, &wait});
 }
 
-const struct ash_channel_ops ash_net_channel_ops = {
-    .open = open_link, .close = close_link, .fill = fill, .post = post, .take = take, .release = release};
+const struct ash_channel_ops ash_net_channel_ops = {.size = sizeof(ash_net_channel_ops),
+                                                    .open = open_link,
+                                                    .close = close_link,
+                                                    .fill = fill,
+                                                    .post = post,
+                                                    .take = take,
+                                                    .release = release};

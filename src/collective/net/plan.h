@@ -5,7 +5,7 @@
 #ifndef ASH_COLLECTIVE_PLAN_H
 #define ASH_COLLECTIVE_PLAN_H
 
-#include "collective/sum.h"
+#include "collective/core/sum.h"
 
 /* Parts first ... first + count - 1 of the sum, all from one node. */
 struct ash_piece {

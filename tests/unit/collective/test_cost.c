@@ -11,7 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "collective/cost.h"
+#include "collective/core/cost.h"
 
 static void test_choose(void **state)
 {

@@ -1,6 +1,6 @@
 /* Waiting in shared memory. A sleeper counts itself before it looks at the counter for the last time, and whoever
  * raises the counter looks for sleepers afterwards: one of the two sees the other. */
-#include "collective/host/bell.h"
+#include "collective/core/bell.h"
 
 #include <limits.h>
 #include <linux/futex.h>

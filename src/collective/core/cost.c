@@ -1,5 +1,5 @@
 /* The cost model: a line for every way of a call, and the file that holds them. */
-#include "collective/cost.h"
+#include "collective/core/cost.h"
 
 #include <errno.h>
 

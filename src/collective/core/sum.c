@@ -1,6 +1,6 @@
 /* Sums over ranks, some hundred elements at a time, so that partial sums stay in the nearest cache. Two and four
  * parts, the common cases, are added straight from memory to memory. */
-#include "collective/sum.h"
+#include "collective/core/sum.h"
 
 #include <stdint.h>
 #include <string.h>
