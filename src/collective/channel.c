@@ -22,20 +22,10 @@ static int fail_group(struct ash_channel *channel, int code, const char *why, st
     return ash_group_fail(channel->group, code, channel->peer, why, err);
 }
 
-/* The number of a rank of the group among those of its node. */
-static size_t place_of(const struct ash_group *group, size_t rank)
-{
-    size_t before = 0;
-
-    for (size_t r = 0; r < rank; r++)
-        before += group->node_index[r] == group->node_index[rank];
-    return before;
-}
-
 /* Who the ends are, and what leads from one to the other. */
 static void set_ends(struct ash_channel *channel, struct ash_group *group, size_t from, size_t to)
 {
-    bool same_node = group->node_index[from] == group->node_index[to];
+    bool same_node = group->nodes.node[from] == group->nodes.node[to];
     size_t other = group->rank == from ? to : from;
     struct ash_group_member member = ash_group_member(group, other);
 
@@ -46,7 +36,7 @@ static void set_ends(struct ash_channel *channel, struct ash_group *group, size_
     channel->sends = group->rank == from;
     channel->own = group->members[group->rank];
     channel->peer = member.rank;
-    channel->peer_place = place_of(group, other);
+    channel->peer_place = group->nodes.place[other];
     snprintf(channel->peer_text, sizeof(channel->peer_text), "rank %zu (host %.64s, process %d)", member.rank,
              member.host, member.pid);
     channel->fail = fail_group;

@@ -61,16 +61,19 @@ static const struct ash_group_card *card_of(const struct ash_group *group, size_
     return &group->root->cards[group->members[rank]];
 }
 
-/* Number the nodes in the order of their first rank. */
-static void count_nodes(struct ash_group *group)
+/* Who shares memory with whom. */
+static int find_nodes(struct ash_group *group)
 {
-    for (size_t r = 0; r < group->size; r++) {
-        size_t first = 0;
+    uint32_t *labels = calloc(group->size, sizeof(*labels)); /* the first rank of the same node */
+    int rc;
 
-        while (!ash_group_same_node(group->root, group->members[first], group->members[r]))
-            first++;
-        group->node_index[r] = first == r ? (uint32_t)group->node_count++ : group->node_index[first];
-    }
+    if (labels == NULL) return -ENOMEM;
+    for (size_t r = 0; r < group->size; r++)
+        while (!ash_group_same_node(group->root, group->members[labels[r]], group->members[r]))
+            labels[r]++;
+    rc = ash_node_map_init(&group->nodes, group->size, labels);
+    free(labels);
+    return rc;
 }
 
 static int make_group(struct ash_group_root *root, size_t rank, size_t size, const uint32_t *members,
@@ -78,21 +81,21 @@ static int make_group(struct ash_group_root *root, size_t rank, size_t size, con
 {
     struct ash_group *group = calloc(1, sizeof(*group));
 
-    if (group != NULL) {
-        group->members = calloc(size, sizeof(*group->members));
-        group->node_index = calloc(size, sizeof(*group->node_index));
-    }
-    if (group == NULL || group->members == NULL || group->node_index == NULL) {
-        ash_group_close(group);
-        return ash_err_set(err, -ENOMEM, "out of memory for a group of %zu ranks", size);
-    }
+    ash_assert(rank < size);
+    if (group == NULL) goto fail;
     group->root = root;
     group->rank = rank;
     group->size = size;
+    group->members = calloc(size, sizeof(*group->members));
+    if (group->members == NULL) goto fail;
     memcpy(group->members, members, size * sizeof(*members));
-    count_nodes(group);
+    if (find_nodes(group) < 0) goto fail;
     *group_out = group;
     return 0;
+
+fail:
+    ash_group_close(group);
+    return ash_err_set(err, -ENOMEM, "out of memory for a group of %zu ranks", size);
 }
 
 static size_t ranks_here(const struct ash_group_root *root)
@@ -118,21 +121,22 @@ static bool crowded(const struct ash_group_root *root)
 /* Join the boards of the members on this node; keys[r] is that of rank r. */
 static int connect_node(struct ash_group *group, const struct ash_segment_key *keys, struct ash_err *err)
 {
-    struct ash_segment_key *here = calloc(group->size, sizeof(*here));
-    uint32_t *labels = calloc(group->size, sizeof(*labels));
+    const struct ash_node_map *nodes = &group->nodes;
+    size_t node = nodes->node[group->rank], count = ash_node_map_ranks_on(nodes, node);
+    struct ash_segment_key *here = calloc(count, sizeof(*here));
+    uint32_t *labels = calloc(count, sizeof(*labels));
     int rc = here != NULL && labels != NULL
                  ? 0
                  : ash_err_set(err, -ENOMEM, "out of memory for a group of %zu ranks", group->size);
 
-    for (size_t r = 0; rc == 0 && r < group->size; r++) {
-        if (group->node_index[r] != group->node_index[group->rank]) continue;
-        if (r == group->rank) group->local_rank = group->local_size;
-        labels[group->local_size] = group->members[r];
-        here[group->local_size++] = keys[r];
+    for (size_t i = 0; rc == 0 && i < count; i++) {
+        size_t r = ash_node_map_rank_at(nodes, node, i);
+
+        labels[i] = group->members[r];
+        here[i] = keys[r];
     }
     if (rc == 0)
-        rc = ash_local_connect(group->local, group->local_rank, group->local_size, crowded(group->root), here, labels,
-                               err);
+        rc = ash_local_connect(group->local, nodes->place[group->rank], count, crowded(group->root), here, labels, err);
     if (rc == 0) ash_local_set_cost(group->local, &group->root->cards[0].cost);
     group->ops = &ash_local_ops;
     group->comm = group->local;
@@ -152,7 +156,7 @@ static int connect_net(struct ash_group *group, const struct ash_net_docks *dock
                                 .rank = group->rank,
                                 .size = group->size,
                                 .members = group->members,
-                                .node_of = group->node_index,
+                                .nodes = &group->nodes,
                                 .way = (enum ash_net_way)group->root->opts.algorithm,
                                 .cost = group->root->cards[0].cost,
                                 .limits = limits_of(&group->root->opts)};
@@ -337,7 +341,7 @@ static int connect_part(struct ash_group *group, struct ash_group *part, struct 
 {
     struct ash_net_address mine, *all = calloc(group->size, sizeof(*all)), *part_of = calloc(group->size, sizeof(*all));
     struct ash_net_docks docks = {{NULL}};
-    bool wide = part != NULL && part->node_count > 1;
+    bool wide = part != NULL && part->nodes.nodes > 1;
     int rc = all != NULL && part_of != NULL ? 0 : ash_err_set(err, -ENOMEM, "out of memory for a split");
 
     memset(&mine, 0, sizeof(mine));
@@ -401,7 +405,7 @@ void ash_group_close(struct ash_group *group)
     if (group->root != NULL) ash_group_root_remove(group->root, group);
     if (group->owns_root) ash_group_root_close(group->root);
     ash_local_close(group->local);
-    free(group->node_index);
+    ash_node_map_fini(&group->nodes);
     free(group->members);
     free(group);
 }
@@ -418,7 +422,7 @@ size_t ash_group_size(const struct ash_group *group)
 
 size_t ash_group_nodes(const struct ash_group *group)
 {
-    return group->node_count;
+    return group->nodes.nodes;
 }
 
 struct ash_group_member ash_group_member(const struct ash_group *group, size_t rank)
@@ -428,7 +432,7 @@ struct ash_group_member ash_group_member(const struct ash_group *group, size_t r
     return (struct ash_group_member){.rank = group->members[rank],
                                      .host = card->watch.host,
                                      .node = card->node,
-                                     .node_index = group->node_index[rank],
+                                     .node_index = group->nodes.node[rank],
                                      .pid = card->watch.pid};
 }
 

@@ -3,6 +3,7 @@
 #define ASH_COLLECTIVE_GROUP_PRIV_H
 
 #include <pthread.h>
+#include "base/node_map.h"
 #include "collective/core/coll_ops.h"
 #include "collective/group.h"
 #include "collective/host/local.h"
@@ -48,13 +49,12 @@ struct ash_group_root {
 struct ash_group {
     struct ash_group_root *root;
     bool owns_root;
-    size_t rank, size, node_count;
-    uint32_t *members;                      /* [size] ranks in the root */
-    uint32_t *node_index;                   /* [size] */
+    size_t rank, size;
+    uint32_t *members; /* [size] ranks in the root */
+    struct ash_node_map nodes;
     const struct ash_coll_ops *ops;         /* of the calls, on */
     void *comm;                             /* local, or net where there are several nodes */
     struct ash_local *local;                /* the ranks of this node */
-    size_t local_rank, local_size;          /* among them */
     struct ash_net *net;                    /* NULL where all ranks are on one node */
     struct ash_channel **sends, **receives; /* [size] of ash_group_send and ash_group_recv, once there has been one */
     struct ash_call_lanes *lanes;           /* of calls that are started; NULL before the first */

@@ -19,30 +19,17 @@
 
 /* ---- who is where ------------------------------------------------------------------------------------------------ */
 
-static void make_view(struct ash_net_view *view, size_t rank, size_t size, const uint32_t *node_of,
-                      const struct ash_shares *even)
+static int make_view(struct ash_net_view *view, size_t rank, size_t size, const uint32_t *node_of,
+                     const struct ash_shares *even)
 {
-    uint32_t at = 0;
+    int rc = ash_node_map_init(&view->map, size, node_of);
 
-    for (size_t r = 0; r < size; r++) {
-        view->node_of[r] = node_of != NULL ? node_of[r] : (uint32_t)r;
-        if (view->node_of[r] >= view->nodes) view->nodes = view->node_of[r] + 1;
-    }
-    view->least = size;
-    for (size_t n = 0; n < view->nodes; n++) {
-        view->first[n] = at;
-        for (size_t r = 0; r < size; r++) {
-            if (view->node_of[r] != n) continue;
-            view->place[r] = at - view->first[n];
-            view->ranks[at++] = (uint32_t)r;
-        }
-        if (at - view->first[n] < view->least) view->least = at - view->first[n];
-    }
-    view->first[view->nodes] = at;
-    view->node = view->node_of[rank];
-    view->here = view->place[rank];
+    if (rc < 0) return rc;
+    view->node = view->map.node[rank];
+    view->here = view->map.place[rank];
     view->alone = ash_net_ranks_on(view, view->node) == 1;
-    ash_net_plan_of(&view->even, even, size, view->node_of);
+    ash_net_plan_of(&view->even, even, size, view->map.node);
+    return 0;
 }
 
 /* ---- failing ----------------------------------------------------------------------------------------------------- */
@@ -154,12 +141,9 @@ static int mismatch(struct ash_net *net, size_t rank, const struct ash_net_head 
 
 static struct ash_cost_shape shape_of(const struct ash_net *net, size_t pieces)
 {
-    const struct ash_net_view *placed = &net->placed;
-    struct ash_cost_shape shape = {.ranks = net->opts.size, .nodes = placed->nodes, .pieces = pieces};
+    const struct ash_node_map *map = &net->placed.map;
 
-    for (size_t n = 0; n < placed->nodes; n++)
-        if (ash_net_ranks_on(placed, n) > shape.here) shape.here = ash_net_ranks_on(placed, n);
-    return shape;
+    return (struct ash_cost_shape){.ranks = map->size, .nodes = map->nodes, .here = map->most, .pieces = pieces};
 }
 
 bool ash_net_flat(const struct ash_net *net, enum ash_call_kind kind, size_t size_bytes)
@@ -272,13 +256,15 @@ static int map_arenas(struct ash_net *net, struct ash_err *err)
     return rc;
 }
 
-static void set_up(struct ash_net *net, const struct ash_net_opts *opts)
+static int set_up(struct ash_net *net, const struct ash_net_opts *opts)
 {
+    int rc;
+
     ash_tree_of(&net->even.tree, opts->size);
     for (size_t r = 0; r <= opts->size; r++)
         net->even.first[r] = (uint32_t)r;
-    make_view(&net->placed, opts->rank, opts->size, opts->node_of, &net->even);
-    make_view(&net->flat, opts->rank, opts->size, NULL, &net->even);
+    rc = make_view(&net->placed, opts->rank, opts->size, opts->nodes->node, &net->even);
+    return rc < 0 ? rc : make_view(&net->flat, opts->rank, opts->size, NULL, &net->even);
 }
 
 int ash_net_docks_open(struct ash_harbor *harbor, size_t rank, size_t size, const uint32_t *members,
@@ -348,10 +334,8 @@ int ash_net_open(const struct ash_net_opts *opts, struct ash_net **net_out, stru
     if (opts->size > ASH_SHARES_RANKS_MAX)
         rc = ash_err_set(err, -EINVAL, "a group of %zu ranks over several nodes: at most %d are possible", opts->size,
                          ASH_SHARES_RANKS_MAX);
-    else if (net->own == NULL)
+    else if (net->own == NULL || set_up(net, opts) < 0)
         rc = ash_err_set(err, -ENOMEM, "out of memory for a group of %zu ranks", opts->size);
-    else
-        set_up(net, opts);
     if (rc == 0) rc = ash_segment_create(&net->own_arena, sizeof(struct ash_arena), "ashlar-arena", err);
     if (rc == 0) rc = map_arenas(net, err);
     if (rc == 0) rc = connect_docks(net, opts->addresses, err);
@@ -394,6 +378,8 @@ void ash_net_close(struct ash_net *net)
         ash_segment_fini(&net->peer_arenas[i]);
     ash_segment_fini(&net->own_arena);
     pthread_mutex_destroy(&net->letters);
+    ash_node_map_fini(&net->placed.map);
+    ash_node_map_fini(&net->flat.map);
     free(net->own);
     free(net);
 }

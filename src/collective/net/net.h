@@ -6,6 +6,7 @@
 #ifndef ASH_COLLECTIVE_NET_H
 #define ASH_COLLECTIVE_NET_H
 
+#include "base/node_map.h"
 #include "collective/host/local.h"
 #include "collective/net/dock.h"
 
@@ -44,8 +45,8 @@ struct ash_net_opts {
     const struct ash_net_address *addresses; /* [size] everyone's, borrowed during open */
     struct ash_local *local;                 /* the ranks of this node, connected; borrowed */
     size_t rank, size;
-    const uint32_t *members; /* [size] numbers in the root group */
-    const uint32_t *node_of; /* [size] */
+    const uint32_t *members;          /* [size] numbers in the root group */
+    const struct ash_node_map *nodes; /* of its ranks; borrowed during open */
     enum ash_net_way way;
     struct ash_cost cost;          /* by which ASH_NET_AUTO chooses; equal on all ranks */
     struct ash_wait_limits limits; /* how long a rank may be late for a call */

@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "base/node_map.h"
 #include "collective/net/net.h"
 #include "collective/net/plan.h"
 
@@ -20,12 +21,9 @@ struct ash_arena {
 
 /* How the ranks of a group are taken to be placed: as they are, or each on a node of its own. */
 struct ash_net_view {
-    bool alone;                                                          /* this rank shares its node with none */
-    size_t nodes, node, here;                                            /* here: this rank among those of its node */
-    uint32_t node_of[ASH_SHARES_RANKS_MAX], place[ASH_SHARES_RANKS_MAX]; /* of each rank: its node, and where there */
-    uint32_t first[ASH_SHARES_RANKS_MAX + 1];                            /* of each node: where its ranks begin in */
-    uint32_t ranks[ASH_SHARES_RANKS_MAX];
-    size_t least;             /* ranks on the smallest node: so many carry at once */
+    bool alone;               /* this rank shares its node with none */
+    size_t node, here;        /* this rank's node, and its place there */
+    struct ash_node_map map;  /* map.least ranks of each node carry at once */
     struct ash_net_plan even; /* of one part from each rank */
 };
 
@@ -58,15 +56,15 @@ struct ash_net {
 /* Ranks on a node; rank number `place` there. */
 static inline size_t ash_net_ranks_on(const struct ash_net_view *view, size_t node)
 {
-    return view->first[node + 1] - view->first[node];
+    return ash_node_map_ranks_on(&view->map, node);
 }
 
 static inline size_t ash_net_rank_at(const struct ash_net_view *view, size_t node, size_t place)
 {
-    return view->ranks[view->first[node] + place];
+    return ash_node_map_rank_at(&view->map, node, place);
 }
 
-/* Who on a node carries share `cell` (of view->least) in a round: all take turns. */
+/* Who on a node carries share `cell` (of view->map.least) in a round: all take turns. */
 static inline size_t ash_net_carrier(const struct ash_net_view *view, size_t node, size_t cell, size_t round)
 {
     return (cell + round) % ash_net_ranks_on(view, node);
@@ -75,7 +73,7 @@ static inline size_t ash_net_carrier(const struct ash_net_view *view, size_t nod
 /* Who on node n speaks for it to rank r: the one in the same place. */
 static inline size_t ash_net_sender(const struct ash_net_view *view, size_t n, size_t r)
 {
-    return ash_net_rank_at(view, n, view->place[r] % ash_net_ranks_on(view, n));
+    return ash_net_rank_at(view, n, view->map.place[r] % ash_net_ranks_on(view, n));
 }
 
 /* As memcpy, also of nothing from nowhere. */

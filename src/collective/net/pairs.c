@@ -133,7 +133,7 @@ static int read_rows(struct pairs *pairs)
  * rank, so that in a round all have about as much to bring. */
 static size_t place_of(size_t i, const struct ash_net_view *view, size_t node, size_t r)
 {
-    return (i + view->place[r]) % ash_net_ranks_on(view, node);
+    return (i + view->map.place[r]) % ash_net_ranks_on(view, node);
 }
 
 /* Bytes of what lies at begin ... begin + size of a bundle that are among first ... first + length; from where on. */
@@ -163,9 +163,9 @@ static size_t piece_bytes(const struct pairs *pairs, size_t round, size_t room, 
 /* The i-th of all ranks in the order in which this node serves them: its own last. */
 static size_t served(const struct ash_net_view *view, size_t i)
 {
-    size_t count = view->first[view->nodes], begin = view->first[view->node + 1];
+    size_t count = view->map.first[view->map.nodes], begin = view->map.first[view->node + 1];
 
-    return view->ranks[(begin + i) % count];
+    return view->map.ranks[(begin + i) % count];
 }
 
 /* One rank's part of one piece. */
@@ -178,7 +178,7 @@ struct part {
 static void cut_piece(const struct pairs *pairs, size_t r, size_t length, size_t *used, struct part *parts)
 {
     const struct ash_net_view *view = pairs->view;
-    size_t carrier = view->place[ash_net_sender(view, view->node, r)], begin = 0;
+    size_t carrier = view->map.place[ash_net_sender(view, view->node, r)], begin = 0;
 
     for (size_t i = 0; i < ash_net_ranks_on(view, view->node); i++) {
         size_t place = place_of(i, view, view->node, r), size = bytes_of(pairs, place, r);
@@ -273,10 +273,10 @@ static int walk_round(struct pairs *pairs, size_t round, size_t room, bool stage
         if (length == 0 && round > 0) continue;
         cut_piece(pairs, r, length, used, parts);
         if (stages)
-            stage_part(pairs, r, &parts[(view->here + here - view->place[r] % here) % here]);
+            stage_part(pairs, r, &parts[(view->here + here - view->map.place[r] % here) % here]);
         else if (r == pairs->net->opts.rank)
             read_parts(pairs, parts);
-        else if (view->node_of[r] != view->node && ash_net_sender(view, view->node, r) == pairs->net->opts.rank)
+        else if (view->map.node[r] != view->node && ash_net_sender(view, view->node, r) == pairs->net->opts.rank)
             rc = send_bundle(pairs, round, r, length, parts);
     }
     return rc;
@@ -375,7 +375,7 @@ static int send_pairs(struct pairs *pairs, size_t round)
         rc = ash_net_buffer(net, pairs->send_bytes[r], &buffer, &body);
         if (rc < 0) break;
         ash_net_copy(body, pairs->in + pairs->send_at[r] + round * ASH_DOCK_BODY_BYTES, size);
-        *(pairs->view->node_of[r] == pairs->view->node ? &pairs->inside : &pairs->across) += size;
+        *(pairs->view->map.node[r] == pairs->view->node ? &pairs->inside : &pairs->across) += size;
         rc = ash_net_send(net, buffer, r, size);
     }
     return rc;
@@ -429,8 +429,8 @@ static int take(struct pairs *pairs, size_t round)
     const struct ash_net_view *view = pairs->view;
     int rc = 0;
 
-    for (size_t i = 1; i <= view->nodes && rc == 0; i++) {
-        size_t node = (view->node + view->nodes - i) % view->nodes;
+    for (size_t i = 1; i <= view->map.nodes && rc == 0; i++) {
+        size_t node = (view->node + view->map.nodes - i) % view->map.nodes;
 
         if (node != view->node || !pairs->bundles) rc = take_node(pairs, round, node);
     }
@@ -455,7 +455,7 @@ static bool takes(const struct pairs *pairs, size_t round)
     size_t size;
 
     for (size_t r = 0; r < pairs->net->opts.size; r++) {
-        size_t node = view->node_of[r];
+        size_t node = view->map.node[r];
 
         if (r == pairs->net->opts.rank || (node == view->node && pairs->bundles)) continue;
         if (pairs->bundled[node] ? pairs->coming[node] > 0 : in_round(pairs->recv_bytes[r], round, &size)) return true;
@@ -471,7 +471,7 @@ static void expect(struct pairs *pairs)
 
     for (size_t r = 0; r < pairs->net->opts.size; r++)
         pairs->net->silent[r] =
-            view->node_of[r] == view->node ? pairs->bundles : ash_net_sender(view, view->node_of[r], rank) != r;
+            view->map.node[r] == view->node ? pairs->bundles : ash_net_sender(view, view->map.node[r], rank) != r;
 }
 
 static int run_rounds(struct pairs *pairs)

@@ -56,7 +56,7 @@ static const uint8_t *part_at(const struct sum *sum, size_t r, size_t i, size_t 
 
     if (sum->view->alone)
         return (const uint8_t *)sum->parts[i] + (run * sum->stride + round * sum->block + at) * sum->width;
-    return net->arenas[sum->view->place[r]]->stage[round % ASH_NET_SLOTS] +
+    return net->arenas[sum->view->map.place[r]]->stage[round % ASH_NET_SLOTS] +
            ((i * runs + run) * sum->block + at) * sum->width;
 }
 
@@ -116,14 +116,14 @@ static int join_received(const struct sum *sum, const size_t *who, const uint8_t
     const uint8_t *pieces[ASH_SHARES_RANKS_MAX];
     int rc = 0;
 
-    for (size_t n = 0; n < sum->view->nodes && rc == 0; n++) {
+    for (size_t n = 0; n < sum->view->map.nodes && rc == 0; n++) {
         if (n == sum->view->node)
             pieces[n] = own;
         else
             rc = ash_net_receive(sum->net, who[n], NULL, &pieces[n]);
     }
     if (rc == 0) join_nodes(sum, pieces, length, out);
-    for (size_t n = 0; n < sum->view->nodes && rc == 0; n++)
+    for (size_t n = 0; n < sum->view->map.nodes && rc == 0; n++)
         if (n != sum->view->node) rc = ash_net_release(sum->net, who[n]);
     return rc;
 }
@@ -134,20 +134,20 @@ static int join_received(const struct sum *sum, const size_t *who, const uint8_t
  * unless everyone joins all of it. Elements from where, relative to the block. */
 static size_t cell_begin(const struct sum *sum, size_t length, size_t cell)
 {
-    return length * cell / sum->view->least;
+    return length * cell / sum->view->map.least;
 }
 
 static size_t share_begin(const struct sum *sum, size_t length, size_t cell, size_t node)
 {
     size_t begin = cell_begin(sum, length, cell), end = cell_begin(sum, length, cell + 1);
 
-    return begin + (end - begin) * node / sum->view->nodes;
+    return begin + (end - begin) * node / sum->view->map.nodes;
 }
 
 /* The cell that this rank carries in a round, or none. */
 static bool own_cell(const struct sum *sum, size_t round, size_t *cell_out)
 {
-    for (size_t cell = 0; cell < sum->view->least; cell++)
+    for (size_t cell = 0; cell < sum->view->map.least; cell++)
         if (ash_net_carrier(sum->view, sum->view->node, cell, round) == sum->view->here) {
             *cell_out = cell;
             return true;
@@ -158,7 +158,7 @@ static bool own_cell(const struct sum *sum, size_t round, size_t *cell_out)
 /* Who carries the cell on each node. */
 static void find_carriers(const struct sum *sum, size_t round, size_t cell, size_t *who)
 {
-    for (size_t n = 0; n < sum->view->nodes; n++)
+    for (size_t n = 0; n < sum->view->map.nodes; n++)
         who[n] = ash_net_rank_at(sum->view, n, ash_net_carrier(sum->view, n, cell, round));
 }
 
@@ -186,9 +186,9 @@ static int bring_whole(const struct sum *sum, size_t round, size_t cell, const s
         own += sum->plan->pieces[p].node == sum->view->node;
     join_pieces(sum, round, 0, begin, size, own_pieces(sum, round));
     ash_net_copy(body, own_pieces(sum, round), own * size * sum->wire_width);
-    for (size_t i = 1; i < sum->view->nodes && rc == 0; i++)
-        rc =
-            ash_net_send(sum->net, buffer, who[(sum->view->node + i) % sum->view->nodes], own * size * sum->wire_width);
+    for (size_t i = 1; i < sum->view->map.nodes && rc == 0; i++)
+        rc = ash_net_send(sum->net, buffer, who[(sum->view->node + i) % sum->view->map.nodes],
+                          own * size * sum->wire_width);
     return rc;
 }
 
@@ -199,8 +199,8 @@ static int bring_shares(const struct sum *sum, size_t round, size_t cell, const 
 
     for (size_t p = 0; p < sum->plan->tree.part_count; p++)
         own += sum->plan->pieces[p].node == sum->view->node;
-    for (size_t i = 0; i < sum->view->nodes && rc == 0; i++) {
-        size_t n = (sum->view->node + i) % sum->view->nodes, begin = share_begin(sum, length, cell, n),
+    for (size_t i = 0; i < sum->view->map.nodes && rc == 0; i++) {
+        size_t n = (sum->view->node + i) % sum->view->map.nodes, begin = share_begin(sum, length, cell, n),
                size = share_begin(sum, length, cell, n + 1) - begin, buffer;
         uint8_t *body = own_pieces(sum, round);
 
@@ -240,8 +240,8 @@ static int join(const struct sum *sum, size_t round)
     if (rc < 0 || sum->direct) return rc;
     rc = ash_net_buffer(sum->net, 0, &buffer, &body);
     if (rc == 0) ash_net_copy(body, result_at(sum, round, begin), size * sum->width);
-    for (size_t i = 1; i < sum->view->nodes && rc == 0; i++)
-        rc = ash_net_send(sum->net, buffer, who[(sum->view->node + i) % sum->view->nodes], size * sum->width);
+    for (size_t i = 1; i < sum->view->map.nodes && rc == 0; i++)
+        rc = ash_net_send(sum->net, buffer, who[(sum->view->node + i) % sum->view->map.nodes], size * sum->width);
     return rc;
 }
 
@@ -253,7 +253,7 @@ static int gather(const struct sum *sum, size_t round)
 
     if (sum->direct || !own_cell(sum, round, &cell)) return 0;
     find_carriers(sum, round, cell, who);
-    for (size_t n = 0; n < sum->view->nodes && rc == 0; n++) {
+    for (size_t n = 0; n < sum->view->map.nodes && rc == 0; n++) {
         size_t begin = share_begin(sum, length, cell, n), size = share_begin(sum, length, cell, n + 1) - begin;
         const uint8_t *body;
 
@@ -274,7 +274,7 @@ static int share(const struct sum *sum, size_t round)
 
     if (sum->view->alone) return 0;
     rc = ash_net_meet(sum->net);
-    for (size_t cell = 0; cell < sum->view->least && rc == 0; cell++) {
+    for (size_t cell = 0; cell < sum->view->map.least && rc == 0; cell++) {
         size_t begin = cell_begin(sum, length, cell), end = cell_begin(sum, length, cell + 1),
                carrier = ash_net_carrier(sum->view, sum->view->node, cell, round);
 
@@ -324,7 +324,7 @@ static struct sum make_sum(struct ash_net *net, const void *const *parts, const 
 
     ash_assert(shares->first[net->opts.size] == shares->tree.part_count);
     if (shares != &net->even) {
-        ash_net_plan_of(plan, shares, net->opts.size, view->node_of);
+        ash_net_plan_of(plan, shares, net->opts.size, view->map.node);
         sum.plan = plan;
     }
     if (dtype == ASH_COLL_BF16 && sum.plan->deep) sum.wire = ASH_COLL_F32; /* rounded once, at the root */
@@ -345,8 +345,8 @@ int ash_net_all_reduce(struct ash_net *net, const void *const *parts, const stru
     if (rc < 0) return rc;
     sum = make_sum(net, parts, shares, out, count, dtype, op, &plan);
     sum.direct = ash_net_whole(net, sum.plan->most, bytes);
-    cell = ASH_DOCK_BODY_BYTES / (sum.plan->most * sum.wire_width) * (sum.direct ? 1 : sum.view->nodes);
-    sum.block = (cell - 1) * sum.view->least; /* cuts may be uneven by one element */
+    cell = ASH_DOCK_BODY_BYTES / (sum.plan->most * sum.wire_width) * (sum.direct ? 1 : sum.view->map.nodes);
+    sum.block = (cell - 1) * sum.view->map.least; /* cuts may be uneven by one element */
     if (!sum.view->alone) {
         sum.block = smaller(sum.block, ASH_NET_STAGE_BYTES / (sum.most * sum.width));
         sum.block = smaller(sum.block, ASH_NET_RESULT_BYTES / sum.width);
@@ -371,7 +371,8 @@ static int bring_targets(const struct sum *sum, size_t round)
         size_t r = (rank + i) % size, buffer;
         uint8_t *body;
 
-        if (sum->view->node_of[r] == sum->view->node || ash_net_sender(sum->view, sum->view->node, r) != rank) continue;
+        if (sum->view->map.node[r] == sum->view->node || ash_net_sender(sum->view, sum->view->node, r) != rank)
+            continue;
         rc = ash_net_buffer(sum->net, 0, &buffer, &body);
         if (rc == 0) join_pieces(sum, round, r, 0, length, body);
         if (rc == 0) rc = ash_net_send(sum->net, buffer, r, own * length * sum->wire_width);
@@ -384,7 +385,7 @@ static int join_target(const struct sum *sum, size_t round)
 {
     size_t who[ASH_SHARES_RANKS_MAX];
 
-    for (size_t n = 0; n < sum->view->nodes; n++)
+    for (size_t n = 0; n < sum->view->map.nodes; n++)
         who[n] = ash_net_sender(sum->view, n, sum->net->opts.rank);
     return join_received(sum, who, own_pieces(sum, round), round_length(sum, round),
                          sum->out + round * sum->block * sum->width);
