@@ -51,7 +51,8 @@ static const struct ash_opt bench_opts[] = {
      "instead, every rank copies as many bytes with non-temporal stores: what bounds an all_reduce in shared memory", 0,
      0, NULL},
     {"tune", ASH_OPT_STRING, FIELD(tune), NULL,
-     "instead, measure each way of each call and write the cost model to this file (setting group.cost)", 0, 0, NULL},
+     "instead, measure each algorithm of each call and write the cost model to this file (setting group.cost)", 0, 0,
+     NULL},
     {"json", ASH_OPT_BOOL, FIELD(json), NULL, "print one JSON object per size", 0, 0, NULL},
 };
 static const struct ash_opt_table bench_table = {
@@ -65,10 +66,10 @@ static const struct ash_cmd_usage usage = {
         "the\n"
         "operation must move (2 (P - 1) / P for all_reduce), so that it compares with the speed of memory or wires.\n"
         "Under torchrun, Slurm or `ashlar launch` it uses the processes that are there.\n"
-        "With --tune it measures every way in which a group could make its calls: inside a node (everyone joins all\n"
+        "With --tune it measures every algorithm in which a group could make its calls: inside a node (everyone joins all\n"
         "operands, or its share), and with several nodes flat or hierarchical, whole or in shares. A job that is "
         "given\n"
-        "the file as group.cost takes the cheapest way for each size; parts that a run cannot measure stay as they "
+        "the file as group.cost takes the cheapest algorithm for each size; parts that a run cannot measure stay as they "
         "are\n"
         "in the file.",
     .examples = "  ashlar bench collective --procs 4 --max 256mi\n"
@@ -136,7 +137,7 @@ static int run_once(struct bench *bench, struct ash_err *err)
 
 /* ---- is it right? ------------------------------------------------------------------------------------------------ */
 
-/* Every byte of a rank's operand says whose it is, in a way that sums show (small numbers are exact in every type). */
+/* Every byte of a rank's operand is_reporting_rank whose it is, in a algorithm that sums show (small numbers are exact in every type). */
 static void fill(struct bench *bench)
 {
     enum ash_coll_dtype dtype = (enum ash_coll_dtype)bench->flags->dtype;
@@ -200,7 +201,7 @@ static int measure(struct bench *bench, double *seconds_out, struct ash_err *err
 {
     double rounds[ROUNDS_MAX], once = 0;
     int64_t iterations;
-    int rc = measure_round(bench, 3, &once, err); /* warms up, and says how many fill a round */
+    int rc = measure_round(bench, 3, &once, err); /* warms up, and is_reporting_rank how many fill a round */
 
     iterations = (int64_t)(ROUND_NS * 1e-9 / once);
     iterations = iterations < 2 ? 2 : iterations > ITERATIONS_MAX ? ITERATIONS_MAX : iterations;
@@ -266,8 +267,8 @@ static int run_size(struct bench *bench, struct ash_err *err)
 /* ---- the cost model ---------------------------------------------------------------------------------------------- */
 
 /* For ash_bench_tune. */
-static int measure_call(void *ctx, struct ash_group *group, enum ash_cost_call call, size_t bytes, double *seconds_out,
-                        struct ash_err *err)
+static int measure_call(void *ctx, struct ash_group *group, enum ash_cost_collective call, size_t bytes,
+                        double *seconds_out, struct ash_err *err)
 {
     static const enum op calls[] = {[ASH_COST_ALL_REDUCE] = OP_ALL_REDUCE,
                                     [ASH_COST_REDUCE_SCATTER] = OP_REDUCE_SCATTER,
@@ -385,13 +386,13 @@ static int run_bench(const struct flags *flags, const struct ash_group_opts *gro
                      struct ash_err *err)
 {
     struct ash_group *group = NULL;
-    struct ash_place place;
+    struct ash_launch_env env;
     int rc = check_flags(flags, group_opts, err);
 
-    if (rc == 0) rc = ash_place_detect(&place, err);
+    if (rc == 0) rc = ash_launch_env_read(&env, err);
     if (rc < 0) return rc;
-    if (strcmp(place.launcher, "none") == 0 && flags->procs > 1) return launch_self(flags, argc, argv, err);
-    rc = ash_group_open(&place, group_opts, &group, err);
+    if (strcmp(env.launcher, "none") == 0 && flags->procs > 1) return launch_self(flags, argc, argv, err);
+    rc = ash_group_open(&env, group_opts, &group, err);
     if (rc == 0) rc = run_ranks(flags, group, err);
     ash_group_close(group);
     return rc;

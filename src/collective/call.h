@@ -51,12 +51,12 @@ bool ash_call_done(const struct ash_call *call);
 int ash_call_wait(struct ash_call *call, struct ash_err *err);
 
 /* Was there anything for calls to run beside? A thread says that it has done a piece of work, a layer say; calls that
- * it started before that and waits for behind it are covered, the others are bare. Counted by thread, and over all
+ * it started before that and waits for behind it are overlapped, the others are exposed. Counted by thread, and over all
  * threads in ashlar_calls_total. */
 struct ash_call_counts {
-    uint64_t covered, bare;
+    uint64_t overlapped, exposed;
 };
-void ash_call_work(void);
-struct ash_call_counts ash_call_counts(void);
+void ash_call_note_work(void);
+struct ash_call_counts ash_call_get_counts(void);
 
 #endif

@@ -27,7 +27,7 @@ static void set_ends(struct ash_channel *channel, struct ash_group *group, size_
 {
     bool same_node = group->nodes.node[from] == group->nodes.node[to];
     size_t other = group->rank == from ? to : from;
-    struct ash_group_member member = ash_group_member(group, other);
+    struct ash_group_member member = ash_group_get_member(group, other);
 
     channel->ops = same_node ? &ash_local_channel_ops : &ash_net_channel_ops;
     channel->comm = same_node ? (void *)group->local : group->net;

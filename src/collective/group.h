@@ -18,7 +18,7 @@
 #include "ashlar/err.h"
 #include "base/opts.h"
 #include "collective/core/cost.h"
-#include "collective/member/place.h"
+#include "collective/member/launch_env.h"
 #include "collective/core/sum.h"
 #include "fabric/fabric.h"
 
@@ -27,7 +27,7 @@ struct ash_group_opts {
     double join_timeout, silent_timeout, call_timeout; /* seconds */
     double stop_grace;                                 /* seconds: collective/core/wait_limits.h */
     const char *node; /* failure domain of this process; NULL: place's, or the host's name */
-    int algorithm;    /* enum ash_net_way (collective/net/net.h): of groups over several nodes, equal on all ranks */
+    int algorithm; /* enum ash_net_algorithm (collective/net/net.h): of groups over several nodes, equal on all ranks */
     const char *cost; /* file of a cost model (collective/core/cost.h); the first rank's counts; NULL: a built-in one */
     bool rejoin;      /* this process takes the place of one that a running job has lost (ash_group_reform) */
     const struct ash_fabric_opts *fabric; /* section `fabric`, borrowed while the group lives; NULL: its defaults */
@@ -46,7 +46,7 @@ struct ash_group_member {
 };
 
 /* Meet the other ranks of place's job. A place of size 1 gives a group of one, without any socket. */
-int ash_group_open(const struct ash_place *place, const struct ash_group_opts *opts, struct ash_group **group_out,
+int ash_group_open(const struct ash_launch_env *env, const struct ash_group_opts *opts, struct ash_group **group_out,
                    struct ash_err *err);
 /* Orderly end. Groups split from this one must be closed before. NULL is a no-op. */
 void ash_group_close(struct ash_group *group);
@@ -72,7 +72,7 @@ size_t ash_group_size(const struct ash_group *group);
 size_t ash_group_nodes(const struct ash_group *group);
 /* Ranks of the root group on this host: who shares its cores. */
 size_t ash_group_here(const struct ash_group *group);
-struct ash_group_member ash_group_member(const struct ash_group *group, size_t rank);
+struct ash_group_member ash_group_get_member(const struct ash_group *group, size_t rank);
 
 /* Counts are in elements, sizes in bytes. out may be in where their sizes are equal. */
 /* Choose the ways of all-reduces by another cost model from now on. All ranks call it with the same one. */
@@ -98,7 +98,7 @@ int ash_group_window_open(struct ash_group *group, size_t size_bytes, struct ash
 /* A window of what the ranks of a node show each other: see ash_window_show. */
 int ash_group_window_show(struct ash_group *group, const struct ash_window *shown, size_t rank,
                           struct ash_window **window_out, struct ash_err *err);
-/* Wait for another rank of the node to say a value of a counter (ash_window_say). */
+/* Wait for another rank of the node to say a value of a counter (ash_window_signal). */
 int ash_group_window_wait(struct ash_group *group, struct ash_window *window, size_t rank, size_t counter,
                           uint64_t value, struct ash_err *err);
 /* All ranks pass their windows and equal shares; the sum is then in everyone's windows[0] (collective/host/window.h).

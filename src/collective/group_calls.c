@@ -13,7 +13,7 @@ static int settle(struct ash_group *group, int rc)
     struct ash_err first = {0};
 
     if (rc < 0 && rc != -ECONNRESET && ash_local_check(group->local, &first) < 0)
-        ash_group_tell(group, ash_local_culprit(group->local), first.code, first.text);
+        ash_group_propagate(group, ash_local_failed_rank(group->local), first.code, first.text);
     return rc;
 }
 

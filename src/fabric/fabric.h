@@ -60,7 +60,7 @@ int ash_fabric_open(const struct ash_fabric_opts *opts, struct ash_fabric **fabr
 /* Regions and remotes must be gone. Peers that stay see this endpoint as lost with -ESHUTDOWN. Waits, a second at most,
  * until the network has taken what was posted. NULL is a no-op. */
 void ash_fabric_close(struct ash_fabric *fabric);
-void ash_fabric_addr(const struct ash_fabric *fabric, struct ash_fabric_addr *addr_out);
+void ash_fabric_get_addr(const struct ash_fabric *fabric, struct ash_fabric_addr *addr_out);
 
 /* Make a peer known, or known again under a new address (it has restarted: a new epoch); its remotes must be opened
  * anew. Notifications that it sent before it was known here are kept for it. -EPROTO: not an address, or one of another

@@ -60,7 +60,7 @@ void ash_segment_fill(struct ash_segment *segment)
     if (whole > 0) madvise(segment->data, whole, MADV_COLLAPSE); /* a wish */
 }
 
-void ash_segment_look_away(const struct ash_segment *segment, size_t first_byte, size_t size_bytes)
+void ash_segment_unmap_pages(const struct ash_segment *segment, size_t first_byte, size_t size_bytes)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE), begin = ash_round_up(first_byte, page),
            left = first_byte < segment->size_bytes ? segment->size_bytes - first_byte : 0,
@@ -101,7 +101,7 @@ int ash_segment_create(struct ash_segment *segment, size_t size_bytes, const cha
     return 0;
 }
 
-int ash_segment_key(const struct ash_segment *segment, struct ash_segment_key *key_out)
+int ash_segment_get_key(const struct ash_segment *segment, struct ash_segment_key *key_out)
 {
     struct stat info;
 

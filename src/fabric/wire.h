@@ -22,8 +22,8 @@ struct ash_wire_addr {
     struct ash_segment_key box;             /* shm: where notifications are put */
     uint64_t token;                         /* shm: address of a copy of id in its memory */
     char provider[ASH_WIRE_PROVIDER_BYTES]; /* ofi */
-    uint32_t pulse_port;                    /* ofi: a TCP port that is open as long as the process lives */
-    uint8_t pulse_ip[16];                   /* IPv6, or IPv4 mapped into it */
+    uint32_t heartbeat_port;                /* ofi: a TCP port that is open as long as the process lives */
+    uint8_t heartbeat_ip[16];               /* IPv6, or IPv4 mapped into it */
     uint8_t rail_count, reserved[3];
     uint8_t rails[ASH_WIRE_RAIL_BYTES]; /* rail_count times: a byte of length, then the provider's address */
 };

@@ -1,4 +1,4 @@
-/* The cost model: a line for every way of a call, and the file that holds them. */
+/* The cost model: a line for every algorithm of a call, and the file that holds them. */
 #include "collective/core/cost.h"
 
 #include <errno.h>
@@ -10,33 +10,34 @@
 /* Measured on two Neoverse V1 cores; across: two ranks on each of two nodes that share such a machine, over TCP;
  * all-to-all on two Emerald Rapids cores: only the ways of one call are compared. */
 const struct ash_cost ash_cost_default = {
-    .ways = {[ASH_COST_AT_ONCE] = {.latency_s = 0.2e-6, .bytes_per_s = 7.5e9},
-             [ASH_COST_SHARES] = {.latency_s = 0.85e-6, .bytes_per_s = 15e9}},
-    .across = {[ASH_COST_ALL_REDUCE] = {[ASH_COST_FLAT] = {.latency_s = 400e-6, .bytes_per_s = 0.54e9},
-                                        [ASH_COST_HIERARCHICAL] = {.latency_s = 300e-6, .bytes_per_s = 0.28e9},
-                                        [ASH_COST_FLAT_SHARES] = {.latency_s = 620e-6, .bytes_per_s = 0.54e9},
-                                        [ASH_COST_HIERARCHICAL_SHARES] = {.latency_s = 440e-6, .bytes_per_s = 0.28e9}},
-               [ASH_COST_REDUCE_SCATTER] = {[ASH_COST_FLAT] = {.latency_s = 370e-6, .bytes_per_s = 0.53e9},
-                                            [ASH_COST_HIERARCHICAL] = {.latency_s = 270e-6, .bytes_per_s = 0.27e9}},
-               [ASH_COST_ALL_GATHER] = {[ASH_COST_FLAT] = {.latency_s = 380e-6, .bytes_per_s = 0.27e9},
-                                        [ASH_COST_HIERARCHICAL] = {.latency_s = 270e-6, .bytes_per_s = 0.28e9}},
-               [ASH_COST_BROADCAST] = {[ASH_COST_FLAT] = {.latency_s = 300e-6, .bytes_per_s = 0.98e9},
-                                       [ASH_COST_HIERARCHICAL] = {.latency_s = 330e-6, .bytes_per_s = 0.64e9}},
-               [ASH_COST_ALL_TO_ALL] = {[ASH_COST_FLAT] = {.latency_s = 220e-6, .bytes_per_s = 0.61e9},
-                                        [ASH_COST_HIERARCHICAL] = {.latency_s = 130e-6, .bytes_per_s = 0.55e9}}}};
+    .intra_node = {[ASH_COST_ONE_SHOT] = {.latency_s = 0.2e-6, .bytes_per_s = 7.5e9},
+                   [ASH_COST_TWO_SHOT] = {.latency_s = 0.85e-6, .bytes_per_s = 15e9}},
+    .inter_node = {
+        [ASH_COST_ALL_REDUCE] = {[ASH_COST_FLAT] = {.latency_s = 400e-6, .bytes_per_s = 0.54e9},
+                                 [ASH_COST_HIERARCHICAL] = {.latency_s = 300e-6, .bytes_per_s = 0.28e9},
+                                 [ASH_COST_FLAT_TWO_SHOT] = {.latency_s = 620e-6, .bytes_per_s = 0.54e9},
+                                 [ASH_COST_HIERARCHICAL_TWO_SHOT] = {.latency_s = 440e-6, .bytes_per_s = 0.28e9}},
+        [ASH_COST_REDUCE_SCATTER] = {[ASH_COST_FLAT] = {.latency_s = 370e-6, .bytes_per_s = 0.53e9},
+                                     [ASH_COST_HIERARCHICAL] = {.latency_s = 270e-6, .bytes_per_s = 0.27e9}},
+        [ASH_COST_ALL_GATHER] = {[ASH_COST_FLAT] = {.latency_s = 380e-6, .bytes_per_s = 0.27e9},
+                                 [ASH_COST_HIERARCHICAL] = {.latency_s = 270e-6, .bytes_per_s = 0.28e9}},
+        [ASH_COST_BROADCAST] = {[ASH_COST_FLAT] = {.latency_s = 300e-6, .bytes_per_s = 0.98e9},
+                                [ASH_COST_HIERARCHICAL] = {.latency_s = 330e-6, .bytes_per_s = 0.64e9}},
+        [ASH_COST_ALL_TO_ALL] = {[ASH_COST_FLAT] = {.latency_s = 220e-6, .bytes_per_s = 0.61e9},
+                                 [ASH_COST_HIERARCHICAL] = {.latency_s = 130e-6, .bytes_per_s = 0.55e9}}}};
 
 /* ---- inside a node ----------------------------------------------------------------------------------------------- */
 
-const char *ash_cost_way_name(enum ash_cost_way way)
+const char *ash_cost_intra_node_name(enum ash_cost_intra_node algorithm)
 {
-    static const char *const names[] = {"at_once", "shares"};
+    static const char *const names[] = {"one_shot", "two_shot"};
 
-    return names[way];
+    return names[algorithm];
 }
 
-double ash_cost_moved(enum ash_cost_way way, size_t ranks, size_t bytes)
+double ash_cost_intra_node_bytes(enum ash_cost_intra_node algorithm, size_t ranks, size_t bytes)
 {
-    return way == ASH_COST_AT_ONCE ? (double)ranks * (double)bytes : (double)bytes;
+    return algorithm == ASH_COST_ONE_SHOT ? (double)ranks * (double)bytes : (double)bytes;
 }
 
 static double seconds_of(const struct ash_cost_line *line, double moved_bytes)
@@ -44,17 +45,17 @@ static double seconds_of(const struct ash_cost_line *line, double moved_bytes)
     return line->latency_s + moved_bytes / line->bytes_per_s;
 }
 
-enum ash_cost_way ash_cost_choose(const struct ash_cost *cost, size_t ranks, size_t bytes)
+enum ash_cost_intra_node ash_cost_choose_intra_node(const struct ash_cost *cost, size_t ranks, size_t bytes)
 {
     double least = 0;
-    enum ash_cost_way best = ASH_COST_AT_ONCE;
+    enum ash_cost_intra_node best = ASH_COST_ONE_SHOT;
 
-    for (enum ash_cost_way way = ASH_COST_AT_ONCE; way < ASH_COST_WAYS; way++) {
-        double seconds = seconds_of(&cost->ways[way], ash_cost_moved(way, ranks, bytes));
+    for (enum ash_cost_intra_node algorithm = ASH_COST_ONE_SHOT; algorithm < ASH_COST_INTRA_NODE_COUNT; algorithm++) {
+        double seconds = seconds_of(&cost->intra_node[algorithm], ash_cost_intra_node_bytes(algorithm, ranks, bytes));
 
-        if (way == ASH_COST_AT_ONCE || seconds < least) {
+        if (algorithm == ASH_COST_ONE_SHOT || seconds < least) {
             least = seconds;
-            best = way;
+            best = algorithm;
         }
     }
     return best;
@@ -62,49 +63,49 @@ enum ash_cost_way ash_cost_choose(const struct ash_cost *cost, size_t ranks, siz
 
 /* ---- between nodes ----------------------------------------------------------------------------------------------- */
 
-const char *ash_cost_call_name(enum ash_cost_call call)
+const char *ash_cost_collective_name(enum ash_cost_collective call)
 {
     static const char *const names[] = {"all_reduce", "reduce_scatter", "all_gather", "broadcast", "all_to_all"};
 
     return names[call];
 }
 
-const char *ash_cost_across_name(enum ash_cost_across way)
+const char *ash_cost_inter_node_name(enum ash_cost_inter_node algorithm)
 {
-    static const char *const names[] = {"flat", "hierarchical", "flat_shares", "hierarchical_shares"};
+    static const char *const names[] = {"flat", "hierarchical", "flat_two_shot", "hierarchical_two_shot"};
 
-    return names[way];
+    return names[algorithm];
 }
 
-bool ash_cost_has(enum ash_cost_call call, enum ash_cost_across way)
+bool ash_cost_has(enum ash_cost_collective call, enum ash_cost_inter_node algorithm)
 {
-    return call == ASH_COST_ALL_REDUCE || way <= ASH_COST_HIERARCHICAL;
+    return call == ASH_COST_ALL_REDUCE || algorithm <= ASH_COST_HIERARCHICAL;
 }
 
 /* Bytes of an all-reduce that leave a node. */
-static double reduced_across(enum ash_cost_across way, const struct ash_cost_shape *shape)
+static double reduced_inter_node(enum ash_cost_inter_node algorithm, const struct ash_cost_shape *shape)
 {
     double ranks = (double)shape->ranks, nodes = (double)shape->nodes, here = (double)shape->here,
            pieces = (double)shape->pieces, pairs = here * (ranks - here);
 
-    switch (way) {
+    switch (algorithm) {
     case ASH_COST_FLAT:
         return pairs;
     case ASH_COST_HIERARCHICAL:
         return (nodes - 1) * pieces;
-    case ASH_COST_FLAT_SHARES:
+    case ASH_COST_FLAT_TWO_SHOT:
         return 2 * pairs / ranks;
     default:
         return (nodes - 1) / nodes * (pieces + 1);
     }
 }
 
-double ash_cost_moved_across(enum ash_cost_call call, enum ash_cost_across way, const struct ash_cost_shape *shape,
-                             size_t bytes)
+double ash_cost_inter_node_bytes(enum ash_cost_collective call, enum ash_cost_inter_node algorithm,
+                                 const struct ash_cost_shape *shape, size_t bytes)
 {
     double ranks = (double)shape->ranks, nodes = (double)shape->nodes, here = (double)shape->here,
            pieces = (double)shape->pieces, away = ranks - here;
-    bool flat = way == ASH_COST_FLAT;
+    bool flat = algorithm == ASH_COST_FLAT;
     double times = 0;
 
     switch (call) {
@@ -121,29 +122,30 @@ double ash_cost_moved_across(enum ash_cost_call call, enum ash_cost_across way, 
         times = here * away / ranks;
         break;
     default:
-        times = reduced_across(way, shape);
+        times = reduced_inter_node(algorithm, shape);
     }
     return times * (double)bytes;
 }
 
-double ash_cost_seconds_across(const struct ash_cost *cost, enum ash_cost_call call, enum ash_cost_across way,
-                               const struct ash_cost_shape *shape, size_t bytes)
+double ash_cost_inter_node_seconds(const struct ash_cost *cost, enum ash_cost_collective call,
+                                   enum ash_cost_inter_node algorithm, const struct ash_cost_shape *shape, size_t bytes)
 {
-    return seconds_of(&cost->across[call][way], ash_cost_moved_across(call, way, shape, bytes));
+    return seconds_of(&cost->inter_node[call][algorithm], ash_cost_inter_node_bytes(call, algorithm, shape, bytes));
 }
 
-enum ash_cost_across ash_cost_choose_across(const struct ash_cost *cost, enum ash_cost_call call,
-                                            const struct ash_cost_shape *shape, size_t bytes)
+enum ash_cost_inter_node ash_cost_choose_inter_node(const struct ash_cost *cost, enum ash_cost_collective call,
+                                                    const struct ash_cost_shape *shape, size_t bytes)
 {
     double least = 0;
-    enum ash_cost_across best = ASH_COST_FLAT;
+    enum ash_cost_inter_node best = ASH_COST_FLAT;
 
-    for (enum ash_cost_across way = ASH_COST_FLAT; way < ASH_COST_ACROSS && ash_cost_has(call, way); way++) {
-        double seconds = ash_cost_seconds_across(cost, call, way, shape, bytes);
+    for (enum ash_cost_inter_node algorithm = ASH_COST_FLAT;
+         algorithm < ASH_COST_INTER_NODE_COUNT && ash_cost_has(call, algorithm); algorithm++) {
+        double seconds = ash_cost_inter_node_seconds(cost, call, algorithm, shape, bytes);
 
-        if (way == ASH_COST_FLAT || seconds < least) {
+        if (algorithm == ASH_COST_FLAT || seconds < least) {
             least = seconds;
-            best = way;
+            best = algorithm;
         }
     }
     return best;
@@ -176,11 +178,11 @@ struct ash_cost_line ash_cost_fit(const double *moved_bytes, const double *secon
 
 /* ---- the file ---------------------------------------------------------------------------------------------------- */
 
-static int read_line(const json_t *ways, const char *name, struct ash_cost_line *line, struct ash_err *err)
+static int read_line(const json_t *algorithms, const char *name, struct ash_cost_line *line, struct ash_err *err)
 {
     const json_t *object = NULL;
     double latency_us = 0, gbps = 0;
-    int rc = ash_json_object(ways, name, &object, err);
+    int rc = ash_json_object(algorithms, name, &object, err);
 
     if (rc == 0) return ash_err_set(err, -EINVAL, "'%s' is missing", name);
     if (rc > 0) rc = ash_json_double(object, "latency_us", 0, 1e9, &latency_us, err);
@@ -193,30 +195,34 @@ static int read_line(const json_t *ways, const char *name, struct ash_cost_line 
     return 0;
 }
 
-static int read_inside(const json_t *json, struct ash_cost *cost, struct ash_err *err)
+static int read_intra_node(const json_t *json, struct ash_cost *cost, struct ash_err *err)
 {
-    const json_t *ways = NULL;
-    int rc = ash_json_object(json, "all_reduce", &ways, err);
+    const json_t *algorithms = NULL;
+    int rc = ash_json_object(json, "all_reduce", &algorithms, err);
 
     if (rc == 0) rc = ash_err_set(err, -EINVAL, "'all_reduce' is missing");
-    for (enum ash_cost_way way = ASH_COST_AT_ONCE; rc >= 0 && way < ASH_COST_WAYS; way++)
-        rc = read_line(ways, ash_cost_way_name(way), &cost->ways[way], err);
+    for (enum ash_cost_intra_node algorithm = ASH_COST_ONE_SHOT; rc >= 0 && algorithm < ASH_COST_INTRA_NODE_COUNT;
+         algorithm++)
+        rc = read_line(algorithms, ash_cost_intra_node_name(algorithm), &cost->intra_node[algorithm], err);
     return rc;
 }
 
-static int read_across(const json_t *json, struct ash_cost *cost, struct ash_err *err)
+static int read_inter_node(const json_t *json, struct ash_cost *cost, struct ash_err *err)
 {
-    const json_t *across = NULL, *ways = NULL;
-    int rc = ash_json_object(json, "across", &across, err);
+    const json_t *inter_node = NULL, *algorithms = NULL;
+    int rc = ash_json_object(json, "inter_node", &inter_node, err);
 
     if (rc <= 0) return rc;
-    for (enum ash_cost_call call = ASH_COST_ALL_REDUCE; rc >= 0 && call < ASH_COST_CALLS; call++) {
-        rc = ash_json_object(across, ash_cost_call_name(call), &ways, err);
+    for (enum ash_cost_collective call = ASH_COST_ALL_REDUCE; rc >= 0 && call < ASH_COST_COLLECTIVES; call++) {
+        rc = ash_json_object(inter_node, ash_cost_collective_name(call), &algorithms, err);
         if (rc == 0 && call == ASH_COST_ALL_TO_ALL) break; /* older files have none */
-        if (rc == 0) rc = ash_err_set(err, -EINVAL, "'%s' is missing", ash_cost_call_name(call));
-        for (enum ash_cost_across way = ASH_COST_FLAT; rc >= 0 && way < ASH_COST_ACROSS; way++)
-            if (ash_cost_has(call, way)) rc = read_line(ways, ash_cost_across_name(way), &cost->across[call][way], err);
-        if (rc < 0) return ash_err_prefix(err, rc, "across: %s", ash_cost_call_name(call));
+        if (rc == 0) rc = ash_err_set(err, -EINVAL, "'%s' is missing", ash_cost_collective_name(call));
+        for (enum ash_cost_inter_node algorithm = ASH_COST_FLAT; rc >= 0 && algorithm < ASH_COST_INTER_NODE_COUNT;
+             algorithm++)
+            if (ash_cost_has(call, algorithm))
+                rc =
+                    read_line(algorithms, ash_cost_inter_node_name(algorithm), &cost->inter_node[call][algorithm], err);
+        if (rc < 0) return ash_err_prefix(err, rc, "inter_node: %s", ash_cost_collective_name(call));
     }
     return 0;
 }
@@ -228,8 +234,8 @@ int ash_cost_load(const char *path, struct ash_cost *cost_out, struct ash_err *e
     int rc = ash_json_load(path, &json, err);
 
     if (rc < 0) return rc;
-    rc = read_inside(json, &cost, err);
-    if (rc >= 0) rc = read_across(json, &cost, err);
+    rc = read_intra_node(json, &cost, err);
+    if (rc >= 0) rc = read_inter_node(json, &cost, err);
     json_decref(json);
     if (rc < 0) return ash_err_prefix(err, rc, "%s (write it with `ashlar bench collective --tune`)", path);
     *cost_out = cost;
@@ -237,32 +243,34 @@ int ash_cost_load(const char *path, struct ash_cost *cost_out, struct ash_err *e
 }
 
 /* Add a line to an object. Like those of jansson: -1 where memory is out. */
-static int add_line(json_t *ways, const char *name, const struct ash_cost_line *line)
+static int add_line(json_t *algorithms, const char *name, const struct ash_cost_line *line)
 {
     return json_object_set_new(
-        ways, name, json_pack("{s:f,s:f}", "latency_us", line->latency_s * 1e6, "gb_per_s", line->bytes_per_s * 1e-9));
+        algorithms, name,
+        json_pack("{s:f,s:f}", "latency_us", line->latency_s * 1e6, "gb_per_s", line->bytes_per_s * 1e-9));
 }
 
-static int add_across(json_t *across, enum ash_cost_call call, const struct ash_cost_line *lines)
+static int add_inter_node(json_t *inter_node, enum ash_cost_collective call, const struct ash_cost_line *lines)
 {
-    json_t *ways = json_object();
+    json_t *algorithms = json_object();
     int bad = 0;
 
-    for (enum ash_cost_across way = ASH_COST_FLAT; way < ASH_COST_ACROSS; way++)
-        if (ash_cost_has(call, way)) bad |= add_line(ways, ash_cost_across_name(way), &lines[way]);
-    return json_object_set_new(across, ash_cost_call_name(call), ways) | bad;
+    for (enum ash_cost_inter_node algorithm = ASH_COST_FLAT; algorithm < ASH_COST_INTER_NODE_COUNT; algorithm++)
+        if (ash_cost_has(call, algorithm))
+            bad |= add_line(algorithms, ash_cost_inter_node_name(algorithm), &lines[algorithm]);
+    return json_object_set_new(inter_node, ash_cost_collective_name(call), algorithms) | bad;
 }
 
 int ash_cost_save(const char *path, const struct ash_cost *cost, struct ash_err *err)
 {
-    json_t *inside = json_object(), *across = json_object(), *json;
+    json_t *intra_node = json_object(), *inter_node = json_object(), *json;
     int bad = 0, rc;
 
-    for (enum ash_cost_way way = ASH_COST_AT_ONCE; way < ASH_COST_WAYS; way++)
-        bad |= add_line(inside, ash_cost_way_name(way), &cost->ways[way]);
-    for (enum ash_cost_call call = ASH_COST_ALL_REDUCE; call < ASH_COST_CALLS; call++)
-        bad |= add_across(across, call, cost->across[call]);
-    json = json_pack("{s:o,s:o}", "all_reduce", inside, "across", across);
+    for (enum ash_cost_intra_node algorithm = ASH_COST_ONE_SHOT; algorithm < ASH_COST_INTRA_NODE_COUNT; algorithm++)
+        bad |= add_line(intra_node, ash_cost_intra_node_name(algorithm), &cost->intra_node[algorithm]);
+    for (enum ash_cost_collective call = ASH_COST_ALL_REDUCE; call < ASH_COST_COLLECTIVES; call++)
+        bad |= add_inter_node(inter_node, call, cost->inter_node[call]);
+    json = json_pack("{s:o,s:o}", "all_reduce", intra_node, "inter_node", inter_node);
     rc = json != NULL && bad == 0 ? ash_json_save(path, json, err)
                                   : ash_err_set(err, -ENOMEM, "out of memory for '%s'", path);
     json_decref(json);

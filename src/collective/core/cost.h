@@ -1,8 +1,8 @@
-/* cost - what calls take, by the way in which they are made: a latency and a bandwidth each, as `ashlar bench
- * collective --tune` measures them. The cheapest way is taken; the bits are the same. Between the processes of a node
+/* cost - what calls take, by the algorithm in which they are made: a latency and a bandwidth each, as `ashlar bench
+ * collective --tune` measures them. The cheapest algorithm is taken; the bits are the same. Between the processes of a node
  * only an all-reduce has a choice; between nodes every call but the barrier. */
-#ifndef ASH_COLLECTIVE_COST_H
-#define ASH_COLLECTIVE_COST_H
+#ifndef ASH_COLLECTIVE_CORE_COST_H
+#define ASH_COLLECTIVE_CORE_COST_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -10,26 +10,26 @@
 
 /* Inside a node. Everyone reads all operands and joins them: one meeting, ranks * bytes. Or everyone joins its share
  * and collects the others': three meetings, bytes. */
-enum ash_cost_way { ASH_COST_AT_ONCE, ASH_COST_SHARES, ASH_COST_WAYS };
+enum ash_cost_intra_node { ASH_COST_ONE_SHOT, ASH_COST_TWO_SHOT, ASH_COST_INTRA_NODE_COUNT };
 
 /* Between nodes. */
-enum ash_cost_call {
+enum ash_cost_collective {
     ASH_COST_ALL_REDUCE,
     ASH_COST_REDUCE_SCATTER,
     ASH_COST_ALL_GATHER,
     ASH_COST_BROADCAST,
     ASH_COST_ALL_TO_ALL,
-    ASH_COST_CALLS
+    ASH_COST_COLLECTIVES
 };
 /* Every rank exchanges with every other one, or a node does first what it can by itself and every byte crosses once. An
  * all-reduce, moreover: everyone is sent the whole and joins it, or its share, whose sum it then sends to the others.
  */
-enum ash_cost_across {
+enum ash_cost_inter_node {
     ASH_COST_FLAT,
     ASH_COST_HIERARCHICAL,
-    ASH_COST_FLAT_SHARES,
-    ASH_COST_HIERARCHICAL_SHARES,
-    ASH_COST_ACROSS
+    ASH_COST_FLAT_TWO_SHOT,
+    ASH_COST_HIERARCHICAL_TWO_SHOT,
+    ASH_COST_INTER_NODE_COUNT
 };
 
 struct ash_cost_line {
@@ -38,23 +38,23 @@ struct ash_cost_line {
 
 /* Plain data. */
 struct ash_cost {
-    struct ash_cost_line ways[ASH_COST_WAYS];
-    struct ash_cost_line across[ASH_COST_CALLS][ASH_COST_ACROSS];
+    struct ash_cost_line intra_node[ASH_COST_INTRA_NODE_COUNT];
+    struct ash_cost_line inter_node[ASH_COST_COLLECTIVES][ASH_COST_INTER_NODE_COUNT];
 };
 
 /* Of a machine that nobody has measured. */
 extern const struct ash_cost ash_cost_default;
 
-const char *ash_cost_way_name(enum ash_cost_way way);
-const char *ash_cost_call_name(enum ash_cost_call call);
-const char *ash_cost_across_name(enum ash_cost_across way);
+const char *ash_cost_intra_node_name(enum ash_cost_intra_node algorithm);
+const char *ash_cost_collective_name(enum ash_cost_collective call);
+const char *ash_cost_inter_node_name(enum ash_cost_inter_node algorithm);
 /* Can this call be made in this way? */
-bool ash_cost_has(enum ash_cost_call call, enum ash_cost_across way);
+bool ash_cost_has(enum ash_cost_collective call, enum ash_cost_inter_node algorithm);
 
 /* The bytes that a way's line speaks of, for an operand of so many bytes. */
-double ash_cost_moved(enum ash_cost_way way, size_t ranks, size_t bytes);
+double ash_cost_intra_node_bytes(enum ash_cost_intra_node algorithm, size_t ranks, size_t bytes);
 /* The cheapest way. */
-enum ash_cost_way ash_cost_choose(const struct ash_cost *cost, size_t ranks, size_t bytes);
+enum ash_cost_intra_node ash_cost_choose_intra_node(const struct ash_cost *cost, size_t ranks, size_t bytes);
 
 /* How a group lies on nodes. */
 struct ash_cost_shape {
@@ -65,13 +65,14 @@ struct ash_cost_shape {
 
 /* The same between nodes: the bytes that leave the largest node. bytes are those of the operand; all-gather: of one
  * rank's; reduce-scatter, all-to-all: of all that a rank brings. */
-double ash_cost_moved_across(enum ash_cost_call call, enum ash_cost_across way, const struct ash_cost_shape *shape,
-                             size_t bytes);
+double ash_cost_inter_node_bytes(enum ash_cost_collective call, enum ash_cost_inter_node algorithm,
+                                 const struct ash_cost_shape *shape, size_t bytes);
 /* What it takes by a way. */
-double ash_cost_seconds_across(const struct ash_cost *cost, enum ash_cost_call call, enum ash_cost_across way,
-                               const struct ash_cost_shape *shape, size_t bytes);
-enum ash_cost_across ash_cost_choose_across(const struct ash_cost *cost, enum ash_cost_call call,
-                                            const struct ash_cost_shape *shape, size_t bytes);
+double ash_cost_inter_node_seconds(const struct ash_cost *cost, enum ash_cost_collective call,
+                                   enum ash_cost_inter_node algorithm, const struct ash_cost_shape *shape,
+                                   size_t bytes);
+enum ash_cost_inter_node ash_cost_choose_inter_node(const struct ash_cost *cost, enum ash_cost_collective call,
+                                                    const struct ash_cost_shape *shape, size_t bytes);
 
 /* The line through count (at least two) measurements that lies closest in relative terms; latency is at least 0. */
 struct ash_cost_line ash_cost_fit(const double *moved_bytes, const double *seconds, size_t count);

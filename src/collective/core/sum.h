@@ -2,8 +2,8 @@
  * of two below the count (as train/layout/grains does over grains), so ((0 + 1) + (2 + 3)) + 4 for five. Each element
  * is added by itself: no algorithm, placement or cut into pieces changes a bit. float32 is added as float32; bf16 is
  * widened, added as float32 and rounded once at the root; integers wrap. */
-#ifndef ASH_COLLECTIVE_SUM_H
-#define ASH_COLLECTIVE_SUM_H
+#ifndef ASH_COLLECTIVE_CORE_SUM_H
+#define ASH_COLLECTIVE_CORE_SUM_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,10 +1,10 @@
 /* local - collectives between the processes of one machine, through shared memory.
- * Every rank owns a segment, its board: flags that say how far it is, and room where pieces of its data wait to be read
+ * Every rank owns a segment, its control block: flags that say how far it is, and room where pieces of its data wait to be read
  * by the others. Pieces are small enough to stay in a cache, so data cross memory once in and once out. All ranks make
  * the same calls in the same order; each call is compared. Sums have the order of collective/core/sum.h. One owner thread; a
  * watcher may call ash_local_fail from any thread. After an error every call fails with the same one. */
-#ifndef ASH_COLLECTIVE_LOCAL_H
-#define ASH_COLLECTIVE_LOCAL_H
+#ifndef ASH_COLLECTIVE_HOST_LOCAL_H
+#define ASH_COLLECTIVE_HOST_LOCAL_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -32,14 +32,14 @@ enum ash_call_kind {
 };
 
 /* A call, as it is compared between ranks. */
-struct ash_board_call {
+struct ash_coll_call {
     uint64_t number; /* 1 is the first */
     uint8_t kind, dtype, op;
     uint16_t root;
     uint64_t size_bytes;
 };
 /* "all-reduce (sum of f32, 4096 bytes)". Returns buf. */
-const char *ash_board_call_text(const struct ash_board_call *call, char *buf, size_t buf_bytes);
+const char *ash_coll_call_text(const struct ash_coll_call *call, char *buf, size_t buf_bytes);
 
 struct ash_local;
 
@@ -47,31 +47,31 @@ struct ash_local;
 extern const struct ash_coll_ops ash_local_ops;
 extern const struct ash_channel_ops ash_local_channel_ops;
 
-/* Create this process's board. limits: how long a peer may be late for a call. */
+/* Create this process's control block. limits: how long a peer may be late for a call. */
 int ash_local_open(const struct ash_wait_limits *limits, struct ash_local **local_out, struct ash_err *err);
 /* What the others need to map it. */
 struct ash_segment_key ash_local_key(const struct ash_local *local);
-/* Become rank `rank` of size and map the boards of all others (keys[rank] is not looked at). Call before anything else.
+/* Become rank `rank` of size and map the control blocks of all others (keys[rank] is not looked at). Call before anything else.
  * labels (may be NULL): the numbers by which messages call the ranks, where these processes are a part of a larger
- * group. crowded: there are more processes than cores, so a wait gives its core away at once. */
-int ash_local_connect(struct ash_local *local, size_t rank, size_t size, bool crowded,
+ * group. oversubscribed: there are more processes than cores, so a wait gives its core away at once. */
+int ash_local_connect(struct ash_local *local, size_t rank, size_t size, bool oversubscribed,
                       const struct ash_segment_key *keys, const uint32_t *labels, struct ash_err *err);
 void ash_local_close(struct ash_local *local);
 
 /* How to choose the way of an all-reduce; every rank sets the same, between calls. */
 void ash_local_set_cost(struct ash_local *local, const struct ash_cost *cost);
 
-/* Every wait, now and later, ends with code: rank (its label) is the culprit and why the sentence (copied). The first
+/* Every wait, now and later, ends with code: rank (its label) is the failed_rank and why the sentence (copied). The first
  * call counts; returns its code, with its sentence in err. Any thread. */
 int ash_local_fail(struct ash_local *local, int code, size_t rank, const char *why, struct ash_err *err);
 /* 0, or the error that all calls return from now on. Any thread. */
 int ash_local_check(struct ash_local *local, struct ash_err *err);
 /* Who (its label) is to blame for the error that a call returned. */
-size_t ash_local_culprit(const struct ash_local *local);
+size_t ash_local_failed_rank(const struct ash_local *local);
 
 /* For calls in which these processes are a part (collective/net): wait until all of them make this call, and compare.
  */
-int ash_local_agree(struct ash_local *local, struct ash_board_call call, struct ash_err *err);
+int ash_local_compare(struct ash_local *local, struct ash_coll_call call, struct ash_err *err);
 /* From now on a peer may be late by so long. */
 void ash_local_set_limits(struct ash_local *local, struct ash_wait_limits limits);
 

@@ -1,5 +1,5 @@
 /* Channels through shared memory. The sender owns a segment with a counter for each end, a bell and the slots; it
- * offers the segment's key on its board, where the receiver finds it. */
+ * offers the segment's key on its control block, where the receiver finds it. */
 #include "collective/core/channel_ops.h"
 
 #include <errno.h>
@@ -9,7 +9,7 @@
 #include <time.h>
 
 #include "base/assert.h"
-#include "collective/host/board.h"
+#include "collective/host/control.h"
 
 #define LINE ((size_t)64)
 #define NEWS_MS 1000 /* that the reason of a loss may take to get here */
@@ -24,7 +24,7 @@ struct head {
     _Alignas(64) _Atomic uint64_t posted;
     _Alignas(64) _Atomic uint64_t released;
     _Alignas(64) _Atomic uint32_t closed[2]; /* by the sender, by the receiver */
-    _Alignas(64) struct ash_bell bell;
+    _Alignas(64) struct ash_futex futex;
 };
 
 struct link {
@@ -61,16 +61,16 @@ static bool is_gone(const struct ash_channel *channel)
 {
     const struct link *link = channel->link;
 
-    return atomic_load(&link->local->boards[link->peer]->left) != 0 ||
+    return atomic_load(&link->local->controls[link->peer]->left) != 0 ||
            (link->head != NULL && atomic_load(&link->head->closed[channel->sends ? 1 : 0]) != 0);
 }
 
-static int look_around(void *ctx, uint64_t waited_ns, struct ash_err *err)
+static int on_progress(void *ctx, uint64_t waited_ns, struct ash_err *err)
 {
     const struct wait *wait = ctx;
     struct ash_channel *channel = wait->channel;
     struct link *link = channel->link;
-    int rc = ash_board_look(link->local, err);
+    int rc = ash_control_check(link->local, err);
 
     if (rc < 0) return rc;
     if (is_gone(channel) && atomic_load(wait->counter) < wait->value)
@@ -81,13 +81,13 @@ static int look_around(void *ctx, uint64_t waited_ns, struct ash_err *err)
 }
 
 /* Wait for a counter of the peer, on the bell that it rings. */
-static int wait_for(struct ash_channel *channel, struct ash_bell *bell, const _Atomic uint64_t *counter, uint64_t value,
-                    const char *text, struct ash_err *err)
+static int wait_for(struct ash_channel *channel, struct ash_futex *futex, const _Atomic uint64_t *counter,
+                    uint64_t value, const char *text, struct ash_err *err)
 {
     struct link *link = channel->link;
     struct wait wait = {channel, counter, value, text};
 
-    return ash_bell_wait(bell, counter, value, link->local->crowded, look_around, &wait, err);
+    return ash_futex_wait(futex, counter, value, link->local->oversubscribed, on_progress, &wait, err);
 }
 
 /* ---- opening ----------------------------------------------------------------------------------------------------- */
@@ -112,34 +112,34 @@ static size_t segment_bytes(const struct ash_channel *channel)
 static int wait_accepted(struct ash_channel *channel, uint64_t number, struct ash_err *err)
 {
     struct link *link = channel->link;
-    struct ash_board *theirs = link->local->boards[link->peer];
+    struct ash_control *theirs = link->local->controls[link->peer];
 
-    return wait_for(channel, &theirs->bell, &theirs->accepted[link->order][link->local->rank], number,
+    return wait_for(channel, &theirs->futex, &theirs->accepted[link->order][link->local->rank], number,
                     "open its end of a channel", err);
 }
 
 static int offer(struct ash_channel *channel, struct ash_err *err)
 {
     struct link *link = channel->link;
-    struct ash_board *own = link->local->boards[link->local->rank];
+    struct ash_control *own = link->local->controls[link->local->rank];
     _Atomic uint64_t *offered = &own->offered[link->order][link->peer];
     uint64_t number = atomic_load(offered);
-    struct ash_board_offer *place = &own->offers[link->order][link->peer][number % ASH_OFFERS];
-    int rc = number >= ASH_OFFERS ? wait_accepted(channel, number - ASH_OFFERS + 1, err) : 0;
+    struct ash_control_offer *place = &own->offers[link->order][link->peer][number % ASH_CONTROL_OFFERS];
+    int rc = number >= ASH_CONTROL_OFFERS ? wait_accepted(channel, number - ASH_CONTROL_OFFERS + 1, err) : 0;
 
     if (rc == 0) rc = ash_segment_create(&link->segment, segment_bytes(channel), "ashlar-channel", err);
     if (rc < 0) return rc;
-    rc = ash_segment_key(&link->segment, &place->key);
+    rc = ash_segment_get_key(&link->segment, &place->key);
     if (rc < 0) return ash_err_set(err, rc, "a channel's memory cannot be shared: %s", strerror(-rc));
     place->slot_bytes = channel->slot_bytes;
     place->slots = channel->slots;
     link->head = link->segment.data;
     link->number = number + 1;
-    ash_board_say(link->local, offered, link->number);
+    ash_control_signal(link->local, offered, link->number);
     return 0;
 }
 
-static int disagree(struct ash_channel *channel, const struct ash_board_offer *offer, struct ash_err *err)
+static int disagree(struct ash_channel *channel, const struct ash_control_offer *offer, struct ash_err *err)
 {
     char why[ASH_ERR_TEXT_BYTES];
 
@@ -157,7 +157,7 @@ static int owner_gone(struct ash_channel *channel, int rc, struct ash_err *err)
     char why[ASH_ERR_TEXT_BYTES];
 
     for (int tries = 0; tries < NEWS_MS; tries++) {
-        if (ash_board_look(link->local, NULL) < 0) return ash_local_check(link->local, err);
+        if (ash_control_check(link->local, NULL) < 0) return ash_local_check(link->local, err);
         nanosleep(&pause, NULL);
     }
     snprintf(why, sizeof(why), "rank %zu cannot open its end of a channel: the memory of %s cannot be had (%s)",
@@ -168,15 +168,15 @@ static int owner_gone(struct ash_channel *channel, int rc, struct ash_err *err)
 static int accept_offer(struct ash_channel *channel, struct ash_err *err)
 {
     struct link *link = channel->link;
-    struct ash_board *own = link->local->boards[link->local->rank], *theirs = link->local->boards[link->peer];
+    struct ash_control *own = link->local->controls[link->local->rank], *theirs = link->local->controls[link->peer];
     _Atomic uint64_t *accepted = &own->accepted[link->order][link->peer];
     uint64_t number = atomic_load(accepted);
-    struct ash_board_offer taken;
-    int rc = wait_for(channel, &theirs->bell, &theirs->offered[link->order][link->local->rank], number + 1,
+    struct ash_control_offer taken;
+    int rc = wait_for(channel, &theirs->futex, &theirs->offered[link->order][link->local->rank], number + 1,
                       "open its end of a channel", err);
 
     if (rc < 0) return rc;
-    taken = theirs->offers[link->order][link->local->rank][number % ASH_OFFERS];
+    taken = theirs->offers[link->order][link->local->rank][number % ASH_CONTROL_OFFERS];
     if (taken.slot_bytes != channel->slot_bytes || taken.slots != channel->slots) return disagree(channel, &taken, err);
     rc = ash_segment_map(&link->segment, &taken.key, err);
     if (rc < 0) return owner_gone(channel, rc, err);
@@ -185,7 +185,7 @@ static int accept_offer(struct ash_channel *channel, struct ash_err *err)
                            link->segment.size_bytes, segment_bytes(channel));
     link->head = link->segment.data;
     link->number = number + 1;
-    ash_board_say(link->local, accepted, link->number);
+    ash_control_signal(link->local, accepted, link->number);
     return 0;
 }
 
@@ -211,7 +211,7 @@ static void close_link(struct ash_channel *channel)
         wait_accepted(channel, link->number, NULL); /* until then its memory is found through this process */
     if (link->head != NULL && ash_local_check(link->local, NULL) == 0) { /* else the other end hears of the error */
         atomic_store(&link->head->closed[channel->sends ? 0 : 1], 1);
-        ash_bell_ring(&link->head->bell);
+        ash_futex_wake(&link->head->futex);
     }
     ash_segment_fini(&link->segment);
     free(link);
@@ -225,7 +225,7 @@ static int fill(struct ash_channel *channel, void **slot_out, struct ash_err *er
     int rc = ash_local_check(link->local, err);
 
     if (rc == 0 && channel->posted >= channel->slots)
-        rc = wait_for(channel, &link->head->bell, &link->head->released, channel->posted - channel->slots + 1,
+        rc = wait_for(channel, &link->head->futex, &link->head->released, channel->posted - channel->slots + 1,
                       "release a slot of a channel", err);
     if (rc < 0) return rc;
     *slot_out = (char *)slot_of(channel, channel->posted) + LINE;
@@ -242,7 +242,7 @@ static int post(struct ash_channel *channel, size_t size_bytes, size_t message_b
     slot->size_bytes = size_bytes;
     slot->message_bytes = message_bytes;
     atomic_store(&link->head->posted, channel->posted + 1);
-    ash_bell_ring(&link->head->bell);
+    ash_futex_wake(&link->head->futex);
     return 0;
 }
 
@@ -252,7 +252,7 @@ static int take(struct ash_channel *channel, struct ash_channel_piece *piece_out
     const struct slot *slot = slot_of(channel, channel->taken);
     int rc = ash_local_check(link->local, err);
 
-    if (rc == 0) rc = wait_for(channel, &link->head->bell, &link->head->posted, channel->taken + 1, "send", err);
+    if (rc == 0) rc = wait_for(channel, &link->head->futex, &link->head->posted, channel->taken + 1, "send", err);
     if (rc < 0) return rc;
     *piece_out = (struct ash_channel_piece){(const char *)slot + LINE, slot->size_bytes, slot->message_bytes};
     if (piece_out->size_bytes <= channel->slot_bytes) return 0;
@@ -265,7 +265,7 @@ static void release(struct ash_channel *channel)
     struct link *link = channel->link;
 
     atomic_store(&link->head->released, channel->released);
-    ash_bell_ring(&link->head->bell);
+    ash_futex_wake(&link->head->futex);
 }
 
 const struct ash_channel_ops ash_local_channel_ops = {.size = sizeof(ash_local_channel_ops),

@@ -1,7 +1,7 @@
 /* The calls of a group whose ranks are all on one node. */
 #include "collective/core/coll_ops.h"
 
-#include "collective/host/board.h"
+#include "collective/host/control.h"
 #include "collective/host/window.h"
 
 static const struct ash_shares *even(const void *comm)

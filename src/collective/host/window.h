@@ -1,8 +1,8 @@
 /* window - memory of every rank that every rank of the node has mapped. Sums over windows are made where the data lie:
  * each rank joins its share of the elements of all ranks and writes the result to all, so data cross memory once,
  * without stages. */
-#ifndef ASH_COLLECTIVE_WINDOW_H
-#define ASH_COLLECTIVE_WINDOW_H
+#ifndef ASH_COLLECTIVE_HOST_WINDOW_H
+#define ASH_COLLECTIVE_HOST_WINDOW_H
 
 #include "collective/host/local.h"
 
@@ -26,12 +26,12 @@ void *ash_window_data_of(const struct ash_window *window, size_t rank);
 
 /* This process does not look at some bytes (those that there are) of a rank's memory: they stay as they are, but their
  * pages count as this process's again only when it looks there again. */
-void ash_window_look_away(const struct ash_window *window, size_t rank, size_t first_byte, size_t size_bytes);
+void ash_window_unmap_pages(const struct ash_window *window, size_t rank, size_t first_byte, size_t size_bytes);
 
 /* For who uses windows in a way of his own: counters of each rank, all 0 at first, that only grow. What a rank has
  * written before it says a value is seen by who has waited for it. wait returns as the calls of local.h do. */
 #define ASH_WINDOW_COUNTERS 8
-void ash_window_say(struct ash_window *window, size_t counter, uint64_t value);
+void ash_window_signal(struct ash_window *window, size_t counter, uint64_t value);
 int ash_window_wait(struct ash_window *window, size_t rank, size_t counter, uint64_t value, struct ash_err *err);
 
 /* Rank r's i-th part (by shares) is at the start of its windows[i]; the join of all parts goes to the start of every

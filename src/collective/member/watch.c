@@ -55,7 +55,7 @@ struct ash_watch {
     pthread_mutex_t lock; /* of what follows: shared with other threads */
     pthread_cond_t met;
     bool all_met, stop, abort;
-    size_t culprit; /* of the abort */
+    size_t failed_rank; /* of the abort */
     int code;
     char why[sizeof(((struct frame *)0)->why)];
 };
@@ -225,7 +225,7 @@ static void beat(struct ash_watch *watch)
 static bool obey(struct ash_watch *watch)
 {
     bool stop, abort;
-    size_t culprit;
+    size_t failed_rank;
     int code;
     char why[sizeof(watch->why)];
     uint64_t count;
@@ -235,11 +235,11 @@ static bool obey(struct ash_watch *watch)
     stop = watch->stop;
     abort = watch->abort;
     watch->abort = false;
-    culprit = watch->culprit;
+    failed_rank = watch->failed_rank;
     code = watch->code;
     memcpy(why, watch->why, sizeof(why));
     pthread_mutex_unlock(&watch->lock);
-    if (abort) tell_loss(watch, culprit, code, why, NULL);
+    if (abort) tell_loss(watch, failed_rank, code, why, NULL);
     return !stop;
 }
 
@@ -377,7 +377,7 @@ void ash_watch_abort(struct ash_watch *watch, size_t rank, int code, const char 
 {
     pthread_mutex_lock(&watch->lock);
     watch->abort = true;
-    watch->culprit = rank;
+    watch->failed_rank = rank;
     watch->code = code;
     snprintf(watch->why, sizeof(watch->why), "%s", why);
     pthread_mutex_unlock(&watch->lock);

@@ -1,52 +1,52 @@
 /* net_priv - a group over several nodes, as net.c, sums.c, moves.c and pairs.c see it. */
-#ifndef ASH_COLLECTIVE_NET_PRIV_H
-#define ASH_COLLECTIVE_NET_PRIV_H
+#ifndef ASH_COLLECTIVE_NET_NET_PRIV_H
+#define ASH_COLLECTIVE_NET_NET_PRIV_H
 
 #include <string.h>
 
 #include "base/node_map.h"
 #include "collective/net/net.h"
-#include "collective/net/plan.h"
+#include "collective/net/reduce_plan.h"
 
 #define ASH_NET_SLOTS 3 /* rounds of a call that are under way in an arena */
-#define ASH_NET_STAGE_BYTES ((size_t)512 * 1024)
+#define ASH_NET_BOUNCE_BYTES ((size_t)512 * 1024)
 #define ASH_NET_RESULT_BYTES ((size_t)256 * 1024)
 
 /* Memory of a rank that its node has mapped: what it brings to a round, and what it has for the others. */
-struct ash_arena {
-    uint8_t stage[ASH_NET_SLOTS][ASH_NET_STAGE_BYTES];
+struct ash_net_shared {
+    uint8_t bounce[ASH_NET_SLOTS][ASH_NET_BOUNCE_BYTES];
     uint8_t result[ASH_NET_SLOTS][ASH_NET_RESULT_BYTES];
     uint64_t row[2][1 + ASH_SHARES_RANKS_MAX]; /* of an all-to-all, every other call: see pairs.c */
 };
 
 /* How the ranks of a group are taken to be placed: as they are, or each on a node of its own. */
 struct ash_net_view {
-    bool alone;               /* this rank shares its node with none */
-    size_t node, here;        /* this rank's node, and its place there */
-    struct ash_node_map map;  /* map.least ranks of each node carry at once */
-    struct ash_net_plan even; /* of one part from each rank */
+    bool is_alone;               /* this rank shares its node with none */
+    size_t node, here;           /* this rank's node, and its place there */
+    struct ash_node_map map;     /* map.least ranks of each node carry at once */
+    struct ash_reduce_plan even; /* of one part from each rank */
 };
 
 /* In front of every message. */
 struct ash_net_head {
-    struct ash_board_call call;
-    uint64_t way, pair_bytes; /* way: 1 is flat; pair_bytes: all-to-all */
+    struct ash_coll_call call;
+    uint64_t is_flat, pair_bytes; /* is_flat: 0 or 1; pair_bytes: all-to-all */
 };
-_Static_assert(sizeof(struct ash_net_head) <= ASH_DOCK_HEAD_BYTES, "a head fits");
+_Static_assert(sizeof(struct ash_net_head) <= ASH_MAILBOX_HEAD_BYTES, "a head fits");
 
 struct ash_net {
     struct ash_net_opts opts;
     struct ash_net_view placed, flat;
     const struct ash_net_view *view; /* of the present call */
-    struct ash_board_call call;      /* the present one, or the last */
-    struct ash_net_docks docks;
-    struct ash_dock *dock;        /* of calls */
-    pthread_mutex_t letters;      /* of what follows, and of reading answers to offers */
+    struct ash_coll_call call;       /* the present one, or the last */
+    struct ash_net_mailboxes mailboxes;
+    struct ash_mailbox *mailbox;  /* of calls */
+    pthread_mutex_t control_lock; /* of what follows, and of reading answers to offers */
     struct ash_net_link *offered; /* channels that have been offered and not accepted yet, oldest first */
-    struct ash_segment own_arena, peer_arenas[ASH_LOCAL_RANKS_MAX];
-    struct ash_arena *arenas[ASH_LOCAL_RANKS_MAX]; /* of the ranks of this node */
+    struct ash_segment own_shared, peer_shared[ASH_LOCAL_RANKS_MAX];
+    struct ash_net_shared *shared[ASH_LOCAL_RANKS_MAX]; /* of the ranks of this node */
     struct ash_shares even;
-    uint8_t *own;                           /* pieces of this rank's own, two rounds: 2 * ASH_DOCK_SLOT_BYTES */
+    uint8_t *own;                           /* pieces of this rank's own, two rounds: 2 * ASH_MAILBOX_SLOT_BYTES */
     uint64_t arrived[ASH_SHARES_RANKS_MAX]; /* messages of each rank before this call */
     bool silent[ASH_SHARES_RANKS_MAX];      /* ranks that need not send to this one in this call */
     struct ash_err *err;                    /* of the present call */
@@ -65,7 +65,7 @@ static inline size_t ash_net_rank_at(const struct ash_net_view *view, size_t nod
 }
 
 /* Who on a node carries share `cell` (of view->map.least) in a round: all take turns. */
-static inline size_t ash_net_carrier(const struct ash_net_view *view, size_t node, size_t cell, size_t round)
+static inline size_t ash_net_forwarder(const struct ash_net_view *view, size_t node, size_t cell, size_t round)
 {
     return (cell + round) % ash_net_ranks_on(view, node);
 }
@@ -87,9 +87,9 @@ bool ash_net_flat(const struct ash_net *net, enum ash_call_kind kind, size_t siz
 /* Is it cheaper to send everyone the whole than its share, for an all-reduce whose nodes bring so many pieces? */
 bool ash_net_whole(const struct ash_net *net, size_t pieces, size_t size_bytes);
 /* Begin a call: choose the way, compare with the ranks of this node. */
-int ash_net_begin(struct ash_net *net, struct ash_board_call call, size_t size_bytes, struct ash_err *err);
+int ash_net_begin(struct ash_net *net, struct ash_coll_call call, size_t size_bytes, struct ash_err *err);
 /* All ranks of this node have come so far. */
-int ash_net_meet(struct ash_net *net);
+int ash_net_node_barrier(struct ash_net *net);
 /* A buffer with its head written: body_out is for the message. */
 int ash_net_buffer(struct ash_net *net, uint64_t pair_bytes, size_t *buffer_out, uint8_t **body_out);
 int ash_net_send(struct ash_net *net, size_t buffer, size_t rank, size_t body_bytes);
@@ -97,6 +97,6 @@ int ash_net_send(struct ash_net *net, size_t buffer, size_t rank, size_t body_by
 int ash_net_receive(struct ash_net *net, size_t rank, const struct ash_net_head **head_out, const uint8_t **body_out);
 int ash_net_release(struct ash_net *net, size_t rank);
 /* The call has failed: the end of the group. Returns the code. */
-int ash_net_fail(struct ash_net *net, int code, size_t culprit, const char *why);
+int ash_net_fail(struct ash_net *net, int code, size_t failed_rank, const char *why);
 
 #endif

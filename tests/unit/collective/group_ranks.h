@@ -47,15 +47,15 @@ struct job {
 };
 
 /* Move to the network of a rank's node; the first rank is on the first. */
-static inline int enter_network(const struct ash_netns *netns, char node, struct ash_place *place)
+static inline int enter_network(const struct ash_netns *netns, char node, struct ash_launch_env *env)
 {
-    ash_netns_address(0, place->host, sizeof(place->host));
+    ash_netns_address(0, env->host, sizeof(env->host));
     return ash_netns_enter(netns, (size_t)(node - 'a'));
 }
 
 static inline int rank_main(const struct job *job, struct shared *shared, size_t rank, int port)
 {
-    struct ash_place place = {
+    struct ash_launch_env env = {
         .launcher = "test", .rank = rank, .size = job->size, .host = "127.0.0.1", .port = port, .job = 7};
     struct ash_group_opts opts = {.join_timeout = 20, .silent_timeout = job->silent_s, .call_timeout = job->call_s};
     struct ash_group *group = NULL;
@@ -67,8 +67,8 @@ static inline int rank_main(const struct job *job, struct shared *shared, size_t
     if (nodes != NULL) opts.node = node;
     opts.algorithm = job->algorithm;
     opts.stop_grace = job->stop_grace_s;
-    if (job->netns != NULL && enter_network(job->netns, node[0], &place) < 0) return 1;
-    rc = ash_group_open(&place, &opts, &group, &err);
+    if (job->netns != NULL && enter_network(job->netns, node[0], &env) < 0) return 1;
+    rc = ash_group_open(&env, &opts, &group, &err);
     if (rc < 0) {
         fprintf(stderr, "rank %zu: %s\n", rank, err.text);
         return 1;

@@ -125,7 +125,7 @@ static void test_every_kind(void **state)
 
 static int with_work_and_without(struct ash_group *group, struct shared *shared, const void *arg)
 {
-    struct ash_call_counts before = ash_call_counts(), after;
+    struct ash_call_counts before = ash_call_get_counts(), after;
     struct ash_call *call = NULL;
     int32_t value = 1;
     int rc = 0;
@@ -134,11 +134,11 @@ static int with_work_and_without(struct ash_group *group, struct shared *shared,
     (void)arg;
     for (int i = 0; rc == 0 && i < 3; i++) {
         rc = ash_group_all_reduce_start(group, &value, &value, 1, ASH_COLL_I32, ASH_COLL_SUM, &call, NULL);
-        if (i > 0) ash_call_work();
+        if (i > 0) ash_call_note_work();
         if (rc == 0) rc = ash_call_wait(call, NULL);
     }
-    after = ash_call_counts();
-    return rc != 0 ? 1 : after.covered - before.covered != 2 || after.bare - before.bare != 1 ? 2 : 0;
+    after = ash_call_get_counts();
+    return rc != 0 ? 1 : after.overlapped - before.overlapped != 2 || after.exposed - before.exposed != 1 ? 2 : 0;
 }
 
 static void test_work_is_counted(void **state)
@@ -262,14 +262,14 @@ static void test_disagree(void **state)
 /* A group may be closed before what was started on it has been waited for. */
 static int close_first(const struct job *job, struct shared *shared, size_t rank, int port)
 {
-    struct ash_place place = {.rank = rank, .size = job->size, .host = "127.0.0.1", .port = port, .job = 7};
+    struct ash_launch_env env = {.rank = rank, .size = job->size, .host = "127.0.0.1", .port = port, .job = 7};
     struct ash_group_opts opts = {.join_timeout = 20, .silent_timeout = PATIENCE_S, .call_timeout = PATIENCE_S};
     struct ash_group *group = NULL;
     struct ash_call *call = NULL;
     int64_t sum = (int64_t)rank;
 
     (void)shared;
-    if (ash_group_open(&place, &opts, &group, NULL) != 0) return 1;
+    if (ash_group_open(&env, &opts, &group, NULL) != 0) return 1;
     if (ash_group_all_reduce_start(group, &sum, &sum, 1, ASH_COLL_I64, ASH_COLL_SUM, &call, NULL) != 0) return 2;
     ash_group_close(group);
     return !ash_call_done(call) || ash_call_wait(call, NULL) != 0 || sum != 1;

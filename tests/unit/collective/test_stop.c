@@ -195,7 +195,8 @@ static void test_interrupted_twice(void **state)
 /* A rank that waits for others to join. */
 static int join_alone(size_t rank, int port, _Atomic int *ready)
 {
-    struct ash_place place = {.launcher = "test", .rank = rank, .size = 2, .host = "127.0.0.1", .port = port, .job = 7};
+    struct ash_launch_env env = {
+        .launcher = "test", .rank = rank, .size = 2, .host = "127.0.0.1", .port = port, .job = 7};
     struct ash_group_opts opts = {.join_timeout = 60, .silent_timeout = 10, .call_timeout = 60, .stop_grace = 60};
     struct ash_group *group = NULL;
     struct ash_err err = {0};
@@ -203,7 +204,7 @@ static int join_alone(size_t rank, int port, _Atomic int *ready)
 
     ash_interrupt_install();
     atomic_store(ready, 1);
-    rc = ash_group_open(&place, &opts, &group, &err);
+    rc = ash_group_open(&env, &opts, &group, &err);
     if (rc != -EINTR || strstr(err.text, "told to stop") == NULL) fprintf(stderr, "%d: %s\n", rc, err.text);
     return rc == -EINTR && strstr(err.text, "told to stop") != NULL ? 0 : 1;
 }
