@@ -51,8 +51,8 @@ static const struct ash_opt bench_opts[] = {
      "instead, every rank copies as many bytes with non-temporal stores: what bounds an all_reduce in shared memory", 0,
      0, NULL},
     {"tune", ASH_OPT_STRING, FIELD(tune), NULL,
-     "instead, measure each algorithm of each call and write the cost model to this file (setting group.cost)", 0, 0,
-     NULL},
+     "instead, measure each algorithm of each collective and write the cost model to this file (setting group.cost)", 0,
+     0, NULL},
     {"json", ASH_OPT_BOOL, FIELD(json), NULL, "print one JSON object per size", 0, 0, NULL},
 };
 static const struct ash_opt_table bench_table = {
@@ -61,17 +61,13 @@ static const struct ash_opt_table bench_table = {
 static const struct ash_cmd_usage usage = {
     .synopsis =
         "ashlar bench collective [--op NAME | --bound | --tune FILE] [--procs P] [--min BYTES] [--max BYTES] [flags]",
-    .about =
-        "Starts P processes and measures a collective between them. algbw is size / time; busbw multiplies it by what "
-        "the\n"
-        "operation must move (2 (P - 1) / P for all_reduce), so that it compares with the speed of memory or wires.\n"
-        "Under torchrun, Slurm or `ashlar launch` it uses the processes that are there.\n"
-        "With --tune it measures every algorithm in which a group could make its calls: inside a node (everyone joins all\n"
-        "operands, or its share), and with several nodes flat or hierarchical, whole or in shares. A job that is "
-        "given\n"
-        "the file as group.cost takes the cheapest algorithm for each size; parts that a run cannot measure stay as they "
-        "are\n"
-        "in the file.",
+    .about = "Starts P processes and measures a collective between them. algbw is size / time; busbw multiplies it\n"
+             "by what the operation must move (2 (P - 1) / P for all_reduce), so that it compares with the speed of\n"
+             "memory or wires. Under torchrun, Slurm or `ashlar launch` it uses the processes that are there.\n"
+             "With --tune it measures every algorithm of every collective: inside a node one-shot (everyone reduces\n"
+             "all operands) and two-shot (everyone reduces its share), between nodes flat and hierarchical. A job\n"
+             "that is given the file as group.cost takes the cheapest algorithm for each size; parts that a run\n"
+             "cannot measure stay as they are in the file.",
     .examples = "  ashlar bench collective --procs 4 --max 256mi\n"
                 "  srun -n 16 ashlar bench collective --op all_gather --json\n"
                 "  srun -N 4 ashlar bench collective --tune cost.json\n"
@@ -137,7 +133,8 @@ static int run_once(struct bench *bench, struct ash_err *err)
 
 /* ---- is it right? ------------------------------------------------------------------------------------------------ */
 
-/* Every byte of a rank's operand is_reporting_rank whose it is, in a algorithm that sums show (small numbers are exact in every type). */
+/* Every byte of a rank's operand is_reporting_rank whose it is, in a algorithm that sums show (small numbers are
+ * exact in every type). */
 static void fill(struct bench *bench)
 {
     enum ash_coll_dtype dtype = (enum ash_coll_dtype)bench->flags->dtype;

@@ -1,5 +1,5 @@
-/* ashlar bench collective --tune: a line of the cost model (collective/cost.h) for every algorithm in which a call can be
- * made, measured with all other ways made too expensive to be taken. */
+/* ashlar bench collective --tune: a line of the cost model (collective/core/cost.h) for every algorithm of a
+ * collective, measured with all others made too expensive to be taken. */
 #include "cmd/bench_priv.h"
 
 #include <errno.h>
@@ -8,7 +8,7 @@
 
 #define SIZES 7
 #define SIZE_MIN ((size_t)256) /* then four times as many each time */
-#define SIZES_ONE_SHOT 4       /* no more than a board has room for */
+#define SIZES_ONE_SHOT 4       /* no more than a control block has room for */
 #define TOO_EXPENSIVE_S 1e9
 
 _Static_assert(SIZE_MIN << 2 * (SIZES - 1) <= ASH_BENCH_TUNE_BYTES, "room for the largest operand");

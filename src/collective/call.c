@@ -1,6 +1,6 @@
 /* Calls that were started. There are two queues, each a queue with a thread: receives in one, everything else in the
- * other, so that what two ranks send to each other can flow both ways. A call waits for as many calls of the other queue
- * as keep the order: a receive for the collectives before it, a collective for the receives before it. */
+ * other, so that what two ranks send to each other can flow both ways. A call waits for as many calls of the other
+ * queue as keep the order: a receive for the collectives before it, a collective for the receives before it. */
 #include "collective/call.h"
 
 #include <errno.h>

@@ -1,5 +1,5 @@
-/* call - what a group does while its owner does something else. A call that is started runs on a thread of the group's
- * own, in the order of the starts; every rank starts the same ones in the same order. Only a send and a receive may
+/* call - collectives that overlap with their owner's work. A call that is started runs on a thread of the group's own,
+ * in the order of the starts; every rank starts the same ones in the same order. Only a send and a receive may
  * pass each other: two ranks can start what they send to each other and then what they receive, and who passes a
  * message on waits for it before. What a call reads and writes (arrays of sizes and of parts, too) belongs to it until
  * it is done. A call that is made instead has the same place in the order: it waits for what was started before. The
@@ -50,9 +50,9 @@ bool ash_call_done(const struct ash_call *call);
  * group has been closed. The group's owner thread. NULL is a no-op: 0. */
 int ash_call_wait(struct ash_call *call, struct ash_err *err);
 
-/* Was there anything for calls to run beside? A thread says that it has done a piece of work, a layer say; calls that
- * it started before that and waits for behind it are overlapped, the others are exposed. Counted by thread, and over all
- * threads in ashlar_calls_total. */
+/* Was there anything for calls to run beside? A thread says that it has done a piece of work, a layer say; calls
+ * that it started before that and waits for behind it are overlapped, the others are exposed. Counted by thread, and
+ * over all threads in ashlar_calls_total. */
 struct ash_call_counts {
     uint64_t overlapped, exposed;
 };

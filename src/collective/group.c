@@ -1,4 +1,4 @@
-/* Groups: who belongs to one, and which means its calls take. */
+/* Groups: who belongs to one, and which communicator its calls use. */
 #include "collective/group.h"
 
 #include <errno.h>
@@ -14,12 +14,11 @@ static const char *const algorithm_names[] = {"auto", "hierarchical", "flat", NU
 
 #define GROUP(field) offsetof(struct ash_group_opts, field)
 static const struct ash_opt group_opts[] = {
-    {"join_timeout", ASH_OPT_DOUBLE, GROUP(join_timeout), "120", "seconds for all ranks to come together", 0.1, 86400,
-     NULL},
+    {"join_timeout", ASH_OPT_DOUBLE, GROUP(join_timeout), "120", "seconds for all ranks to join", 0.1, 86400, NULL},
     {"silent_timeout", ASH_OPT_DOUBLE, GROUP(silent_timeout), "10",
-     "seconds without a sign of life after which a rank is given up", 0.5, 86400, NULL},
+     "seconds without a heartbeat after which a rank counts as lost", 0.5, 86400, NULL},
     {"call_timeout", ASH_OPT_DOUBLE, GROUP(call_timeout), "1800",
-     "seconds that a living rank may be late for what all do together", 0.1, 1e6, NULL},
+     "seconds that a living rank may be late for a collective", 0.1, 1e6, NULL},
     {"stop_grace", ASH_OPT_DOUBLE, GROUP(stop_grace), "10",
      "seconds that a wait for other ranks goes on after SIGTERM or Ctrl-C, beyond the longest wait so far; a second "
      "signal ends it at once",
@@ -29,15 +28,15 @@ static const struct ash_opt group_opts[] = {
     {"rejoin", ASH_OPT_BOOL, GROUP(rejoin), NULL, "take the place of a process that a running job has lost", 0, 0,
      NULL},
     {"algorithm", ASH_OPT_CHOICE, GROUP(algorithm), "auto",
-     "between nodes: inside a node first and across once, or every rank with every other one; auto: as the cost model "
-     "says; equal on all ranks",
+     "between nodes: hierarchical (inside a node first, then each byte crosses once) or flat (every rank with every "
+     "other); auto: the cheaper one by the cost model; equal on all ranks",
      0, 0, algorithm_names},
     {"cost", ASH_OPT_STRING, GROUP(cost), NULL,
      "file with this machine's cost model, as `ashlar bench collective --tune` writes it; the first rank's counts", 0,
      0, NULL},
 };
 
-const struct ash_opt_table ash_group_table = {"group", "how ranks meet and wait for each other", group_opts,
+const struct ash_opt_table ash_group_table = {"group", "how ranks join and wait for each other", group_opts,
                                               sizeof(group_opts) / sizeof(group_opts[0])};
 
 static struct ash_wait_limits limits_of(const struct ash_group_opts *opts)
@@ -46,7 +45,7 @@ static struct ash_wait_limits limits_of(const struct ash_group_opts *opts)
                                     .stop_grace_ns = (uint64_t)(opts->stop_grace * 1e9)};
 }
 
-/* The control block of this process. */
+/* The communicator of this process with the ranks of its node, not connected yet. */
 static int open_local(const struct ash_group_opts *opts, struct ash_local **local_out, struct ash_err *err)
 {
     const struct ash_wait_limits limits = limits_of(opts);
@@ -118,7 +117,7 @@ static bool oversubscribed(const struct ash_group_root *root)
     return ranks_here(root) > (size_t)ash_cores_usable();
 }
 
-/* Join the control blocks of the members on this node; keys[r] is that of rank r. */
+/* Map the control blocks of the members on this node; keys[r] is that of rank r. */
 static int connect_node(struct ash_group *group, const struct ash_segment_key *keys, struct ash_err *err)
 {
     const struct ash_node_map *nodes = &group->nodes;
@@ -146,7 +145,7 @@ static int connect_node(struct ash_group *group, const struct ash_segment_key *k
     return rc;
 }
 
-/* Reach the members on other nodes, through these mailboxes (taken over); addresses[r] is that of rank r's. */
+/* Reach the members on other nodes through these mailboxes (taken over); addresses[r] is rank r's. */
 static int connect_net(struct ash_group *group, const struct ash_net_mailboxes *mailboxes,
                        const struct ash_net_address *addresses, struct ash_err *err)
 {
@@ -172,7 +171,7 @@ static int connect_net(struct ash_group *group, const struct ash_net_mailboxes *
 
 /* ---- opening and splitting --------------------------------------------------------------------------------------- */
 
-/* The group of all ranks, once they have met. Takes over root and control block. */
+/* The group of all ranks, after the rendezvous. Takes over root and local. */
 static int open_all(struct ash_group_root *root, struct ash_local *local, struct ash_group **group_out,
                     struct ash_err *err)
 {
@@ -204,7 +203,7 @@ static int open_all(struct ash_group_root *root, struct ash_local *local, struct
     return rc;
 }
 
-/* The group of a root whose ranks have met. Takes over root and control block. */
+/* The group of a root, after the rendezvous. Takes over root and local. */
 static int open_root(struct ash_group_root *root, struct ash_local *local, struct ash_group **group_out,
                      struct ash_err *err)
 {
@@ -295,7 +294,7 @@ static size_t choose_seats(struct seat *seats, size_t count, int64_t color)
     return kept;
 }
 
-/* The part of group that these seats make. Takes over control block on success. */
+/* The part of group that these seats make. Takes over local on success. */
 static int open_part(struct ash_group *group, const struct seat *seats, size_t count, struct ash_local *local,
                      struct ash_group **part_out, struct ash_err *err)
 {
@@ -337,7 +336,7 @@ static size_t rank_in(const struct ash_group *group, const struct ash_group *par
     return r;
 }
 
-/* All ranks of group tell each other where messages for their parts go; part may be NULL. */
+/* All ranks of group exchange the addresses of the mailboxes of their parts; part may be NULL. */
 static int connect_part(struct ash_group *group, struct ash_group *part, struct ash_err *err)
 {
     struct ash_net_address mine, *all = calloc(group->size, sizeof(*all)), *part_of = calloc(group->size, sizeof(*all));

@@ -26,7 +26,7 @@ struct ash_group_root {
     struct ash_group_opts opts;
     uint64_t job;
     uint32_t epoch;                       /* how often it has been formed again */
-    char host[ASH_LAUNCH_ENV_HOST_BYTES]; /* the job's door */
+    char host[ASH_LAUNCH_ENV_HOST_BYTES]; /* the job's address */
     char node[ASH_GROUP_NAME_BYTES];      /* of this process, as its launcher says; empty: the host's name */
     int port;
     size_t rank, size;
@@ -66,7 +66,8 @@ struct ash_group {
 bool ash_group_same_node(const struct ash_group_root *root, size_t a, size_t b);
 int ash_group_root_open(const struct ash_launch_env *env, const struct ash_group_opts *opts, struct ash_local *local,
                         struct ash_group_root **root_out, struct ash_err *err);
-/* The root of what is left of `old`, of which only the data are needed; takes over its listening socket and progress. */
+/* The root of what is left of `old`, of which only the data are needed; takes over its listening socket and
+ * progress. */
 int ash_group_root_reform(struct ash_group_root *old, double wait_s, const struct ash_local *local,
                           struct ash_group_root **root_out, struct ash_err *err);
 void ash_group_root_close(struct ash_group_root *root);

@@ -1,5 +1,5 @@
-/* The meeting behind a group and its parts: everyone's card, the watch, and the bad news that it brings to all groups.
- */
+/* What all groups of a job share: what each rank said of itself at the rendezvous, the watch, and the losses that it
+ * reports to all groups. */
 #include "collective/group_priv.h"
 
 #include <errno.h>
@@ -70,7 +70,7 @@ static void fill_info(const struct ash_group_root *root, const char *address, st
                                      : info->watch.host);
 }
 
-/* Cards come from other processes: no string in them may run on. */
+/* Infos come from other processes: every string in them must end. */
 static void terminate_strings(struct ash_group_root *root)
 {
     for (size_t i = 0; i < root->size; i++) {
@@ -98,7 +98,8 @@ static bool several_nodes(const struct ash_group_root *root)
     return false;
 }
 
-/* own_address: numeric, or empty where it is not known. known: ranks that the progress knew in an earlier epoch. */
+/* own_address: numeric, or empty where it is not known. known: ranks that the progress engine knew in an earlier
+ * epoch. */
 static int join_net(struct ash_group_root *root, const char *own_address, size_t known, struct ash_err *err)
 {
     const struct ash_member_info *first = &root->infos[0], *own = &root->infos[root->rank];
@@ -119,8 +120,8 @@ static int join_net(struct ash_group_root *root, const char *own_address, size_t
     return ash_net_join(&join, &root->progress, &root->mailboxes, &root->addresses, err);
 }
 
-/* Close the progress of an earlier epoch. Those that it knew are forgotten first: what was said to a lost one last would
- * be waited for. */
+/* Close the progress engine of an earlier epoch. Its peers are forgotten first: what was sent to a lost one last
+ * would be waited for. */
 static void leave_net(struct ash_group_root *root, size_t known)
 {
     for (size_t r = 0; root->progress != NULL && r < known; r++)
@@ -144,7 +145,7 @@ static int start_watch(struct ash_group_root *root, struct ash_err *err)
     return ash_watch_open(&opts, &root->watch, err);
 }
 
-/* Once everyone's card is there: reach other nodes, and watch. */
+/* Once everyone's info is there: reach other nodes, and watch. */
 static int settle(struct ash_group_root *root, const char *own_address, size_t known, struct ash_err *err)
 {
     int rc = 0;
@@ -227,7 +228,7 @@ static int rejoin(struct ash_group_root *root, const struct ash_local *local, st
     fill_info(root, "", &own); /* for the name of this node */
     if (ash_socket_address_towards(root->host, address, sizeof(address)) == 0 &&
         ash_progress_open(root->opts.fabric, own.node, address, &root->progress, NULL) < 0)
-        root->progress = NULL; /* a job on one node does without; one on several will say why it cannot */
+        root->progress = NULL; /* a job on one node does without; one on several will report why it cannot */
     ash_log(ASH_LOG_INFO, "rank %zu stands ready to take the place of the one that is lost", root->rank);
     return meet_again(root, NULL, 0, local, err);
 }

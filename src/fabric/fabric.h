@@ -28,7 +28,7 @@ enum ash_fabric_copy { ASH_FABRIC_COPY_AUTO, ASH_FABRIC_COPY_NEVER };
 
 /* Section `fabric` of the settings. All zero is as good as the defaults. Strings are borrowed during open only. */
 struct ash_fabric_opts {
-    int path;             /* enum ash_fabric_path: auto takes shm inside a node and ofi across */
+    int path;             /* enum ash_fabric_path: auto takes shm inside a node and ofi between nodes */
     const char *provider; /* libfabric's: tcp, shm, udp, efa, ...; NULL: the best it finds */
     const char *node;     /* failure domain of this process; NULL: the host's name. Peers of equal name share memory. */
     const char *interface; /* network interfaces or addresses, comma-separated: one rail each; NULL: all that the
@@ -139,8 +139,9 @@ struct ash_fabric_stats {
     uint64_t stalls;          /* times a post was refused for want of room */
     enum ash_fabric_path path;
 };
-/* Of one peer, zeroes where it is not known. Totals by path are exported as metrics, brought up to date a few times a
- * second: ashlar_fabric_{bytes,messages,retries,stalls}_total{path="shm"}, so inside a node, and "ofi", across. */
+/* Of one peer, zeroes where it is not known. Totals by path are exported as metrics, brought up to date a few times
+ * a second: ashlar_fabric_{bytes,messages,retries,stalls}_total{path="shm"}, so inside a node, and "ofi", between
+ * nodes. */
 void ash_fabric_peer_stats(const struct ash_fabric *fabric, uint32_t peer, struct ash_fabric_stats *stats_out);
 
 #endif

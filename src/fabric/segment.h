@@ -22,7 +22,8 @@ struct ash_segment {
     int fd; /* -1 where it was mapped from a key */
 };
 
-/* A number that is equal in processes that can map each other's segments: they have one kernel and one PID namespace. */
+/* A number that is equal in processes that can map each other's segments: they have one kernel and one PID
+ * namespace. */
 uint64_t ash_segment_machine(void);
 
 /* A new segment of size_bytes (rounded up to pages). what names it in messages and in /proc/PID/maps. */
@@ -35,8 +36,8 @@ int ash_segment_map(struct ash_segment *segment, const struct ash_segment_key *k
 /* All of a new segment's memory will be used: have it there now, in huge pages where the system has them. Products that
  * add to it, and sums over it, are slow where every few elements lie in another small page. */
 void ash_segment_fill(struct ash_segment *segment);
-/* This process does not look at some bytes (those that there are): the pages between them stay, but do not count as
- * this process's until it touches them again. */
+/* Drop some bytes (those that there are) from this process's page table: their pages stay, but do not count as this
+ * process's until it touches them again. */
 void ash_segment_unmap_pages(const struct ash_segment *segment, size_t first_byte, size_t size_bytes);
 /* Unmap and close; a zeroed struct is a no-op. Peers keep what they mapped. */
 void ash_segment_fini(struct ash_segment *segment);

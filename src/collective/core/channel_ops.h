@@ -9,7 +9,7 @@
 
 struct ash_channel;
 
-/* Whose order of opens counts: the user's channels, or those behind ash_group_send. */
+/* Whose order of opens counts: the user's channels, or those of ash_group_send. */
 enum ash_channel_order { ASH_CHANNEL_ORDER_OPENED, ASH_CHANNEL_ORDER_GROUP, ASH_CHANNEL_ORDERS };
 
 /* A piece of a message, as it arrives. */

@@ -1,4 +1,4 @@
-/* The cost model: a line for every algorithm of a call, and the file that holds them. */
+/* The cost model: a line for every algorithm of a collective, and the file that holds them. */
 #include "collective/core/cost.h"
 
 #include <errno.h>
@@ -7,8 +7,8 @@
 
 #define RATE_MAX 1e15 /* bytes per second of a line whose bytes cost nothing that could be measured */
 
-/* Measured on two Neoverse V1 cores; across: two ranks on each of two nodes that share such a machine, over TCP;
- * all-to-all on two Emerald Rapids cores: only the ways of one call are compared. */
+/* Measured on two Neoverse V1 cores; inter-node: two ranks on each of two nodes that share such a machine, over TCP;
+ * all-to-all on two Emerald Rapids cores: only algorithms of one collective are compared. */
 const struct ash_cost ash_cost_default = {
     .intra_node = {[ASH_COST_ONE_SHOT] = {.latency_s = 0.2e-6, .bytes_per_s = 7.5e9},
                    [ASH_COST_TWO_SHOT] = {.latency_s = 0.85e-6, .bytes_per_s = 15e9}},

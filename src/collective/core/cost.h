@@ -1,6 +1,6 @@
-/* cost - what calls take, by the algorithm in which they are made: a latency and a bandwidth each, as `ashlar bench
- * collective --tune` measures them. The cheapest algorithm is taken; the bits are the same. Between the processes of a node
- * only an all-reduce has a choice; between nodes every call but the barrier. */
+/* cost - what collectives take by each algorithm: a latency and a bandwidth, as `ashlar bench collective --tune`
+ * measures them. The cheapest algorithm is taken; the bits are the same. Inside a node only an all-reduce has a
+ * choice; between nodes every collective but the barrier. */
 #ifndef ASH_COLLECTIVE_CORE_COST_H
 #define ASH_COLLECTIVE_CORE_COST_H
 
@@ -8,8 +8,8 @@
 #include <stddef.h>
 #include "ashlar/err.h"
 
-/* Inside a node. Everyone reads all operands and joins them: one meeting, ranks * bytes. Or everyone joins its share
- * and collects the others': three meetings, bytes. */
+/* Inside a node. One-shot: everyone reads and reduces all operands (one synchronization, ranks * bytes). Two-shot:
+ * everyone reduces its share and gathers the others' (three synchronizations, bytes). */
 enum ash_cost_intra_node { ASH_COST_ONE_SHOT, ASH_COST_TWO_SHOT, ASH_COST_INTRA_NODE_COUNT };
 
 /* Between nodes. */
@@ -21,9 +21,9 @@ enum ash_cost_collective {
     ASH_COST_ALL_TO_ALL,
     ASH_COST_COLLECTIVES
 };
-/* Every rank exchanges with every other one, or a node does first what it can by itself and every byte crosses once. An
- * all-reduce, moreover: everyone is sent the whole and joins it, or its share, whose sum it then sends to the others.
- */
+/* Flat: every rank exchanges with every other one. Hierarchical: a node does first what it can by itself, and every
+ * byte crosses once. An all-reduce, moreover, is one-shot (everyone is sent and reduces the whole) or two-shot (its
+ * share, whose sum it then sends to the others). */
 enum ash_cost_inter_node {
     ASH_COST_FLAT,
     ASH_COST_HIERARCHICAL,
@@ -48,12 +48,12 @@ extern const struct ash_cost ash_cost_default;
 const char *ash_cost_intra_node_name(enum ash_cost_intra_node algorithm);
 const char *ash_cost_collective_name(enum ash_cost_collective call);
 const char *ash_cost_inter_node_name(enum ash_cost_inter_node algorithm);
-/* Can this call be made in this way? */
+/* Does this collective have this algorithm? */
 bool ash_cost_has(enum ash_cost_collective call, enum ash_cost_inter_node algorithm);
 
-/* The bytes that a way's line speaks of, for an operand of so many bytes. */
+/* The bytes that an algorithm moves, for an operand of so many bytes: what its line is a function of. */
 double ash_cost_intra_node_bytes(enum ash_cost_intra_node algorithm, size_t ranks, size_t bytes);
-/* The cheapest way. */
+/* The cheapest algorithm for an operand of so many bytes. */
 enum ash_cost_intra_node ash_cost_choose_intra_node(const struct ash_cost *cost, size_t ranks, size_t bytes);
 
 /* How a group lies on nodes. */
@@ -67,7 +67,7 @@ struct ash_cost_shape {
  * rank's; reduce-scatter, all-to-all: of all that a rank brings. */
 double ash_cost_inter_node_bytes(enum ash_cost_collective call, enum ash_cost_inter_node algorithm,
                                  const struct ash_cost_shape *shape, size_t bytes);
-/* What it takes by a way. */
+/* What it takes by an algorithm. */
 double ash_cost_inter_node_seconds(const struct ash_cost *cost, enum ash_cost_collective call,
                                    enum ash_cost_inter_node algorithm, const struct ash_cost_shape *shape,
                                    size_t bytes);
@@ -77,8 +77,8 @@ enum ash_cost_inter_node ash_cost_choose_inter_node(const struct ash_cost *cost,
 /* The line through count (at least two) measurements that lies closest in relative terms; latency is at least 0. */
 struct ash_cost_line ash_cost_fit(const double *moved_bytes, const double *seconds, size_t count);
 
-/* A small JSON file. Load refuses what is not one, naming the key; a file without `across`, or
- * without all_to_all in it, has the default there. */
+/* A small JSON file. Load refuses what is not one, naming the key; a file without `inter_node`, or without
+ * all_to_all in it, has the default there. */
 int ash_cost_load(const char *path, struct ash_cost *cost_out, struct ash_err *err);
 int ash_cost_save(const char *path, const struct ash_cost *cost, struct ash_err *err);
 

@@ -1,5 +1,5 @@
-/* Waiting in shared memory. A sleeper counts itself before it looks at the counter for the last time, and whoever
- * raises the counter looks for sleepers afterwards: one of the two sees the other. */
+/* Waits in shared memory. A sleeper counts itself before it reads the counter for the last time, and whoever raises the
+ * counter reads the number of sleepers afterwards: one of the two sees the other. */
 #include "collective/core/futex.h"
 
 #include <limits.h>
@@ -15,7 +15,7 @@
 #define SPINS 2000 /* some microseconds: longer than a peer that is on its way needs */
 #define SPINS_OVERSUBSCRIBED 50
 #define YIELD_NS 200000ull   /* then give the core away for so long before sleeping */
-#define SLICE_NS 20000000ull /* a sleeper looks around this often */
+#define SLICE_NS 20000000ull /* a sleeper calls progress this often */
 
 static _Thread_local bool yields_early;
 
@@ -45,7 +45,7 @@ void ash_futex_wake(struct ash_futex *futex)
     syscall(SYS_futex, &futex->sequence, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }
 
-/* Sleep until someone rings or a slice of time has passed. */
+/* Sleep until someone wakes us or a slice of time has passed. */
 static void sleep_on(struct ash_futex *futex, const _Atomic uint64_t *counter, uint64_t value)
 {
     const struct timespec slice = {.tv_nsec = SLICE_NS};

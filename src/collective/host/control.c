@@ -1,5 +1,5 @@
-/* Saying something and waiting for what other ranks say. Whoever waits looks meanwhile whether the peer is in the same
- * call at all, whether a watcher has given up on it, and at the clock. */
+/* Signals and waits between control blocks. Whoever waits checks meanwhile whether the peer is in the same call at all,
+ * whether it counts as lost, and the clock. */
 #include "collective/host/control.h"
 
 #include <errno.h>
@@ -30,7 +30,7 @@ const char *ash_coll_call_text(const struct ash_coll_call *call, char *buf, size
     return buf;
 }
 
-/* Whoever waits on this node hears of an error through the control block, even where the tree of watchers has lost a branch. */
+/* Whoever waits on this node sees an error in the control block, even where the tree of watches has lost a branch. */
 static void publish_failure(struct ash_local *local, int code, size_t failed_rank)
 {
     struct ash_control *control = local->controls[local->rank];
@@ -93,7 +93,7 @@ static int mismatch(struct ash_local *local, size_t peer, struct ash_err *err)
 }
 
 /* How far a rank has come: the call that it is in, then the pieces of it, those that it is through with first: a rank
- * may have copied_in further ahead than others that wait for it. */
+ * may have copied in further ahead than others that wait for it. */
 struct rank_progress {
     uint64_t steps[5];
 };
@@ -102,9 +102,9 @@ static struct rank_progress progress_of(const struct ash_local *local, size_t ra
 {
     const struct ash_control *control = local->controls[rank];
     uint64_t number = local->call.number, flag = atomic_load(&control->flag) >> ASH_CONTROL_CHECK_BITS,
-             tiny = atomic_load(&control->inlined[number % 2].flag) >> ASH_CONTROL_CHECK_BITS;
+             inlined = atomic_load(&control->inlined[number % 2].flag) >> ASH_CONTROL_CHECK_BITS;
 
-    if (flag < number && tiny < number) return (struct rank_progress){{0}};
+    if (flag < number && inlined < number) return (struct rank_progress){{0}};
     return (struct rank_progress){{1, atomic_load(&control->finished), atomic_load(&control->taken),
                                    atomic_load(&control->reduced), atomic_load(&control->copied_in)}};
 }

@@ -1,4 +1,5 @@
-/* control - the shared memory of one rank, and how the others wait for what it says. Private to collective/host. */
+/* control - the control block of one rank in shared memory, and how the others wait for its counters. Private to
+ * collective/host. */
 #ifndef ASH_COLLECTIVE_HOST_CONTROL_H
 #define ASH_COLLECTIVE_HOST_CONTROL_H
 
@@ -8,11 +9,11 @@
 #include "collective/core/futex.h"
 #include "collective/host/local.h"
 
-#define ASH_CONTROL_INLINE_BYTES 48            /* bytes that travel in the line of their flag */
-#define ASH_CONTROL_SMALL_BYTES 16384          /* bytes that are joined by everyone at once */
-#define ASH_CONTROL_BOUNCE_BYTES (1024 * 1024) /* bytes of a stage */
+#define ASH_CONTROL_INLINE_BYTES 48            /* of a message in the cache line of its flag */
+#define ASH_CONTROL_SMALL_BYTES 16384          /* of one-shot messages */
+#define ASH_CONTROL_BOUNCE_BYTES (1024 * 1024) /* of a bounce buffer */
 #define ASH_CONTROL_BOUNCES 4
-#define ASH_CONTROL_PARTS_MAX 256 /* of one rank, at most: a stage has room for a few elements of each */
+#define ASH_CONTROL_PARTS_MAX 256 /* of one rank, at most: a bounce buffer has room for a few elements of each */
 
 /* A channel that a rank offers to another one (host/local_channel.c). */
 #define ASH_CONTROL_OFFERS 8 /* of one rank to another that may wait to be taken */
@@ -51,7 +52,7 @@ struct ash_local {
     size_t rank, size;
     bool oversubscribed;
     struct ash_wait_limits limits;
-    size_t piece_bytes; /* of a stage that are used: the same on all ranks, at most ASH_CONTROL_BOUNCE_BYTES */
+    size_t piece_bytes; /* of a bounce buffer that are used: the same on all ranks, at most ASH_CONTROL_BOUNCE_BYTES */
     struct ash_segment own, peers[ASH_LOCAL_RANKS_MAX];
     struct ash_control *controls[ASH_LOCAL_RANKS_MAX];
     uint32_t labels[ASH_LOCAL_RANKS_MAX];
@@ -59,23 +60,22 @@ struct ash_local {
     struct ash_shares even;    /* one part from each rank */
     struct ash_coll_call call; /* the one that runs, or ran last */
     uint64_t check;            /* its flag */
-    uint64_t pieces;           /* copied_in by every rank so far */
+    uint64_t pieces;           /* copied in by every rank so far */
     _Atomic int state;         /* 0, or the error of all calls from now on */
     _Atomic size_t failed_rank;
     char why[ASH_ERR_TEXT_BYTES];
 };
 
-/* Say something: store value into a counter of one's own control block and wake who sleeps on it. */
+/* Store value into a counter of one's own control block and wake who sleeps on it. */
 void ash_control_signal(struct ash_local *local, _Atomic uint64_t *counter, uint64_t value);
-/* Wait until the counter of peer's control block is at least value (flags: is of the present call). Returns 0 or the error to
- * return. */
+/* Wait until the counter of peer's control block is at least value. Returns 0 or the communicator's error. */
 int ash_control_wait(struct ash_local *local, size_t peer, const _Atomic uint64_t *counter, uint64_t value,
                      struct ash_err *err);
+/* Wait until peer makes the present call, and compare the two calls: -EPROTO where they differ. */
 int ash_control_wait_flag(struct ash_local *local, size_t peer, const _Atomic uint64_t *flag, struct ash_err *err);
-/* For who waits: the error that has ended this rank's calls, or those of any other rank, which are then over here, too.
- */
+/* For waits: the error that has ended this rank's calls, or those of any other rank, which are then over here, too. */
 int ash_control_check(struct ash_local *local, struct ash_err *err);
-/* Begin a call: give it a number and a flag and write it on the control block. Fails where an earlier call has failed. */
+/* Begin a call: give it a number and a flag and describe it in the control block. Fails where an earlier one has. */
 int ash_control_begin(struct ash_local *local, struct ash_coll_call call, struct ash_err *err);
 
 #endif

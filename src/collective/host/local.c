@@ -1,5 +1,5 @@
-/* Collectives on control blocks. Tiny and small calls: everyone writes its data beside its flag, reads everyone's and joins
- * them. Large ones go through the pipeline. */
+/* Collectives through control blocks. Inline and small calls: everyone writes its data next to its flag, reads
+ * everyone's and reduces them. Large ones go through the pipeline. */
 #include "collective/host/pipe.h"
 
 #include <errno.h>
@@ -88,33 +88,33 @@ void ash_local_close(struct ash_local *local)
     free(local);
 }
 
-/* ---- tiny and small calls ---------------------------------------------------------------------------------------- */
+/* ---- inline and small calls -------------------------------------------------------------------------------------- */
 
 /* Publish part_count parts of part_bytes each, and wait for everyone's. Rank r's parts are then at small_data(r), one
  * after the other, until the next call but one. */
-static int exchange(struct ash_local *local, const void *const *parts, size_t part_count, size_t part_bytes, bool tiny,
-                    struct ash_err *err)
+static int exchange(struct ash_local *local, const void *const *parts, size_t part_count, size_t part_bytes,
+                    bool is_inline, struct ash_err *err)
 {
     size_t parity = local->call.number % 2;
     struct ash_control *own = local->controls[local->rank];
-    uint8_t *to = tiny ? own->inlined[parity].data : own->small[parity];
+    uint8_t *to = is_inline ? own->inlined[parity].data : own->small[parity];
     int rc = 0;
 
     for (size_t i = 0; i < part_count; i++)
         memcpy(to + i * part_bytes, parts[i], part_bytes);
-    ash_control_signal(local, tiny ? &own->inlined[parity].flag : &own->flag, local->check);
+    ash_control_signal(local, is_inline ? &own->inlined[parity].flag : &own->flag, local->check);
     for (size_t r = 0; r < local->size && rc == 0; r++)
         if (r != local->rank)
             rc = ash_control_wait_flag(
-                local, r, tiny ? &local->controls[r]->inlined[parity].flag : &local->controls[r]->flag, err);
+                local, r, is_inline ? &local->controls[r]->inlined[parity].flag : &local->controls[r]->flag, err);
     return rc;
 }
 
-static const uint8_t *small_data(const struct ash_local *local, size_t rank, bool tiny)
+static const uint8_t *small_data(const struct ash_local *local, size_t rank, bool is_inline)
 {
     size_t parity = local->call.number % 2;
 
-    return tiny ? local->controls[rank]->inlined[parity].data : local->controls[rank]->small[parity];
+    return is_inline ? local->controls[rank]->inlined[parity].data : local->controls[rank]->small[parity];
 }
 
 int ash_local_compare(struct ash_local *local, struct ash_coll_call call, struct ash_err *err)
@@ -189,17 +189,18 @@ static void copy_out_shares(const struct ash_pipe *pipe, size_t first, size_t by
 }
 
 static int reduce_small(struct ash_local *local, const void *const *parts, const struct ash_shares *shares, void *out,
-                        size_t count, enum ash_coll_dtype dtype, enum ash_coll_op op, bool tiny, struct ash_err *err)
+                        size_t count, enum ash_coll_dtype dtype, enum ash_coll_op op, bool is_inline,
+                        struct ash_err *err)
 {
     size_t bytes = count * ash_coll_dtype_bytes(dtype),
            own = shares->first[local->rank + 1] - shares->first[local->rank];
     const void *all[ASH_TREE_PARTS_MAX];
-    int rc = exchange(local, parts, own, bytes, tiny, err);
+    int rc = exchange(local, parts, own, bytes, is_inline, err);
 
     if (rc < 0) return rc;
     for (size_t r = 0; r < local->size; r++)
         for (size_t p = shares->first[r], i = 0; p < shares->first[r + 1]; p++, i++)
-            all[p] = small_data(local, r, tiny) + i * bytes;
+            all[p] = small_data(local, r, is_inline) + i * bytes;
     ash_coll_reduce(dtype, op, &shares->tree, all, count, out);
     return 0;
 }

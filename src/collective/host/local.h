@@ -1,8 +1,8 @@
-/* local - collectives between the processes of one machine, through shared memory.
- * Every rank owns a segment, its control block: flags that say how far it is, and room where pieces of its data wait to be read
- * by the others. Pieces are small enough to stay in a cache, so data cross memory once in and once out. All ranks make
- * the same calls in the same order; each call is compared. Sums have the order of collective/core/sum.h. One owner thread; a
- * watcher may call ash_local_fail from any thread. After an error every call fails with the same one. */
+/* local - collectives between the processes of one machine, through shared memory. Every rank owns a segment, its
+ * control block: flags that tell how far it is, and bounce buffers where pieces of its data wait to be read by the
+ * others. Pieces are small enough to stay in a cache, so data cross memory once in and once out. All ranks make the
+ * same calls in the same order; each call is compared. Sums have the order of collective/core/sum.h. One owner
+ * thread; a watcher may call ash_local_fail from any thread. After an error every call fails with the same one. */
 #ifndef ASH_COLLECTIVE_HOST_LOCAL_H
 #define ASH_COLLECTIVE_HOST_LOCAL_H
 
@@ -47,22 +47,23 @@ struct ash_local;
 extern const struct ash_coll_ops ash_local_ops;
 extern const struct ash_channel_ops ash_local_channel_ops;
 
-/* Create this process's control block. limits: how long a peer may be late for a call. */
+/* Create this process's control block; on 0 the caller owns *local_out. limits: how long a peer may be late for a
+ * call. */
 int ash_local_open(const struct ash_wait_limits *limits, struct ash_local **local_out, struct ash_err *err);
 /* What the others need to map it. */
 struct ash_segment_key ash_local_key(const struct ash_local *local);
-/* Become rank `rank` of size and map the control blocks of all others (keys[rank] is not looked at). Call before anything else.
- * labels (may be NULL): the numbers by which messages call the ranks, where these processes are a part of a larger
- * group. oversubscribed: there are more processes than cores, so a wait gives its core away at once. */
+/* Become rank `rank` of size and map the control blocks of all others (keys[rank] is not looked at). Call before
+ * anything else. labels (may be NULL): the numbers by which messages call the ranks, where these processes are a
+ * part of a larger group. oversubscribed: there are more processes than cores, so a wait yields its core soon. */
 int ash_local_connect(struct ash_local *local, size_t rank, size_t size, bool oversubscribed,
                       const struct ash_segment_key *keys, const uint32_t *labels, struct ash_err *err);
 void ash_local_close(struct ash_local *local);
 
-/* How to choose the way of an all-reduce; every rank sets the same, between calls. */
+/* How to choose the algorithm of an all-reduce; every rank sets the same, between calls. */
 void ash_local_set_cost(struct ash_local *local, const struct ash_cost *cost);
 
-/* Every wait, now and later, ends with code: rank (its label) is the failed_rank and why the sentence (copied). The first
- * call counts; returns its code, with its sentence in err. Any thread. */
+/* Every wait, now and later, ends with code: rank (its label) is the failed_rank and why the sentence (copied). The
+ * first call counts; returns its code, with its sentence in err. Any thread. */
 int ash_local_fail(struct ash_local *local, int code, size_t rank, const char *why, struct ash_err *err);
 /* 0, or the error that all calls return from now on. Any thread. */
 int ash_local_check(struct ash_local *local, struct ash_err *err);
@@ -75,14 +76,14 @@ int ash_local_compare(struct ash_local *local, struct ash_coll_call call, struct
 /* From now on a peer may be late by so long. */
 void ash_local_set_limits(struct ash_local *local, struct ash_wait_limits limits);
 
-/* All return 0, -ETIMEDOUT (a silent peer), -EINTR (a stop request while a peer is silent), -ECONNRESET (a rank is lost) or -EPROTO (ranks make different calls), with
- * a sentence that names rank, call, number of the call and how long. Counts are in elements. out may be in where sizes
- * are equal. */
+/* All return 0, -ETIMEDOUT (a silent peer), -EINTR (a stop request while a peer is silent), -ECONNRESET (a rank is
+ * lost) or -EPROTO (ranks make different calls), with a sentence that names rank, call, number of the call and how
+ * long. Counts are in elements. out may be in where sizes are equal. */
 int ash_local_barrier(struct ash_local *local, struct ash_err *err);
-/* out[count] = in of all ranks, joined */
+/* out[count] = the reduction of every rank's in. */
 int ash_local_all_reduce(struct ash_local *local, const void *in, void *out, size_t count, enum ash_coll_dtype dtype,
                          enum ash_coll_op op, struct ash_err *err);
-/* out[count] = part `rank` of the join of in[size * count] */
+/* out[count] = part `rank` of the reduction of every rank's in[size * count]. */
 int ash_local_reduce_scatter(struct ash_local *local, const void *in, void *out, size_t count,
                              enum ash_coll_dtype dtype, enum ash_coll_op op, struct ash_err *err);
 /* The same where a rank brings several parts, or none: parts[i] is its i-th. Every rank passes equal shares. out may be

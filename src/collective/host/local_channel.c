@@ -1,4 +1,4 @@
-/* Channels through shared memory. The sender owns a segment with a counter for each end, a bell and the slots; it
+/* Channels through shared memory. The sender owns a segment with a counter for each end, a futex and the slots; it
  * offers the segment's key on its control block, where the receiver finds it. */
 #include "collective/core/channel_ops.h"
 
@@ -80,7 +80,7 @@ static int on_progress(void *ctx, uint64_t waited_ns, struct ash_err *err)
     return rc < 0 ? too_long(wait, waited_ns, rc, err) : 0;
 }
 
-/* Wait for a counter of the peer, on the bell that it rings. */
+/* Wait for a counter of the peer, on the futex that it wakes. */
 static int wait_for(struct ash_channel *channel, struct ash_futex *futex, const _Atomic uint64_t *counter,
                     uint64_t value, const char *text, struct ash_err *err)
 {

@@ -1,11 +1,11 @@
-/* The pipeline of large calls. A stage is used again once every rank has taken what it held. A rank does whatever can
- * be done, the latest step of the oldest piece first, and waits only when nothing can: where ranks share cores, it gets
- * far before it has to give its core away. */
+/* The pipeline of large calls. A bounce buffer is used again once every rank has taken what it held. A rank does
+ * whatever can be done, the latest step of the oldest piece first, and waits only when nothing can: where ranks
+ * share cores, it gets far before it has to give its core away. */
 #include "collective/host/pipe.h"
 
 #include <string.h>
 
-#define STEPS 3 /* stage, join, collect */
+#define STEPS 3 /* copy in, reduce, copy out */
 
 /* How far this rank is in a call. */
 struct course {

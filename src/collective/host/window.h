@@ -1,6 +1,6 @@
 /* window - memory of every rank that every rank of the node has mapped. Sums over windows are made where the data lie:
  * each rank joins its share of the elements of all ranks and writes the result to all, so data cross memory once,
- * without stages. */
+ * without bounce buffers. */
 #ifndef ASH_COLLECTIVE_HOST_WINDOW_H
 #define ASH_COLLECTIVE_HOST_WINDOW_H
 
@@ -24,8 +24,8 @@ void ash_window_close(struct ash_window *window);
 void *ash_window_data(const struct ash_window *window);
 void *ash_window_data_of(const struct ash_window *window, size_t rank);
 
-/* This process does not look at some bytes (those that there are) of a rank's memory: they stay as they are, but their
- * pages count as this process's again only when it looks there again. */
+/* Drop some bytes (those that there are) of a rank's memory from this process's page table: they stay as they are, but
+ * their pages count as this process's again only when it touches them. */
 void ash_window_unmap_pages(const struct ash_window *window, size_t rank, size_t first_byte, size_t size_bytes);
 
 /* For who uses windows in a way of his own: counters of each rank, all 0 at first, that only grow. What a rank has

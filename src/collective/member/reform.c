@@ -1,7 +1,6 @@
-/* Meeting again. Everyone tries the ranks below its own, lowest first: a process that is gone refuses at once, one that
- * still works with the old group hangs up, and one that keeps the door answers when all have come. Where the network is
- * cut, both sides do so; only the larger one goes on, or there would be two jobs that each take themselves for the one.
- */
+/* Re-forming. Everyone tries the ranks below its own, lowest first: a process that is gone refuses at once, one that
+ * still works with the old group hangs up, and the coordinator answers when all have come. Where the network is cut,
+ * both sides do so; only the larger one goes on, or there would be two jobs that each take themselves for the one. */
 #include "collective/member/reform.h"
 
 #include <errno.h>
@@ -21,7 +20,7 @@
 #define HELLO_S 0.5
 #define REACH_S 0.005 /* to see whether somebody listens */
 #define TRY_S 0.2     /* the same where the host answers others */
-#define PROBE_MS 20   /* between looks whether those who have not come are gone */
+#define PROBE_MS 20   /* between checks whether those who have not come are gone */
 #define PAUSE_NS 2000000
 
 struct hello {
@@ -37,7 +36,7 @@ struct answer {
     char reason[ASH_ERR_TEXT_BYTES];
 };
 
-/* ---- the keeper -------------------------------------------------------------------------------------------------- */
+/* ---- the coordinator --------------------------------------------------------------------------------------------- */
 
 struct coordinator {
     struct ash_reform *reform;
@@ -46,7 +45,7 @@ struct coordinator {
     int *joiners;         /* by old rank; -1: not here */
     bool *gone;           /* by old rank: nobody listens there, or nobody can be reached, */
     bool *cut;            /* and only the latter */
-    int fds[2];           /* its own address, the job's door (or -1) */
+    int fds[2];           /* listening: its own address, the job's address (or -1) */
     uint64_t complete_ns; /* since when all that are left are here; 0: not yet */
 };
 
@@ -55,7 +54,7 @@ static bool is_here(const struct coordinator *coordinator, size_t rank)
     return rank == coordinator->reform->rank || coordinator->joiners[rank] >= 0;
 }
 
-/* Let one guest in, or hang up. */
+/* Admit one joining rank, or hang up. */
 static int admit(struct coordinator *coordinator, int fd, struct ash_err *err)
 {
     const struct ash_reform *reform = coordinator->reform;
@@ -65,12 +64,12 @@ static int admit(struct coordinator *coordinator, int fd, struct ash_err *err)
     if (ash_socket_recv(fd, &hello, sizeof(hello), deadline_ns) < 0 || hello.magic != MAGIC ||
         hello.job != reform->job || hello.size != reform->size || hello.rank >= reform->size ||
         hello.payload_bytes != coordinator->payload_bytes || (hello.rejoins == 0 && hello.epoch != reform->epoch)) {
-        close(fd); /* a stranger, or one of another time */
+        close(fd); /* of another job, or of another epoch */
         return 0;
     }
     if (is_here(coordinator, hello.rank)) {
         close(fd);
-        return ash_err_set(err, -EEXIST, "two processes say that they are rank %u", hello.rank);
+        return ash_err_set(err, -EEXIST, "two processes claim rank %u", hello.rank);
     }
     if (ash_socket_recv(fd, coordinator->payloads + hello.rank * coordinator->payload_bytes, coordinator->payload_bytes,
                         deadline_ns) < 0) {
@@ -88,7 +87,7 @@ static int look_for_cuts(struct coordinator *coordinator, struct ash_err *err)
     const struct ash_reform *reform = coordinator->reform;
 
     if (ash_reach_hosts(reform->members, reform->size, reform->rank, coordinator->cut) < 0)
-        return ash_err_set(err, -ENOMEM, "out of memory to look for %zu ranks", reform->size);
+        return ash_err_set(err, -ENOMEM, "out of memory to find %zu ranks", reform->size);
     for (size_t r = 0; r < reform->size; r++)
         if (coordinator->cut[r]) coordinator->gone[r] = true;
     return 0;
@@ -127,7 +126,7 @@ static bool is_larger_side(const struct coordinator *coordinator, size_t *cut_ou
     return cut < coordinator->here || (cut == coordinator->here && is_here(coordinator, lowest));
 }
 
-/* Wait a little for somebody to come. */
+/* Wait a little for a rank to connect. */
 static int serve(struct coordinator *coordinator, struct ash_err *err)
 {
     struct pollfd entries[2] = {{.fd = coordinator->fds[0], .events = POLLIN},
@@ -143,7 +142,7 @@ static int serve(struct coordinator *coordinator, struct ash_err *err)
     return rc;
 }
 
-/* Let in all that come, until there is nobody left to wait for. */
+/* Admit all that come, until there is nobody left to wait for. */
 static int wait_for_all(struct coordinator *coordinator, uint64_t deadline_ns, struct ash_err *err)
 {
     const struct ash_reform *reform = coordinator->reform;
@@ -220,7 +219,7 @@ static int coordinate(struct ash_reform *reform, const void *payload, size_t pay
     int rc = coordinator.payloads != NULL && coordinator.joiners != NULL && coordinator.gone != NULL &&
                      coordinator.cut != NULL
                  ? 0
-                 : ash_err_set(err, -ENOMEM, "out of memory to meet %zu ranks", reform->size);
+                 : ash_err_set(err, -ENOMEM, "out of memory to join %zu ranks", reform->size);
 
     if (rc == 0) {
         for (size_t r = 0; r < reform->size; r++)
@@ -244,7 +243,7 @@ static int coordinate(struct ash_reform *reform, const void *payload, size_t pay
 
 /* ---- the others -------------------------------------------------------------------------------------------------- */
 
-/* Say hello and wait for the answer. -ECONNRESET: this one does not keep a door now. */
+/* Say hello and wait for the answer. -ECONNRESET: this one does not coordinate now. */
 static int join(struct ash_reform *reform, int fd, void *payload, size_t payload_bytes, void **payloads_out,
                 uint64_t deadline_ns, struct ash_err *err)
 {
@@ -266,12 +265,13 @@ static int join(struct ash_reform *reform, int fd, void *payload, size_t payload
     if (rc < 0) return rc == -EPIPE ? -ECONNRESET : rc;
     answer.reason[sizeof(answer.reason) - 1] = '\0';
     if (answer.magic != MAGIC || answer.size > reform->size || answer.rank >= answer.size) return -ECONNRESET;
-    if (answer.status < 0) return ash_err_set(err, -EPERM, "the ranks that are left did not meet: %s", answer.reason);
+    if (answer.status < 0)
+        return ash_err_set(err, -EPERM, "the surviving ranks did not form a group: %s", answer.reason);
     payloads = malloc(answer.size * payload_bytes);
     rc = payloads != NULL ? ash_socket_recv(fd, payloads, answer.size * payload_bytes, deadline_ns) : -ENOMEM;
     if (rc < 0) {
         free(payloads);
-        return ash_err_set(err, -EPERM, "the rank that keeps the door was lost, too: %s", strerror(-rc));
+        return ash_err_set(err, -EPERM, "the coordinating rank was lost, too: %s", strerror(-rc));
     }
     reform->new_epoch = answer.epoch;
     reform->new_rank = answer.rank;
@@ -335,8 +335,8 @@ int ash_reform_exchange(struct ash_reform *reform, const void *payload, size_t p
     void *own = malloc(payload_bytes);
     bool *cut = calloc(reform->size, sizeof(*cut));
     size_t end =
-        reform->rank == reform->failed_rank ? reform->size : reform->rank; /* whom others avoid keeps no door */
-    int rc = own != NULL && cut != NULL ? 0 : ash_err_set(err, -ENOMEM, "out of memory to meet the other ranks");
+        reform->rank == reform->failed_rank ? reform->size : reform->rank; /* whom others avoid does not coordinate */
+    int rc = own != NULL && cut != NULL ? 0 : ash_err_set(err, -ENOMEM, "out of memory to join the other ranks");
 
     if (rc == 0) {
         memcpy(own, payload, payload_bytes);
@@ -349,7 +349,9 @@ int ash_reform_exchange(struct ash_reform *reform, const void *payload, size_t p
     if (rc == -ECONNREFUSED && !reform->rejoins)
         return coordinate(reform, payload, payload_bytes, payloads_out, deadline_ns, err);
     if (rc == -ECONNREFUSED || rc == -EHOSTUNREACH || rc == -ETIMEDOUT)
-        return ash_err_set(err, -ETIMEDOUT, "rank %zu has met nobody within %.0f s", reform->rank, reform->timeout_s);
-    if (rc == -EINTR) return ash_err_set(err, rc, "rank %zu was told to stop before it met the others", reform->rank);
+        return ash_err_set(err, -ETIMEDOUT, "rank %zu has reached no other rank within %.0f s", reform->rank,
+                           reform->timeout_s);
+    if (rc == -EINTR)
+        return ash_err_set(err, rc, "rank %zu was told to stop before it reached the others", reform->rank);
     return rc;
 }

@@ -1,5 +1,5 @@
-/* The first rank collects hellos (who, of which job, with which payload) and answers all at once when the last has come,
- * or with the reason why not. Strangers on the port are sent away and cost half a second at most. */
+/* The first rank collects hellos (who, of which job, with which payload) and answers all of them when the last has
+ * come, or with the reason why not. Whatever else connects to the port is refused and costs half a second at most. */
 #include "collective/member/rendezvous.h"
 
 #include <errno.h>
@@ -16,7 +16,7 @@
 #define MAGIC 0x52485341u /* "ASHR" */
 #define VERSION 1u
 #define HELLO_S 0.5
-#define SLICE_NS 100000000ull    /* between looks at stop requests */
+#define SLICE_NS 100000000ull    /* between checks for stop requests */
 #define CONNECT_NS 1000000000ull /* the same while connecting: a host that is far away needs some time to answer */
 #define REASON_BYTES ASH_ERR_TEXT_BYTES
 #define MISSING_SHOWN 8
@@ -84,7 +84,7 @@ int ash_rendezvous_open(struct ash_rendezvous *r, int listen_fd, struct ash_err 
     if (r->rank == 0) {
         if (is_unknown(r->host)) return unknown_host(r, err);
         r->fd = listen_fd >= 0 ? dup(listen_fd) : ash_socket_listen(NULL, r->port, err);
-        if (r->fd < 0) return ash_err_prefix(err, r->fd, "rank 0 cannot meet the others");
+        if (r->fd < 0) return ash_err_prefix(err, r->fd, "rank 0 cannot listen for the others");
         snprintf(r->own_address, sizeof(r->own_address), "%s", r->host);
         return 0;
     }
@@ -118,11 +118,10 @@ static void answer(int fd, int status, const char *reason, const void *payloads,
 
     snprintf(text.reason, sizeof(text.reason), "%s", reason);
     if (ash_socket_send(fd, &text, sizeof(text), deadline_ns) == 0 && payloads != NULL)
-        ash_socket_send(fd, payloads, payloads_bytes,
-                        deadline_ns); /* a guest that has gone is the watcher's business */
+        ash_socket_send(fd, payloads, payloads_bytes, deadline_ns); /* one that has gone is the watch's business */
 }
 
-/* Why this guest may not come in, or NULL. */
+/* Why this rank may not join, or NULL. */
 static const char *refuse(const struct coordinator *coordinator, const struct hello *hello)
 {
     const struct ash_rendezvous *r = coordinator->r;
@@ -136,7 +135,7 @@ static const char *refuse(const struct coordinator *coordinator, const struct he
     return coordinator->joiners[hello->rank] >= 0 ? "its rank is taken by another process" : NULL;
 }
 
-/* Remember at which address a guest has come, rather one that leads out of this host. */
+/* Remember at which address a rank has connected, rather one that leads out of this host. */
 static void note_address(struct ash_rendezvous *r, int fd)
 {
     char address[ASH_SOCKET_ADDR_BYTES];
@@ -147,7 +146,7 @@ static void note_address(struct ash_rendezvous *r, int fd)
     if (!inner || r->met_address[0] == '\0') memcpy(r->met_address, address, sizeof(address));
 }
 
-/* Let one guest in, or send it away. Returns 0, or -EEXIST where two claim one rank. */
+/* Admit one joining rank, or refuse it. Returns 0, or -EEXIST where two claim one rank. */
 static int admit(struct coordinator *coordinator, int fd, struct ash_err *err)
 {
     uint64_t deadline_ns = ash_deadline_in(HELLO_S);
@@ -155,7 +154,7 @@ static int admit(struct coordinator *coordinator, int fd, struct ash_err *err)
     const char *reason;
 
     if (ash_socket_recv(fd, &hello, sizeof(hello), deadline_ns) < 0 || hello.magic != MAGIC) {
-        close(fd); /* a stranger */
+        close(fd); /* not a rank */
         return 0;
     }
     reason = refuse(coordinator, &hello);
@@ -165,7 +164,7 @@ static int admit(struct coordinator *coordinator, int fd, struct ash_err *err)
 
         answer(fd, -EPERM, reason, NULL, 0, deadline_ns);
         close(fd);
-        return taken ? ash_err_set(err, -EEXIST, "two processes say that they are rank %u", hello.rank) : 0;
+        return taken ? ash_err_set(err, -EEXIST, "two processes claim rank %u", hello.rank) : 0;
     }
     if (ash_socket_recv(fd, coordinator->payloads + hello.rank * coordinator->payload_bytes, coordinator->payload_bytes,
                         deadline_ns) < 0) {
@@ -201,7 +200,7 @@ static int coordinate(struct ash_rendezvous *r, size_t payload_bytes, char *payl
     int rc = 0;
 
     coordinator.joiners = malloc(r->size * sizeof(*coordinator.joiners));
-    if (coordinator.joiners == NULL) return ash_err_set(err, -ENOMEM, "out of memory to meet %zu ranks", r->size);
+    if (coordinator.joiners == NULL) return ash_err_set(err, -ENOMEM, "out of memory to join %zu ranks", r->size);
     for (size_t i = 0; i < r->size; i++)
         coordinator.joiners[i] = -1;
     while (rc == 0 && coordinator.here < r->size) {
@@ -211,7 +210,7 @@ static int coordinate(struct ash_rendezvous *r, size_t payload_bytes, char *payl
         if (fd == -ETIMEDOUT || fd == -EINTR)
             rc = say_missing(&coordinator, fd, err);
         else
-            rc = fd < 0 ? ash_err_set(err, fd, "rank 0 cannot meet the others: %s", strerror(-fd))
+            rc = fd < 0 ? ash_err_set(err, fd, "rank 0 cannot accept the others: %s", strerror(-fd))
                         : admit(&coordinator, fd, err);
     }
     for (size_t i = 1; i < r->size; i++) {
@@ -239,20 +238,20 @@ static int join(struct ash_rendezvous *r, const void *payload, size_t payload_by
                           .rank = (uint32_t)r->rank,
                           .size = (uint32_t)r->size,
                           .payload_bytes = (uint32_t)payload_bytes};
-    uint64_t deadline_ns = r->deadline_ns + (uint64_t)(HELLO_S * 1e9); /* so that rank 0 can say who is missing */
+    uint64_t deadline_ns = r->deadline_ns + (uint64_t)(HELLO_S * 1e9); /* so that rank 0 can name who is missing */
     struct answer reply;
     int rc = ash_socket_send(r->fd, &hello, sizeof(hello), deadline_ns);
 
     if (rc == 0) rc = ash_socket_send(r->fd, payload, payload_bytes, deadline_ns);
     if (rc == 0) rc = ash_rendezvous_wait(r->fd, deadline_ns);
     if (rc == 0) rc = ash_socket_recv(r->fd, &reply, sizeof(reply), deadline_ns);
-    if (rc < 0) return ash_err_set(err, rc, "rank %zu waited for rank 0 to let it in: %s", r->rank, strerror(-rc));
+    if (rc < 0) return ash_err_set(err, rc, "rank %zu waited for rank 0 to admit it: %s", r->rank, strerror(-rc));
     if (reply.magic != MAGIC)
         return ash_err_set(err, -EPROTO, "%s, port %d, is not the first rank of a job", r->host, r->port);
     reply.reason[REASON_BYTES - 1] = '\0';
     if (reply.status != 0)
-        return ash_err_set(err, reply.status < 0 ? reply.status : -EPROTO, "rank 0 did not let rank %zu in: %s",
-                           r->rank, reply.reason);
+        return ash_err_set(err, reply.status < 0 ? reply.status : -EPROTO, "rank 0 refused rank %zu: %s", r->rank,
+                           reply.reason);
     rc = ash_socket_recv(r->fd, payloads, r->size * payload_bytes, deadline_ns);
     return rc == 0 ? 0
                    : ash_err_set(err, rc, "rank %zu lost rank 0 while it read the list of ranks: %s", r->rank,

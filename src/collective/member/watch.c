@@ -1,4 +1,5 @@
-/* The watching thread: one poll loop over the door, the parent and the children, with a beat every tenth of a second.
+/* The watching thread: one poll loop over the listening socket, the parent and the children, with a heartbeat every
+ * tenth of a second.
  */
 #include "collective/member/watch.h"
 
@@ -33,7 +34,7 @@ struct frame {
     char why[ASH_ERR_TEXT_BYTES];
 };
 
-/* A connection, and as much of the next frame as has come. */
+/* A connection, and as much of the next frame as has arrived. */
 struct line {
     int fd; /* -1: none (not yet, or no longer) */
     size_t rank;
@@ -50,7 +51,7 @@ struct ash_watch {
     int wake_fd;
     struct line lines[NEIGHBOURS]; /* the parent is lines[0], if there is one */
     struct line strangers[STRANGERS];
-    bool lost; /* a loss has been told: */
+    bool lost; /* a loss has been reported: */
     struct frame loss;
     pthread_mutex_t lock; /* of what follows: shared with other threads */
     pthread_cond_t met;
@@ -172,7 +173,7 @@ static bool read_line(struct ash_watch *watch, struct line *line, void (*on)(str
     return true;
 }
 
-/* A stranger has said that it is one of our children: give it its line, and an answer. */
+/* An unidentified connection is that of one of our children: keep it, and answer. */
 static void adopt(struct ash_watch *watch, struct line *stranger)
 {
     struct frame answer = make_frame(watch, FRAME_HELLO, watch->opts.rank, "");

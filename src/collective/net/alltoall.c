@@ -1,11 +1,12 @@
-/* All-to-all over nodes. Flat: every rank sends to every other one. Hierarchical: the ranks of a node lay what they
- * have for a rank of another node into shared memory, the rank in the same place as the receiver bundles it, and one
- * message goes from there to where it is wanted: a node sends as many messages as there are receivers, each of its
- * ranks its share of them, and nothing has to be dealt out on arrival. Inside a node everyone reads what it is to get.
+/* All-to-all over nodes. Flat: every rank sends to every other one. Hierarchical, with aggregation: the ranks of a node
+ * copy what they have for a rank of another node into shared memory, the rank in the same place as the receiver
+ * aggregates it, and one message goes from there to the receiver. A node sends as many messages as there are receivers,
+ * each of its ranks its share of them, and nothing has to be forwarded on arrival. Inside a node everyone reads its
+ * own.
  *
- * How much others send to others is known to nobody, so each node goes its own way and the first message of a node says
- * which. All walk through rounds with at most one message from a rank to another in each, sent in one round and taken
- * in the next: whoever is furthest behind never waits for those ahead of it. */
+ * How much others send to others is known to nobody, so each node chooses for itself and its first message tells the
+ * choice. All go through rounds with at most one message from a rank to another in each, sent in one round and
+ * received in the next: whoever is furthest behind never waits for those ahead of it. */
 #include "collective/net/net_priv.h"
 
 #include <errno.h>
@@ -14,12 +15,12 @@
 #include "base/metrics.h"
 
 #define WORD sizeof(uint64_t)
-#define HELP "bytes of all-to-alls that this process brought to others: inside its node, across"
+#define HELP "bytes of all-to-alls that this process sent to others: intra-node, inter-node"
 
-static struct ash_metric inside_bytes = {
-    .name = "ashlar_all_to_all_bytes_total", .labels = "path=\"inside\"", .help = HELP, .type = ASH_METRIC_COUNTER};
-static struct ash_metric across_bytes = {
-    .name = "ashlar_all_to_all_bytes_total", .labels = "path=\"across\"", .help = HELP, .type = ASH_METRIC_COUNTER};
+static struct ash_metric intra_node_bytes = {
+    .name = "ashlar_all_to_all_bytes_total", .labels = "path=\"intra_node\"", .help = HELP, .type = ASH_METRIC_COUNTER};
+static struct ash_metric inter_node_bytes = {
+    .name = "ashlar_all_to_all_bytes_total", .labels = "path=\"inter_node\"", .help = HELP, .type = ASH_METRIC_COUNTER};
 
 struct exchange {
     struct ash_net *net;
@@ -29,7 +30,7 @@ struct exchange {
     const size_t *send_bytes, *recv_bytes;
     size_t send_at[ASH_SHARES_RANKS_MAX], recv_at[ASH_SHARES_RANKS_MAX];
     bool aggregates;                       /* this node does */
-    size_t row;                            /* which of its two rows in the arena everyone here uses */
+    size_t row;                            /* which of its two rows in shared memory everyone here uses */
     size_t all[ASH_SHARES_RANKS_MAX];      /* bytes that this node has for each rank, but what that has for itself */
     size_t gone[ASH_SHARES_RANKS_MAX];     /* of these, in earlier rounds */
     size_t slot;                           /* of the arenas, in this round */
@@ -97,7 +98,7 @@ static bool count_votes(const struct exchange *exchange)
     return row_of(exchange, voter)[0] != 0;
 }
 
-/* Say what this rank sends, before it meets the others. */
+/* Publish what this rank sends, before the call is compared. */
 static void write_row(struct exchange *exchange)
 {
     uint64_t *row = row_of(exchange, exchange->view->here);
@@ -110,7 +111,7 @@ static void write_row(struct exchange *exchange)
     row[0] = !ash_net_flat(exchange->net, ASH_CALL_ALL_TO_ALL, total);
 }
 
-/* Look at what all here send to whom, and choose this node's way. */
+/* Look at what all here send to whom, and choose this node's algorithm. */
 static int read_rows(struct exchange *exchange)
 {
     size_t size = exchange->net->opts.size, rank = exchange->net->opts.rank;
@@ -127,16 +128,17 @@ static int read_rows(struct exchange *exchange)
     return 0;
 }
 
-/* ---- bundles ----------------------------------------------------------------------------------------------------- */
+/* ---- aggregation ------------------------------------------------------------------------------------------------- */
 
-/* A bundle for rank r: what the ranks of a node have for it, one behind the other. Each receiver's begins with another
- * rank, so that in a round all have about as much to bring. */
+/* An aggregate for rank r: what the ranks of a node have for it, one after the other. Each receiver's begins with
+ * another rank, so that in a round all have about as much to bring. */
 static size_t place_of(size_t i, const struct ash_net_view *view, size_t node, size_t r)
 {
     return (i + view->map.place[r]) % ash_net_ranks_on(view, node);
 }
 
-/* Bytes of what lies at begin ... begin + size of a bundle that are among first ... first + length; from where on. */
+/* Bytes of what lies at begin ... begin + size of an aggregate that are among first ... first + length; from where
+ * on. */
 static size_t overlap(size_t begin, size_t size, size_t first, size_t length, size_t *from_out)
 {
     size_t low = begin > first ? begin : first, high = begin + size < first + length ? begin + size : first + length;
@@ -145,13 +147,13 @@ static size_t overlap(size_t begin, size_t size, size_t first, size_t length, si
     return high > low ? high - low : 0;
 }
 
-/* Bytes in front of a bundle's piece: its length, and at first how much each rank has in the bundle. */
+/* Bytes in front of an aggregate's piece: its length, and at first how much each rank has in the aggregate. */
 static size_t front_bytes(const struct ash_net_view *view, size_t node, size_t round)
 {
     return WORD * (1 + (round == 0 ? ash_net_ranks_on(view, node) : 0));
 }
 
-/* Bytes of the bundle for rank r in a round of messages of up to `room` bytes. */
+/* Bytes of the aggregate for rank r in a round of messages of up to `room` bytes. */
 static size_t piece_bytes(const struct exchange *exchange, size_t round, size_t room, size_t r)
 {
     size_t left = exchange->all[r] - exchange->gone[r],
@@ -171,7 +173,7 @@ static size_t served(const struct ash_net_view *view, size_t i)
 /* One rank's part of one piece. */
 struct part {
     size_t from, bytes; /* of what the rank sends to the receiver */
-    size_t bounce_at;   /* where in its stage; SIZE_MAX: it bundles this itself */
+    size_t bounce_at;   /* where in its bounce buffer; SIZE_MAX: it aggregates this itself */
 };
 
 /* The parts of all ranks here, one by one, of the piece for rank r. used[place]: bytes of each stage that are taken. */
@@ -211,7 +213,7 @@ static void copy_in_part(const struct exchange *exchange, size_t r, const struct
     ash_net_copy(bounce + part->bounce_at, exchange->in + exchange->send_at[r] + part->from, part->bytes);
 }
 
-/* Where a part is to be read by whoever bundles it. */
+/* Where a part is to be read by whoever aggregates it. */
 static const uint8_t *part_data(const struct exchange *exchange, size_t r, size_t place, const struct part *part)
 {
     if (part->bounce_at == SIZE_MAX) return exchange->in + exchange->send_at[r] + part->from;
@@ -259,7 +261,7 @@ static int send_aggregate(struct exchange *exchange, size_t round, size_t r, siz
     return ash_net_send(exchange->net, buffer, r, at);
 }
 
-/* Walk over the pieces of a round, to stage this rank's parts or to send and read what it bundles. */
+/* Walk over the pieces of a round, to copy in this rank's parts or to send and read what it aggregates. */
 static int walk_round(struct exchange *exchange, size_t round, size_t room, bool copies_in)
 {
     const struct ash_net_view *view = exchange->view;
@@ -346,7 +348,7 @@ static int receive_aggregate(struct exchange *exchange, size_t round, size_t nod
     if (round == 0) rc = check_aggregate(exchange, node, words + 1);
     if (rc < 0) return rc;
     if (words[0] > exchange->coming[node] || words[0] > ASH_MAILBOX_BODY_BYTES - front)
-        return ash_net_fail(net, -EPROTO, rank, "all-to-all: a bundle is longer than what is in it");
+        return ash_net_fail(net, -EPROTO, rank, "all-to-all: an aggregate is longer than what is in it");
     scatter_aggregate(exchange, node, (size_t)words[0], body + front);
     return ash_net_release(net, rank);
 }
@@ -399,7 +401,7 @@ static int receive_pair(const struct exchange *exchange, size_t round, size_t r)
 
 /* ---- all of it --------------------------------------------------------------------------------------------------- */
 
-/* Everyone hears first from the rank that would bundle for it; in what way that was sent is the way of its node. */
+/* Everyone receives first from the rank that would aggregate for it; how that was sent is the choice of its node. */
 static int receive_first(struct exchange *exchange, size_t node)
 {
     const struct ash_net_head *head;
@@ -439,7 +441,7 @@ static int receive_round(struct exchange *exchange, size_t round)
     return rc;
 }
 
-/* Has this rank, or another of a node that bundles, something to send in a round? */
+/* Has this rank, or another of a node that aggregates, something to send in a round? */
 static bool sends(const struct exchange *exchange, size_t round)
 {
     size_t size;
@@ -515,7 +517,7 @@ int ash_net_all_to_all(struct ash_net *net, const void *in, const size_t *send_b
     if (rc == 0)
         ash_net_copy(exchange.out + exchange.recv_at[rank], exchange.in + exchange.send_at[rank], send_bytes[rank]);
     if (rc == 0) rc = run_rounds(&exchange);
-    ash_metric_add(&inside_bytes, (double)exchange.inside);
-    ash_metric_add(&across_bytes, (double)exchange.across);
+    ash_metric_add(&intra_node_bytes, (double)exchange.inside);
+    ash_metric_add(&inter_node_bytes, (double)exchange.across);
     return rc;
 }

@@ -1,4 +1,4 @@
-/* A second meeting, of jobs on several nodes only: those on one need no endpoint, which takes a moment to open. */
+/* A second rendezvous, of jobs on several nodes only: those on one need no endpoint, which takes a moment to open. */
 #include "collective/net/join.h"
 
 #include <errno.h>
@@ -53,8 +53,8 @@ static int connect_all(const struct ash_net_join_opts *join, struct ash_progress
     return rc < 0 ? ash_err_prefix(err, rc, "rank %zu cannot reach the other nodes", join->rank) : 0;
 }
 
-int ash_net_join(const struct ash_net_join_opts *join, struct ash_progress **harbor_out,
-                 struct ash_net_mailboxes *docks_out, struct ash_net_address **addresses_out, struct ash_err *err)
+int ash_net_join(const struct ash_net_join_opts *join, struct ash_progress **progress_out,
+                 struct ash_net_mailboxes *mailboxes_out, struct ash_net_address **addresses_out, struct ash_err *err)
 {
     struct ash_net_endpoint endpoint, *endpoints = calloc(join->size, sizeof(*endpoints));
     struct ash_net_address *addresses = calloc(join->size, sizeof(*addresses));
@@ -79,8 +79,8 @@ int ash_net_join(const struct ash_net_join_opts *join, struct ash_progress **har
         if (join->progress == NULL) ash_progress_close(progress);
         return rc;
     }
-    *harbor_out = progress;
-    *docks_out = mailboxes;
+    *progress_out = progress;
+    *mailboxes_out = mailboxes;
     *addresses_out = addresses;
     return 0;
 }

@@ -1,6 +1,6 @@
 /* Queues of slots, with counters on both sides. A word that is sent to a rank says whose mailbox it is for and
- * whether a message has come or slots are free again; handles are never used twice, so words for a mailbox that has been
- * closed find nobody. */
+ * whether a message has come or slots are free again; handles are never used twice, so words for a mailbox that has
+ * been closed find nobody. */
 #include "collective/net/mailbox.h"
 
 #include <errno.h>
@@ -51,7 +51,7 @@ static uint64_t word_of(uint32_t handle, uint32_t kind, uint32_t count)
     return (uint64_t)handle << 32 | (uint64_t)kind << 16 | count;
 }
 
-/* ---- events (the progress's lock is held) -------------------------------------------------------------------------- */
+/* ---- events (the lock of the progress engine is held) ------------------------------------------------------------ */
 
 static struct ash_mailbox *find_mailbox(const struct ash_progress *progress, uint32_t handle)
 {
@@ -146,7 +146,7 @@ static int make_room(struct ash_mailbox *mailbox, struct ash_err *err)
     return rc;
 }
 
-int ash_mailbox_open(const struct ash_mailbox_opts *opts, struct ash_mailbox **dock_out, struct ash_err *err)
+int ash_mailbox_open(const struct ash_mailbox_opts *opts, struct ash_mailbox **mailbox_out, struct ash_err *err)
 {
     struct ash_progress *progress = opts->progress;
     struct ash_mailbox *mailbox = calloc(1, sizeof(*mailbox));
@@ -175,7 +175,7 @@ int ash_mailbox_open(const struct ash_mailbox_opts *opts, struct ash_mailbox **d
     mailbox->next = progress->mailboxes;
     progress->mailboxes = mailbox;
     pthread_mutex_unlock(&progress->lock);
-    *dock_out = mailbox;
+    *mailbox_out = mailbox;
     return 0;
 }
 
@@ -224,7 +224,7 @@ void ash_mailbox_close(struct ash_mailbox *mailbox)
     for (size_t r = 0; mailbox->queues != NULL && r < mailbox->size; r++) {
         const struct queue *queue = &mailbox->queues[r];
 
-        if (queue->remote != NULL) /* a peer that cannot be told now finds out by itself */
+        if (queue->remote != NULL) /* a peer that cannot be notified now finds out by itself */
             ash_fabric_notify(mailbox->progress->fabric, mailbox->members[r], word_of(queue->handle, KIND_CLOSED, 0));
         ash_remote_close(queue->remote);
     }
@@ -240,7 +240,7 @@ void ash_mailbox_close(struct ash_mailbox *mailbox)
 
 /* ---- messages ---------------------------------------------------------------------------------------------------- */
 
-/* Ask whoever waits. Of a peer that is gone, how long it has been: news of why may still be on its way. */
+/* Call the timeout callback. Of a peer that is gone, how long it has been: the reason may still be on its way. */
 static int on_timeout(struct ash_mailbox *mailbox, size_t rank, uint64_t since_ns, const struct ash_mailbox_wait *wait)
 {
     struct queue *queue = &mailbox->queues[rank];
@@ -251,7 +251,7 @@ static int on_timeout(struct ash_mailbox *mailbox, size_t rank, uint64_t since_n
     return wait->on_timeout(wait->ctx, rank, ash_clock_ns() - since_ns, gone);
 }
 
-/* Until the counter is at least value, or whoever is timeout says that it will not be. */
+/* Until the counter is at least value, or the timeout callback ends the wait. */
 static int wait_for(struct ash_mailbox *mailbox, size_t rank, const _Atomic uint64_t *counter, uint64_t value,
                     const struct ash_mailbox_wait *wait)
 {

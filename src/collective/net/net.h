@@ -1,8 +1,9 @@
-/* net - collectives between ranks of which not all share memory. Hierarchical: a node does through shared memory what
- * it can do by itself, and then every byte crosses once, each local rank carrying its share. Flat: every rank exchanges
- * with every other one, as if each were a node of its own. The bits are those of one node (collective/net/reduce_plan.h).
- * All ranks make the same calls in the same order; calls are compared inside a node and across. The state of the group
- * (ash_local_check) is that of its part on this node: errors of either end both. One owner thread. */
+/* net - collectives between ranks of which not all share memory. Hierarchical: a node does through shared memory
+ * what it can do by itself, and then every byte crosses once, each local rank carrying its share. Flat: every rank
+ * exchanges with every other one, as if each were a node of its own. The bits are those of one node
+ * (collective/net/reduce_plan.h). All ranks make the same calls in the same order; calls are compared inside a node
+ * and across. The state of the group (ash_local_check) is that of its part on this node: errors of either end both.
+ * One owner thread. */
 #ifndef ASH_COLLECTIVE_NET_NET_H
 #define ASH_COLLECTIVE_NET_NET_H
 

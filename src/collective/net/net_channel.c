@@ -1,6 +1,6 @@
-/* Channels between nodes. A channel is a mailbox of two; the sender offers its address by a control, the receiver answers with
- * its own, and messages go from memory to memory. Messages of ash_group_send go through the group's mailbox of mail, which
- * is there from the start, so that small ones wait for nobody. */
+/* Channels between nodes. A channel is a mailbox of two; the sender offers its address by a control, the receiver
+ * answers with its own, and messages go from memory to memory. Messages of ash_group_send go through the group's
+ * mailbox of messages, which is there from the start, so that small ones wait for nobody. */
 #include "collective/core/channel_ops.h"
 
 #include <errno.h>
@@ -18,7 +18,7 @@ struct head {
     uint64_t size_bytes, message_bytes;
 };
 
-/* What the two ends tell each other. */
+/* What the two ends send each other to open a channel. */
 struct control_message {
     struct ash_mailbox_address address;
     uint64_t slot_bytes, slots;
@@ -70,7 +70,7 @@ static int on_timeout(void *ctx, size_t rank, uint64_t waited_ns, int gone)
     return channel->fail(channel, rc, why, wait->err);
 }
 
-/* ---- letters ----------------------------------------------------------------------------------------------------- */
+/* ---- control messages -------------------------------------------------------------------------------------------- */
 
 static size_t peer_of(const struct ash_channel *channel)
 {
@@ -254,7 +254,7 @@ static void close_link(struct ash_channel *channel)
 
     if (link == NULL) return;
     if (link->own && link->mailbox != NULL && channel->sends)
-        await_accept(channel, NULL); /* so that it hears the end */
+        await_accept(channel, NULL); /* so that it learns of the end */
     pthread_mutex_lock(&link->net->control_lock);
     for (struct ash_net_link **at = &link->net->offered; *at != NULL; at = &(*at)->next)
         if (*at == link) {

@@ -51,7 +51,7 @@ static int all_to_all(void *comm, const void *in, const size_t *send_bytes, void
     return ash_net_all_to_all(comm, in, send_bytes, out, recv_bytes, err);
 }
 
-/* Windows are those of a node: across nodes they are memory like any other. */
+/* Windows are those of a node: between nodes they are memory like any other. */
 static int window_all_reduce(void *comm, struct ash_window *const *windows, const struct ash_shares *shares,
                              size_t count, enum ash_coll_dtype dtype, enum ash_coll_op op, struct ash_err *err)
 {

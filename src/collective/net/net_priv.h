@@ -1,4 +1,4 @@
-/* net_priv - a group over several nodes, as net.c, sums.c, moves.c and pairs.c see it. */
+/* net_priv - a group over several nodes, as net.c, sums.c, moves.c and alltoall.c see it. */
 #ifndef ASH_COLLECTIVE_NET_NET_PRIV_H
 #define ASH_COLLECTIVE_NET_NET_PRIV_H
 
@@ -8,7 +8,7 @@
 #include "collective/net/net.h"
 #include "collective/net/reduce_plan.h"
 
-#define ASH_NET_SLOTS 3 /* rounds of a call that are under way in an arena */
+#define ASH_NET_SLOTS 3 /* rounds of a call that are in flight in a bounce buffer */
 #define ASH_NET_BOUNCE_BYTES ((size_t)512 * 1024)
 #define ASH_NET_RESULT_BYTES ((size_t)256 * 1024)
 
@@ -16,14 +16,14 @@
 struct ash_net_shared {
     uint8_t bounce[ASH_NET_SLOTS][ASH_NET_BOUNCE_BYTES];
     uint8_t result[ASH_NET_SLOTS][ASH_NET_RESULT_BYTES];
-    uint64_t row[2][1 + ASH_SHARES_RANKS_MAX]; /* of an all-to-all, every other call: see pairs.c */
+    uint64_t row[2][1 + ASH_SHARES_RANKS_MAX]; /* of an all-to-all, every other call: see alltoall.c */
 };
 
 /* How the ranks of a group are taken to be placed: as they are, or each on a node of its own. */
 struct ash_net_view {
     bool is_alone;               /* this rank shares its node with none */
     size_t node, here;           /* this rank's node, and its place there */
-    struct ash_node_map map;     /* map.least ranks of each node carry at once */
+    struct ash_node_map map;     /* map.least ranks of each node forward at a time */
     struct ash_reduce_plan even; /* of one part from each rank */
 };
 
@@ -46,7 +46,7 @@ struct ash_net {
     struct ash_segment own_shared, peer_shared[ASH_LOCAL_RANKS_MAX];
     struct ash_net_shared *shared[ASH_LOCAL_RANKS_MAX]; /* of the ranks of this node */
     struct ash_shares even;
-    uint8_t *own;                           /* pieces of this rank's own, two rounds: 2 * ASH_MAILBOX_SLOT_BYTES */
+    uint8_t *own; /* partial sums of this rank's own, two rounds: 2 * ASH_MAILBOX_SLOT_BYTES */
     uint64_t arrived[ASH_SHARES_RANKS_MAX]; /* messages of each rank before this call */
     bool silent[ASH_SHARES_RANKS_MAX];      /* ranks that need not send to this one in this call */
     struct ash_err *err;                    /* of the present call */
@@ -64,13 +64,13 @@ static inline size_t ash_net_rank_at(const struct ash_net_view *view, size_t nod
     return ash_node_map_rank_at(&view->map, node, place);
 }
 
-/* Who on a node carries share `cell` (of view->map.least) in a round: all take turns. */
+/* Who on a node forwards share `cell` (of view->map.least) in a round: round-robin. */
 static inline size_t ash_net_forwarder(const struct ash_net_view *view, size_t node, size_t cell, size_t round)
 {
     return (cell + round) % ash_net_ranks_on(view, node);
 }
 
-/* Who on node n speaks for it to rank r: the one in the same place. */
+/* Who on node n sends to rank r for all of it: the one in the same place. */
 static inline size_t ash_net_sender(const struct ash_net_view *view, size_t n, size_t r)
 {
     return ash_net_rank_at(view, n, view->map.place[r] % ash_net_ranks_on(view, n));
@@ -84,11 +84,12 @@ static inline void ash_net_copy(void *to, const void *from, size_t size_bytes)
 
 /* Does a call of so many bytes go from every rank to every other one, by the settings or because it is cheaper? */
 bool ash_net_flat(const struct ash_net *net, enum ash_call_kind kind, size_t size_bytes);
-/* Is it cheaper to send everyone the whole than its share, for an all-reduce whose nodes bring so many pieces? */
+/* Is it cheaper to send everyone the whole than its share, for an all-reduce whose nodes contribute so many partial
+ * sums? */
 bool ash_net_whole(const struct ash_net *net, size_t pieces, size_t size_bytes);
-/* Begin a call: choose the way, compare with the ranks of this node. */
+/* Begin a call: choose the algorithm, compare with the ranks of this node. */
 int ash_net_begin(struct ash_net *net, struct ash_coll_call call, size_t size_bytes, struct ash_err *err);
-/* All ranks of this node have come so far. */
+/* Wait until all ranks of this node have called it. */
 int ash_net_node_barrier(struct ash_net *net);
 /* A buffer with its head written: body_out is for the message. */
 int ash_net_buffer(struct ash_net *net, uint64_t pair_bytes, size_t *buffer_out, uint8_t **body_out);

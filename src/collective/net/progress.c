@@ -1,4 +1,4 @@
-/* Progress of the endpoint: polls, sleeps, and events handed to the mailboxes that they belong to. */
+/* Progress of the endpoint: polls, sleeps, and events given to the mailboxes that they belong to. */
 #include "collective/net/progress.h"
 
 #include <errno.h>
@@ -142,7 +142,7 @@ static int start_thread(struct ash_progress *progress, struct ash_err *err)
 }
 
 int ash_progress_open(const struct ash_fabric_opts *opts, const char *node, const char *address,
-                      struct ash_progress **harbor_out, struct ash_err *err)
+                      struct ash_progress **progress_out, struct ash_err *err)
 {
     struct ash_fabric_opts own = opts != NULL ? *opts : (struct ash_fabric_opts){0};
     struct ash_progress *progress = calloc(1, sizeof(*progress));
@@ -161,7 +161,7 @@ int ash_progress_open(const struct ash_fabric_opts *opts, const char *node, cons
         ash_progress_close(progress);
         return rc;
     }
-    *harbor_out = progress;
+    *progress_out = progress;
     return 0;
 }
 

@@ -1,8 +1,8 @@
-/* progress - the one endpoint of a process, which all its groups share, and its progress.
- * An endpoint that is not polled answers nobody. Whoever waits polls, so a call that waits has the shortest way to its
- * data and costs no other core; while nobody waits (the owner computes, or writes to a channel and goes on), a thread
- * of the progress polls, asleep until the network has something. A thread is_alone would add its wake-up to every wait;
- * waits is_alone would leave what was posted last in this process until its next call. */
+/* progress - the progress engine: the one endpoint of a process, which all its groups share, and its polling. An
+ * endpoint that is not polled answers nobody. Whoever waits polls, so a call that waits has the shortest path to its
+ * data and costs no other core; while nobody waits (the owner computes, or writes to a channel and goes on), a
+ * thread of the engine polls, asleep until the network has something. A thread alone would add its wake-up to every
+ * wait; waits alone would leave what was posted last in this process until its next call. */
 #ifndef ASH_COLLECTIVE_NET_PROGRESS_H
 #define ASH_COLLECTIVE_NET_PROGRESS_H
 
@@ -27,21 +27,25 @@ struct ash_progress {
     pthread_t thread;
 };
 
-/* opts as the user set them; node: this process's. address: one of this host's own, under which the others reach it. */
+/* Open the endpoint and start its thread. opts as the user set them (may be NULL); node: this process's. address:
+ * one of this host's own, under which the others reach it. Returns 0, -ENOMEM or the fabric's error; on 0 the caller
+ * owns *progress_out. */
 int ash_progress_open(const struct ash_fabric_opts *opts, const char *node, const char *address,
-                      struct ash_progress **harbor_out, struct ash_err *err);
-/* Docks must be closed. NULL is a no-op. */
+                      struct ash_progress **progress_out, struct ash_err *err);
+/* Mailboxes must be closed. NULL is a no-op. */
 void ash_progress_close(struct ash_progress *progress);
+/* The address of the endpoint. Any thread. */
 void ash_progress_get_addr(struct ash_progress *progress, struct ash_fabric_addr *addr_out);
-/* Make a rank known under its number in the root group; again: under a new address. */
+/* Make a rank known under its number in the root group; again: under a new address. Returns as ash_fabric_add_peer. */
 int ash_progress_connect(struct ash_progress *progress, uint32_t rank, const struct ash_fabric_addr *addr,
                          struct ash_err *err);
+/* Forget a rank; an unknown one is a no-op. */
 void ash_progress_disconnect(struct ash_progress *progress, uint32_t rank);
 
-/* Make progress until the counter is at least value (true) or until until_ns on ash_clock_ns (false). Any thread. */
+/* Poll until the counter is at least value (true) or until until_ns on ash_clock_ns (false). Any thread. */
 bool ash_progress_wait(struct ash_progress *progress, const _Atomic uint64_t *counter, uint64_t value,
                        uint64_t until_ns);
-/* Make what progress can be made at once. */
+/* Poll once. Any thread. */
 void ash_progress_poll(struct ash_progress *progress);
 
 #endif

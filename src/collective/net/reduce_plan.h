@@ -1,7 +1,7 @@
-/* plan - which partial sums each node can form by itself, and how they make the whole. The tree of a sum (collective/
- * sum.h) is cut where nodes meet: the largest subtrees whose parts all come from one node are pieces. A node joins its
- * pieces through shared memory, pieces cross the network, and joining pieces along the rest of the tree gives the bits
- * of one node, wherever the ranks are. */
+/* reduce_plan - which partial sums each node can form by itself, and how they make the whole. The tree of a sum
+ * (collective/ sum.h) is cut where nodes meet: the largest subtrees whose parts all come from one node are pieces. A
+ * node joins its pieces through shared memory, pieces cross the network, and joining pieces along the rest of the
+ * tree gives the bits of one node, wherever the ranks are. */
 #ifndef ASH_COLLECTIVE_NET_REDUCE_PLAN_H
 #define ASH_COLLECTIVE_NET_REDUCE_PLAN_H
 

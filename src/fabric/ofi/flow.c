@@ -1,6 +1,6 @@
 /* What goes to a peer, and in which order. Transfers are given to the network in the order of posting, large ones cut
  * over the rails. A notification waits until what was posted before it has arrived; where the rail keeps messages
- * behind writes, until it has been given to the network. */
+ * after writes, until it has been given to the network. */
 #include <errno.h>
 #include <rdma/fi_errno.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-/* ofi_priv - the path between machines as ofi.c, rail.c, flow.c and pulse.c see it. */
+/* ofi_priv - the path between machines as ofi.c, rail.c, flow.c and heartbeat.c see it. */
 #ifndef ASH_FABRIC_OFI_OFI_PRIV_H
 #define ASH_FABRIC_OFI_OFI_PRIV_H
 
@@ -72,7 +72,7 @@ struct ash_ofi_eager {
     struct ash_ofi_message message;
 };
 
-/* One way into the network. */
+/* One network interface. */
 struct ash_ofi_rail {
     struct fi_info *info;
     struct fid_fabric *fabric;
@@ -80,7 +80,7 @@ struct ash_ofi_rail {
     struct fid_av *av;
     struct fid_cq *cq;
     struct fid_ep *ep;
-    struct fid_mr *eager_mr; /* of all eager_buffers, where the provider wants to know local memory */
+    struct fid_mr *eager_mr; /* of all eager buffers, where the provider wants to know local memory */
     int wait_fd;             /* -1: the provider has none */
     bool ordered;            /* a message arrives after the writes that were posted before it */
     uint8_t addr[UINT8_MAX];
@@ -141,7 +141,7 @@ struct ash_libfabric {
     __typeof__(fi_fabric) *fabric;
     __typeof__(fi_strerror) *strerror;
 };
-extern struct ash_libfabric ash_libfabric; /* to be used behind ash_ofi_load */
+extern struct ash_libfabric ash_libfabric; /* to be used after ash_ofi_load */
 /* Load the library, once; signals keep their handlers. */
 int ash_ofi_load(struct ash_err *err);
 
@@ -166,7 +166,7 @@ int ash_flow_post(struct ash_ofi_link *link, const struct ash_transfer *transfer
 int ash_flow_notify(struct ash_ofi_link *link, uint64_t word);
 /* Give the network what it takes. */
 void ash_flow_progress(struct ash_ofi *ofi);
-/* The network is through with a part or a mail; fi_error is 0 or positive. */
+/* The network is through with a part or an eager buffer; fi_error is 0 or positive. */
 void ash_flow_part_done(struct ash_ofi *ofi, struct ash_ofi_part *part, int fi_error);
 void ash_flow_eager_done(struct ash_ofi *ofi, struct ash_ofi_eager *eager, int fi_error);
 /* A region goes: what waits to be sent from it, or read into it, ends with -ECANCELED. */
@@ -182,7 +182,7 @@ void ash_inbox_give(struct ash_ofi *ofi, struct ash_ofi_eager *recv_buffer);
 /* Take what is complete: up to max NOTIFIED events; returns how many. */
 size_t ash_inbox_poll(struct ash_ofi *ofi, struct ash_fabric_event *events, size_t max);
 
-/* pulse.c: who lives. */
+/* heartbeat.c: who lives. */
 int ash_heartbeat_open(struct ash_ofi *ofi, struct ash_err *err);
 void ash_heartbeat_close(struct ash_ofi *ofi);
 void ash_heartbeat_watch(struct ash_ofi_link *link, const struct ash_wire_addr *addr);

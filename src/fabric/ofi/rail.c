@@ -1,4 +1,4 @@
-/* One way into the network: domain, address table, completion queue and endpoint of an interface. */
+/* One network interface: domain, address table, completion queue and endpoint of an interface. */
 #include <errno.h>
 #include <string.h>
 

@@ -1,5 +1,5 @@
-/* The cost model: the cheaper algorithm is taken, lines are found again from points on them, and files are read and refused.
- */
+/* The cost model: the cheaper algorithm is taken, lines are found again from points on them, and files are read and
+ * refused. / */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -384,8 +384,8 @@ static double counter(const char *line)
  * have read them inside. Two nodes of two ranks. */
 static int counted_pairs(struct ash_group *group, struct shared *shared, const void *arg)
 {
-    static const char inside[] = "ashlar_all_to_all_bytes_total{path=\"inside\"}",
-                      across[] = "ashlar_all_to_all_bytes_total{path=\"across\"}";
+    static const char inside[] = "ashlar_all_to_all_bytes_total{path=\"intra_node\"}",
+                      across[] = "ashlar_all_to_all_bytes_total{path=\"inter_node\"}";
     struct buffers buffers = {.out = malloc(8 * COUNT_MAX), .parts = {malloc(8 * COUNT_MAX)}};
     const bool *bundled = arg;
     double each = (double)pair_bytes(EVEN, 0, 1), words = *bundled ? 3 * sizeof(uint64_t) : 0;
