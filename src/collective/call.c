@@ -31,7 +31,6 @@ struct ash_call {
     enum ash_coll_op op;
     const size_t *send_bytes, *recv_bytes;
     const void *const *parts;
-    struct ash_window *const *windows;
     const struct ash_shares *shares;
     uint64_t work; /* that its owner had done when it was started */
     int rc;
@@ -292,21 +291,6 @@ int ash_group_all_reduce_parts_start(struct ash_group *group, const void *const 
     return start_call(group, ASH_NATURE_COLLECTIVE, &what, call_out, err);
 }
 
-static int run_reduce_scatter(struct ash_group *group, struct ash_call *call)
-{
-    return ash_group_reduce_scatter(group, call->in, call->out, call->count, call->dtype, call->op, &call->err);
-}
-
-int ash_group_reduce_scatter_start(struct ash_group *group, const void *in, void *out, size_t count,
-                                   enum ash_coll_dtype dtype, enum ash_coll_op op, struct ash_call **call_out,
-                                   struct ash_err *err)
-{
-    const struct ash_call what = {
-        .run = run_reduce_scatter, .in = in, .out = out, .count = count, .dtype = dtype, .op = op};
-
-    return start_call(group, ASH_NATURE_COLLECTIVE, &what, call_out, err);
-}
-
 static int run_reduce_scatter_parts(struct ash_group *group, struct ash_call *call)
 {
     return ash_group_reduce_scatter_parts(group, call->parts, call->shares, call->out, call->count, call->dtype,
@@ -319,22 +303,6 @@ int ash_group_reduce_scatter_parts_start(struct ash_group *group, const void *co
                                          struct ash_err *err)
 {
     const struct ash_call what = parts_call(run_reduce_scatter_parts, parts, shares, out, count, dtype, op);
-
-    return start_call(group, ASH_NATURE_COLLECTIVE, &what, call_out, err);
-}
-
-static int run_window_all_reduce(struct ash_group *group, struct ash_call *call)
-{
-    return ash_group_window_all_reduce(group, call->windows, call->shares, call->count, call->dtype, call->op,
-                                       &call->err);
-}
-
-int ash_group_window_all_reduce_start(struct ash_group *group, struct ash_window *const *windows,
-                                      const struct ash_shares *shares, size_t count, enum ash_coll_dtype dtype,
-                                      enum ash_coll_op op, struct ash_call **call_out, struct ash_err *err)
-{
-    const struct ash_call what = {
-        .run = run_window_all_reduce, .windows = windows, .shares = shares, .count = count, .dtype = dtype, .op = op};
 
     return start_call(group, ASH_NATURE_COLLECTIVE, &what, call_out, err);
 }
@@ -362,19 +330,6 @@ int ash_group_all_to_all_start(struct ash_group *group, const void *in, const si
 {
     const struct ash_call what = {
         .run = run_all_to_all, .in = in, .out = out, .send_bytes = send_bytes, .recv_bytes = recv_bytes};
-
-    return start_call(group, ASH_NATURE_COLLECTIVE, &what, call_out, err);
-}
-
-static int run_broadcast(struct ash_group *group, struct ash_call *call)
-{
-    return ash_group_broadcast(group, call->out, call->count, call->rank, &call->err);
-}
-
-int ash_group_broadcast_start(struct ash_group *group, void *data, size_t size_bytes, size_t root,
-                              struct ash_call **call_out, struct ash_err *err)
-{
-    const struct ash_call what = {.run = run_broadcast, .out = data, .count = size_bytes, .rank = root};
 
     return start_call(group, ASH_NATURE_COLLECTIVE, &what, call_out, err);
 }

@@ -25,8 +25,6 @@ static const struct ash_opt group_opts[] = {
      0, 1e6, NULL},
     {"node", ASH_OPT_STRING, GROUP(node), NULL,
      "failure domain of this process; default: Slurm's name of the node, or the host's name", 0, 0, NULL},
-    {"rejoin", ASH_OPT_BOOL, GROUP(rejoin), NULL, "take the place of a process that a running job has lost", 0, 0,
-     NULL},
     {"algorithm", ASH_OPT_CHOICE, GROUP(algorithm), "auto",
      "between nodes: hierarchical (inside a node first, then each byte crosses once) or flat (every rank with every "
      "other); auto: the cheaper one by the cost model; equal on all ranks",

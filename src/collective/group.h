@@ -30,7 +30,7 @@ struct ash_group_opts {
     const char *node; /* failure domain of this process; NULL: the launcher's or the host's name */
     int algorithm; /* enum ash_net_algorithm (collective/net/net.h): of groups over several nodes, equal on all ranks */
     const char *cost; /* file of a cost model (collective/core/cost.h); the first rank's counts; NULL: a built-in one */
-    bool rejoin;      /* this process replaces one that a running job has lost (ash_group_reform) */
+    bool rejoin;      /* not a setting: this process replaces one that a running job has lost (ash_group_reform) */
     const struct ash_fabric_opts *fabric; /* section `fabric`, borrowed while the group lives; NULL: its defaults */
 };
 extern const struct ash_opt_table ash_group_table;

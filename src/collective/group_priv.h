@@ -64,15 +64,19 @@ struct ash_group {
 /* group_root.c */
 /* Are two ranks of the root on one node? */
 bool ash_group_same_node(const struct ash_group_root *root, size_t a, size_t b);
+/* The rendezvous of env's job; local is this process's communicator, whose key the others get. On 0 the caller owns
+ * *root_out. */
 int ash_group_root_open(const struct ash_launch_env *env, const struct ash_group_opts *opts, struct ash_local *local,
                         struct ash_group_root **root_out, struct ash_err *err);
 /* The root of what is left of `old`, of which only the data are needed; takes over its listening socket and
  * progress. */
 int ash_group_root_reform(struct ash_group_root *old, double wait_s, const struct ash_local *local,
                           struct ash_group_root **root_out, struct ash_err *err);
+/* End the watch and free everything. NULL is a no-op. */
 void ash_group_root_close(struct ash_group_root *root);
 /* Have the group's calls end when a rank is lost; at once if one has been. */
 void ash_group_root_add(struct ash_group_root *root, struct ash_group *group);
+/* The group is about to be closed. */
 void ash_group_root_remove(struct ash_group_root *root, struct ash_group *group);
 /* All groups of the root are over, in this process. The first time counts. */
 void ash_group_root_lose(struct ash_group_root *root, size_t rank, int code, const char *why);

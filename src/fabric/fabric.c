@@ -197,11 +197,6 @@ void *ash_region_data(const struct ash_region *region)
     return region->data;
 }
 
-size_t ash_region_size(const struct ash_region *region)
-{
-    return region->size_bytes;
-}
-
 void ash_region_key(const struct ash_region *region, struct ash_fabric_key *key_out)
 {
     struct ash_wire_key wire = region->key;
@@ -251,11 +246,6 @@ void ash_remote_close(struct ash_remote *remote)
     if (remote == NULL) return;
     remote->ops->remote_close(remote);
     free(remote);
-}
-
-void *ash_remote_direct(const struct ash_remote *remote)
-{
-    return remote->direct;
 }
 
 /* ---- transfers --------------------------------------------------------------------------------------------------- */

@@ -96,6 +96,7 @@ struct ash_region *ash_fabric_region(const struct ash_fabric *fabric, uint64_t n
 struct ash_peer *ash_fabric_peer_of(const struct ash_fabric *fabric, uint64_t id);
 /* Watch a descriptor, level-triggered, in the endpoint's; it leaves when it is closed or unwatched. */
 int ash_fabric_watch(struct ash_fabric *fabric, int fd);
+/* Stop watching it. */
 void ash_fabric_unwatch(struct ash_fabric *fabric, int fd);
 
 #endif

@@ -47,9 +47,11 @@ _Static_assert(sizeof(struct ash_wire_key) == ASH_FABRIC_KEY_WORDS * sizeof(uint
 
 /* Magic and version are set here, the rest by the caller. */
 void ash_wire_put_addr(struct ash_wire_addr *wire, struct ash_fabric_addr *addr_out);
+/* The same of a key. */
 void ash_wire_put_key(struct ash_wire_key *wire, struct ash_fabric_key *key_out);
 /* Check and take over. -EPROTO: not one, or of another version. */
 int ash_wire_get_addr(const struct ash_fabric_addr *addr, struct ash_wire_addr *wire_out, struct ash_err *err);
+/* The same of a key. */
 int ash_wire_get_key(const struct ash_fabric_key *key, struct ash_wire_key *wire_out, struct ash_err *err);
 
 /* Append a rail's address. -ENOSPC when it does not fit. */

@@ -45,8 +45,11 @@ struct ash_cost {
 /* Of a machine that nobody has measured. */
 extern const struct ash_cost ash_cost_default;
 
+/* Names as in the file: "one_shot", ... */
 const char *ash_cost_intra_node_name(enum ash_cost_intra_node algorithm);
+/* "all_reduce", ... */
 const char *ash_cost_collective_name(enum ash_cost_collective call);
+/* "flat", ... */
 const char *ash_cost_inter_node_name(enum ash_cost_inter_node algorithm);
 /* Does this collective have this algorithm? */
 bool ash_cost_has(enum ash_cost_collective call, enum ash_cost_inter_node algorithm);
@@ -77,9 +80,10 @@ enum ash_cost_inter_node ash_cost_choose_inter_node(const struct ash_cost *cost,
 /* The line through count (at least two) measurements that lies closest in relative terms; latency is at least 0. */
 struct ash_cost_line ash_cost_fit(const double *moved_bytes, const double *seconds, size_t count);
 
-/* A small JSON file. Load refuses what is not one, naming the key; a file without `inter_node`, or without
- * all_to_all in it, has the default there. */
+/* Read a model from a JSON file. Returns 0, -ENOENT, or -EINVAL for what is not one, naming the key; a file without
+ * `inter_node`, or without all_to_all in it, has the default there. */
 int ash_cost_load(const char *path, struct ash_cost *cost_out, struct ash_err *err);
+/* Write the file anew. Returns 0 or a negative errno. */
 int ash_cost_save(const char *path, const struct ash_cost *cost, struct ash_err *err);
 
 #endif

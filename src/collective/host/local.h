@@ -57,6 +57,7 @@ struct ash_segment_key ash_local_key(const struct ash_local *local);
  * part of a larger group. oversubscribed: there are more processes than cores, so a wait yields its core soon. */
 int ash_local_connect(struct ash_local *local, size_t rank, size_t size, bool oversubscribed,
                       const struct ash_segment_key *keys, const uint32_t *labels, struct ash_err *err);
+/* Leave: peers that still wait for this rank get an error. NULL is a no-op. */
 void ash_local_close(struct ash_local *local);
 
 /* How to choose the algorithm of an all-reduce; every rank sets the same, between calls. */
@@ -91,11 +92,13 @@ int ash_local_reduce_scatter(struct ash_local *local, const void *in, void *out,
 int ash_local_all_reduce_parts(struct ash_local *local, const void *const *parts, const struct ash_shares *shares,
                                void *out, size_t count, enum ash_coll_dtype dtype, enum ash_coll_op op,
                                struct ash_err *err);
+/* Reduce-scatter of such parts, each of size * count elements. */
 int ash_local_reduce_scatter_parts(struct ash_local *local, const void *const *parts, const struct ash_shares *shares,
                                    void *out, size_t count, enum ash_coll_dtype dtype, enum ash_coll_op op,
                                    struct ash_err *err);
 /* out[size * size_bytes]: every rank's in[size_bytes], by rank. in may be this rank's part of out. */
 int ash_local_all_gather(struct ash_local *local, const void *in, void *out, size_t size_bytes, struct ash_err *err);
+/* data[size_bytes] of every rank becomes that of rank `root`. */
 int ash_local_broadcast(struct ash_local *local, void *data, size_t size_bytes, size_t root, struct ash_err *err);
 /* in holds send_bytes[r] for each rank r, one after the other; out gets recv_bytes[r] from each. -EPROTO where two
  * ranks disagree. */

@@ -18,10 +18,10 @@ struct ash_reform {
     int listen_fd;                          /* what members[rank].port leads to */
     const char *host;                       /* the job's address */
     int port;
-    double wait_s;    /* for new ones, once all survivors have come */
-    double timeout_s; /* for everything */
+    double wait_s;         /* for new ones, once all survivors have come */
+    double timeout_s;      /* for everything */
     size_t address_offset; /* of this host's address in a payload: a replacement learns it here */
-    uint32_t new_epoch; /* the result: */
+    uint32_t new_epoch;    /* the result: */
     size_t new_rank, new_size;
 };
 

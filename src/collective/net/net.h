@@ -59,14 +59,19 @@ int ash_net_open(const struct ash_net_opts *opts, struct ash_net **net_out, stru
 /* Waits a second at most until the others close too, so that what was said last is heard. NULL is a no-op. */
 void ash_net_close(struct ash_net *net);
 
-/* As in collective/group.h. */
+/* As ash_group_barrier. */
 int ash_net_barrier(struct ash_net *net, struct ash_err *err);
+/* As ash_group_all_reduce_parts. */
 int ash_net_all_reduce(struct ash_net *net, const void *const *parts, const struct ash_shares *shares, void *out,
                        size_t count, enum ash_coll_dtype dtype, enum ash_coll_op op, struct ash_err *err);
+/* As ash_group_reduce_scatter_parts; -E2BIG where there are too many parts for a message. */
 int ash_net_reduce_scatter(struct ash_net *net, const void *const *parts, const struct ash_shares *shares, void *out,
                            size_t count, enum ash_coll_dtype dtype, enum ash_coll_op op, struct ash_err *err);
+/* As ash_group_all_gather. */
 int ash_net_all_gather(struct ash_net *net, const void *in, void *out, size_t size_bytes, struct ash_err *err);
+/* As ash_group_broadcast. */
 int ash_net_broadcast(struct ash_net *net, void *data, size_t size_bytes, size_t root, struct ash_err *err);
+/* As ash_group_all_to_all. */
 int ash_net_all_to_all(struct ash_net *net, const void *in, const size_t *send_bytes, void *out,
                        const size_t *recv_bytes, struct ash_err *err);
 

@@ -93,9 +93,11 @@ int ash_net_begin(struct ash_net *net, struct ash_coll_call call, size_t size_by
 int ash_net_node_barrier(struct ash_net *net);
 /* A buffer with its head written: body_out is for the message. */
 int ash_net_buffer(struct ash_net *net, uint64_t pair_bytes, size_t *buffer_out, uint8_t **body_out);
+/* Send a buffer with body_bytes after its head. Returns 0 or the group's error. */
 int ash_net_send(struct ash_net *net, size_t buffer, size_t rank, size_t body_bytes);
 /* The next message of a rank, which must belong to this call. */
 int ash_net_receive(struct ash_net *net, size_t rank, const struct ash_net_head **head_out, const uint8_t **body_out);
+/* The message is read. */
 int ash_net_release(struct ash_net *net, size_t rank);
 /* The call has failed: the end of the group. Returns the code. */
 int ash_net_fail(struct ash_net *net, int code, size_t failed_rank, const char *why);

@@ -157,17 +157,23 @@ void ash_ofi_host_ip(const struct fi_info *info, uint8_t ip_out[16]);
 int ash_ofi_status(int fi_error, bool *lost_out);
 
 /* rail.c */
-int ash_rail_open(struct ash_ofi_rail *rail, struct fi_info *info, struct ash_err *err); /* takes info */
+/* Open an interface; takes info over, also on error. */
+int ash_rail_open(struct ash_ofi_rail *rail, struct fi_info *info, struct ash_err *err);
+/* Also half-open; zeroed: a no-op. */
 void ash_rail_close(struct ash_ofi_rail *rail);
+/* Register memory under a key. Returns 0 or a negative fi error; the caller owns *mr_out. */
 int ash_rail_register(struct ash_ofi_rail *rail, void *data, size_t size_bytes, uint64_t key, struct fid_mr **mr_out);
 
 /* flow.c: what goes to a peer, in which order. */
+/* Queue a transfer. -EAGAIN: too many are in flight. */
 int ash_flow_post(struct ash_ofi_link *link, const struct ash_transfer *transfer, bool write);
+/* Queue a notification. -EAGAIN: too many wait. */
 int ash_flow_notify(struct ash_ofi_link *link, uint64_t word);
 /* Give the network what it takes. */
 void ash_flow_progress(struct ash_ofi *ofi);
 /* The network is through with a part or an eager buffer; fi_error is 0 or positive. */
 void ash_flow_part_done(struct ash_ofi *ofi, struct ash_ofi_part *part, int fi_error);
+/* The same of an eager send. */
 void ash_flow_eager_done(struct ash_ofi *ofi, struct ash_ofi_eager *eager, int fi_error);
 /* A region goes: what waits to be sent from it, or read into it, ends with -ECANCELED. */
 void ash_flow_forget(struct ash_ofi *ofi, const struct ash_region *region);
@@ -183,10 +189,15 @@ void ash_inbox_give(struct ash_ofi *ofi, struct ash_ofi_eager *recv_buffer);
 size_t ash_inbox_poll(struct ash_ofi *ofi, struct ash_fabric_event *events, size_t max);
 
 /* heartbeat.c: who lives. */
+/* Listen for watchers. */
 int ash_heartbeat_open(struct ash_ofi *ofi, struct ash_err *err);
+/* Tell the watchers of the orderly end. */
 void ash_heartbeat_close(struct ash_ofi *ofi);
+/* Connect to a peer's port, and notice when the connection ends. */
 void ash_heartbeat_watch(struct ash_ofi_link *link, const struct ash_wire_addr *addr);
+/* Stop that; a link that is not watched is a no-op. */
 void ash_heartbeat_unwatch(struct ash_ofi_link *link);
+/* Look at all connections. */
 void ash_heartbeat_tick(struct ash_ofi *ofi);
 
 #endif

@@ -58,8 +58,10 @@ struct ash_shm {
 };
 
 /* link.c: a peer comes and goes. */
+/* Map a peer's box. -ESRCH: it is gone. */
 int ash_shm_link_open(struct ash_transport *transport, struct ash_peer *peer, const struct ash_wire_addr *addr,
                       struct ash_err *err);
+/* Fail what is in flight to a peer and forget it. */
 void ash_shm_link_close(struct ash_transport *transport, struct ash_peer *peer);
 /* Look for the slots of peers that have none here yet. */
 void ash_shm_bind(struct ash_shm *shm);

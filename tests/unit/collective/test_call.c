@@ -86,8 +86,6 @@ static int every_kind(struct ash_group *group, struct shared *shared, const void
     for (size_t r = 0; r < size; r++)
         b->sizes[r] = share * sizeof(int32_t);
     rc |= ash_group_all_reduce_start(group, b->in, b->sum, COUNT, ASH_COLL_I32, ASH_COLL_SUM, &calls[count++], NULL);
-    rc |=
-        ash_group_reduce_scatter_start(group, b->in, b->part, share, ASH_COLL_I32, ASH_COLL_SUM, &calls[count++], NULL);
     rc |= ash_group_all_reduce_parts_start(group, parts, &shares, b->sum_of_parts, COUNT, ASH_COLL_I32, ASH_COLL_SUM,
                                            &calls[count++], NULL);
     rc |= ash_group_reduce_scatter_parts_start(group, parts, &shares, b->part_of_parts, share, ASH_COLL_I32,
@@ -99,7 +97,8 @@ static int every_kind(struct ash_group *group, struct shared *shared, const void
         rc |= ash_group_send(group, (rank + 1) % size, b->in, sizeof(b->in), NULL); /* after what was started */
     }
     rc |= ash_group_all_gather_start(group, b->in, b->all, sizeof(b->in), &calls[count++], NULL);
-    rc |= ash_group_broadcast_start(group, b->cast, sizeof(b->cast), size - 1, &calls[count++], NULL);
+    rc |= ash_group_reduce_scatter(group, b->in, b->part, share, ASH_COLL_I32, ASH_COLL_SUM, NULL); /* in their order */
+    rc |= ash_group_broadcast(group, b->cast, sizeof(b->cast), size - 1, NULL);
     rc |= ash_group_all_to_all_start(group, b->pairs, b->sizes, b->back, b->sizes, &calls[count++], NULL);
     while (count > 0)
         rc |= ash_call_wait(calls[--count], NULL);
@@ -174,8 +173,7 @@ static int chain(struct ash_group *group, struct shared *shared, const void *arg
             rc |= ash_group_send_start(group, 1, &value, sizeof(value), &calls[count++], NULL);
         else
             rc |= ash_group_recv_start(group, 0, &value, sizeof(value), &calls[count++], NULL);
-        rc |= ash_group_window_all_reduce_start(group, &window, &shares, 1, ASH_COLL_F32, ASH_COLL_SUM, &calls[count++],
-                                                NULL);
+        rc |= ash_group_window_all_reduce(group, &window, &shares, 1, ASH_COLL_F32, ASH_COLL_SUM, NULL);
         want *= i == 0 ? 1 : 2;
     }
     while (count > 0)
