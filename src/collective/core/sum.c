@@ -57,134 +57,32 @@ static bool has_wide(void)
 }
 #endif
 
-/* out = a + b, element by element, in vectors of BYTES; signed integers are added as unsigned ones, which wrap. Sums go
- * to a second place as well, which may be the first. */
-#define DEFINE_ADDS(NAME, TYPE, ADD_TYPE, BYTES, TARGET)                                                               \
-    typedef ADD_TYPE NAME##_adder __attribute__((vector_size(BYTES), aligned(1)));                                     \
-                                                                                                                       \
-    TARGET static void NAME##_add(const TYPE *a, const TYPE *b, size_t count, TYPE *out)                               \
-    {                                                                                                                  \
-        const size_t width = (BYTES) / sizeof(TYPE);                                                                   \
-        size_t i = 0;                                                                                                  \
-                                                                                                                       \
-        for (; i + 4 * width <= count; i += 4 * width) {                                                               \
-            NAME##_adder sums[4];                                                                                      \
-                                                                                                                       \
-            for (size_t v = 0; v < 4; v++)                                                                             \
-                sums[v] = *(const NAME##_adder *)(const void *)(a + i + v * width) +                                   \
-                          *(const NAME##_adder *)(const void *)(b + i + v * width);                                    \
-            for (size_t v = 0; v < 4; v++)                                                                             \
-                *(NAME##_adder *)(void *)(out + i + v * width) = sums[v];                                              \
-        }                                                                                                              \
-        for (; i < count; i++)                                                                                         \
-            out[i] = (TYPE)((ADD_TYPE)a[i] + (ADD_TYPE)b[i]);                                                          \
-    }                                                                                                                  \
-                                                                                                                       \
-    TARGET static void NAME##_add_to_two(const TYPE *a, const TYPE *b, size_t count, TYPE *out, TYPE *also)            \
-    {                                                                                                                  \
-        const size_t width = (BYTES) / sizeof(TYPE);                                                                   \
-        size_t i = 0;                                                                                                  \
-                                                                                                                       \
-        for (; i + 4 * width <= count; i += 4 * width) {                                                               \
-            NAME##_adder sums[4];                                                                                      \
-                                                                                                                       \
-            for (size_t v = 0; v < 4; v++)                                                                             \
-                sums[v] = *(const NAME##_adder *)(const void *)(a + i + v * width) +                                   \
-                          *(const NAME##_adder *)(const void *)(b + i + v * width);                                    \
-            for (size_t v = 0; v < 4; v++)                                                                             \
-                *(NAME##_adder *)(void *)(out + i + v * width) = sums[v];                                              \
-            for (size_t v = 0; v < 4; v++)                                                                             \
-                *(NAME##_adder *)(void *)(also + i + v * width) = sums[v];                                             \
-        }                                                                                                              \
-        for (; i < count; i++)                                                                                         \
-            out[i] = also[i] = (TYPE)((ADD_TYPE)a[i] + (ADD_TYPE)b[i]);                                                \
-    }                                                                                                                  \
-                                                                                                                       \
-    /* (a + b) + (c + d) to several places, each of which may be one of the four. */                                   \
-    TARGET static void NAME##_add_four(const void *const *parts, size_t count, void *const *outs, size_t out_count)    \
-    {                                                                                                                  \
-        const size_t width = (BYTES) / sizeof(TYPE);                                                                   \
-        const TYPE *a = parts[0], *b = parts[1], *c = parts[2], *d = parts[3];                                         \
-        size_t i = 0;                                                                                                  \
-                                                                                                                       \
-        for (; i + 4 * width <= count; i += 4 * width) {                                                               \
-            NAME##_adder sums[4];                                                                                      \
-                                                                                                                       \
-            for (size_t v = 0; v < 4; v++)                                                                             \
-                sums[v] = (*(const NAME##_adder *)(const void *)(a + i + v * width) +                                  \
-                           *(const NAME##_adder *)(const void *)(b + i + v * width)) +                                 \
-                          (*(const NAME##_adder *)(const void *)(c + i + v * width) +                                  \
-                           *(const NAME##_adder *)(const void *)(d + i + v * width));                                  \
-            for (size_t o = 0; o < out_count; o++)                                                                     \
-                for (size_t v = 0; v < 4; v++)                                                                         \
-                    *(NAME##_adder *)(void *)((TYPE *)outs[o] + i + v * width) = sums[v];                              \
-        }                                                                                                              \
-        for (; i < count; i++) {                                                                                       \
-            const ADD_TYPE left = (ADD_TYPE)((ADD_TYPE)a[i] + (ADD_TYPE)b[i]);                                         \
-            const ADD_TYPE right = (ADD_TYPE)((ADD_TYPE)c[i] + (ADD_TYPE)d[i]);                                        \
-            const TYPE sum = (TYPE)(left + right);                                                                     \
-                                                                                                                       \
-            for (size_t o = 0; o < out_count; o++)                                                                     \
-                ((TYPE *)outs[o])[i] = sum;                                                                            \
-        }                                                                                                              \
-    }
+/* ---- one type after the other ------------------------------------------------------------------------------------- */
 
-#define DEFINE_JOIN(NAME, TYPE, ADD_TYPE)                                                                              \
-    DEFINE_ADDS(NAME##_narrow, TYPE, ADD_TYPE, NARROW_BYTES, )                                                         \
-    DEFINE_ADDS(NAME##_wide, TYPE, ADD_TYPE, WIDE_BYTES, WIDE_TARGET)                                                  \
-                                                                                                                       \
-    static void NAME##_join(enum ash_coll_op op, const TYPE *a, const TYPE *b, size_t count, TYPE *out)                \
-    {                                                                                                                  \
-        if (op == ASH_COLL_SUM) (has_wide() ? NAME##_wide_add : NAME##_narrow_add)(a, b, count, out);                  \
-        for (size_t i = 0; op == ASH_COLL_MAX && i < count; i++)                                                       \
-            out[i] = a[i] < b[i] ? b[i] : a[i];                                                                        \
-        for (size_t i = 0; op == ASH_COLL_MIN && i < count; i++)                                                       \
-            out[i] = b[i] < a[i] ? b[i] : a[i];                                                                        \
-    }                                                                                                                  \
-                                                                                                                       \
-    /* Elements first ... first + count - 1, at most BLOCK of them. */                                                 \
-    static void NAME##_block(enum ash_coll_op op, const struct ash_tree *tree, const void *const *parts, size_t first, \
-                             size_t count, void *const *outs, size_t out_count)                                        \
-    {                                                                                                                  \
-        TYPE sums[DEPTH_MAX][BLOCK], *out = (TYPE *)outs[0] + first;                                                   \
-        const TYPE *waiting[DEPTH_MAX + 1]; /* parts, and sums that are not in a larger one yet */                     \
-        size_t depth = 0;                                                                                              \
-                                                                                                                       \
-        for (size_t p = 0; p < tree->part_count; p++) {                                                                \
-            waiting[depth++] = (const TYPE *)parts[p] + first;                                                         \
-            for (unsigned j = 0; j < tree->joins[p]; j++, depth--) {                                                   \
-                bool last = p + 1 == tree->part_count && j + 1u == tree->joins[p];                                     \
-                TYPE *to = last ? out : sums[depth - 2];                                                               \
-                                                                                                                       \
-                NAME##_join(op, waiting[depth - 2], waiting[depth - 1], count, to);                                    \
-                waiting[depth - 2] = to;                                                                               \
-            }                                                                                                          \
-        }                                                                                                              \
-        if (waiting[0] != out) memcpy(out, waiting[0], count * sizeof(TYPE));                                          \
-        for (size_t o = 1; o < out_count; o++)                                                                         \
-            memcpy((TYPE *)outs[o] + first, out, count * sizeof(TYPE));                                                \
-    }                                                                                                                  \
-                                                                                                                       \
-    static void NAME##_reduce(enum ash_coll_op op, const struct ash_tree *tree, const void *const *parts,              \
-                              size_t count, void *const *outs, size_t out_count)                                       \
-    {                                                                                                                  \
-        if (tree->part_count == 2 && out_count == 1)                                                                   \
-            NAME##_join(op, parts[0], parts[1], count, outs[0]);                                                       \
-        else if (tree->part_count == 2 && out_count == 2 && op == ASH_COLL_SUM)                                        \
-            (has_wide() ? NAME##_wide_add_to_two : NAME##_narrow_add_to_two)(parts[0], parts[1], count, outs[0],       \
-                                                                             outs[1]);                                 \
-        else if (is_pair_of_pairs(tree) && op == ASH_COLL_SUM)                                                         \
-            (has_wide() ? NAME##_wide_add_four : NAME##_narrow_add_four)(parts, count, outs, out_count);               \
-        else                                                                                                           \
-            for (size_t i = 0; i < count; i += BLOCK)                                                                  \
-                NAME##_block(op, tree, parts, i, count - i < BLOCK ? count - i : BLOCK, outs, out_count);              \
-    }
+#define NAME(x) f32_##x
+#define TYPE float
+#define ADD_TYPE float
+#include "collective/core/sum_body.h"
 
-DEFINE_JOIN(f32, float, float)
-DEFINE_JOIN(f64, double, double)
-DEFINE_JOIN(i32, int32_t, uint32_t)
-DEFINE_JOIN(i64, int64_t, uint64_t)
-DEFINE_JOIN(u8, uint8_t, uint8_t)
+#define NAME(x) f64_##x
+#define TYPE double
+#define ADD_TYPE double
+#include "collective/core/sum_body.h"
+
+#define NAME(x) i32_##x
+#define TYPE int32_t
+#define ADD_TYPE uint32_t
+#include "collective/core/sum_body.h"
+
+#define NAME(x) i64_##x
+#define TYPE int64_t
+#define ADD_TYPE uint64_t
+#include "collective/core/sum_body.h"
+
+#define NAME(x) u8_##x
+#define TYPE uint8_t
+#define ADD_TYPE uint8_t
+#include "collective/core/sum_body.h"
 
 /* bf16: the same over widened blocks; the sum is not rounded here. */
 static void bf16_block(enum ash_coll_op op, const struct ash_tree *tree, const void *const *parts, size_t first,
