@@ -1,5 +1,5 @@
 /* One reader per launcher; the first whose rank variable is set counts. */
-#include "collective/member/place.h"
+#include "collective/member/launch_env.h"
 
 #include <errno.h>
 #include <stdbool.h>
@@ -53,16 +53,16 @@ static int64_t any_number(const char *const *names, struct ash_err *err, int *rc
     return -1;
 }
 
-static int set_ranks(struct ash_place *place, int64_t rank, int64_t size, struct ash_err *err)
+static int set_ranks(struct ash_launch_env *env, int64_t rank, int64_t size, struct ash_err *err)
 {
     if (rank >= size)
         return ash_err_set(err, -EINVAL, "rank %lld of %lld makes no sense", (long long)rank, (long long)size);
-    place->rank = (size_t)rank;
-    place->size = (size_t)size;
+    env->rank = (size_t)rank;
+    env->size = (size_t)size;
     return 0;
 }
 
-static int read_torchrun(struct ash_place *place, struct ash_err *err)
+static int read_torchrun(struct ash_launch_env *env, struct ash_err *err)
 {
     const char *host = ash_env_get("MASTER_ADDR"), *run = ash_env_get("TORCHELASTIC_RUN_ID");
     int64_t rank = 0, size = 0, port = 0, local = 0;
@@ -71,20 +71,21 @@ static int read_torchrun(struct ash_place *place, struct ash_err *err)
     if (rc == 0) rc = need_number("WORLD_SIZE", "RANK", 1, RANKS_MAX, &size, err);
     if (rc == 0) rc = need_number("MASTER_PORT", "RANK", 1, 65534, &port, err);
     if (rc == 0 && host == NULL) rc = ash_err_set(err, -EINVAL, "the environment has RANK but not MASTER_ADDR");
-    if (rc == 0) rc = set_ranks(place, rank, size, err);
+    if (rc == 0) rc = set_ranks(env, rank, size, err);
     if (rc < 0) return rc;
-    place->launcher = "torchrun";
-    snprintf(place->host, sizeof(place->host), "%s", host);
-    place->port = (int)port + (run != NULL); /* torchrun's own store sits on MASTER_PORT */
-    place->job = ash_hash_str(host) ^ ash_hash_mix((uint64_t)port) ^ (run != NULL ? ash_hash_str(run) : 0);
-    if (read_number("LOCAL_RANK", 0, RANKS_MAX, &local, NULL) == 0) place->local_rank = (size_t)local;
-    if (read_number("LOCAL_WORLD_SIZE", 1, RANKS_MAX, &local, NULL) == 0) place->local_size = (size_t)local;
+    env->launcher = "torchrun";
+    snprintf(env->host, sizeof(env->host), "%s", host);
+    env->port = (int)port + (run != NULL); /* torchrun's own store sits on MASTER_PORT */
+    env->job = ash_hash_str(host) ^ ash_hash_mix((uint64_t)port) ^ (run != NULL ? ash_hash_str(run) : 0);
+    if (read_number("LOCAL_RANK", 0, RANKS_MAX, &local, NULL) == 0) env->local_rank = (size_t)local;
+    if (read_number("LOCAL_WORLD_SIZE", 1, RANKS_MAX, &local, NULL) == 0) env->local_size = (size_t)local;
     return 0;
 }
 
-static int read_slurm(struct ash_place *place, struct ash_err *err)
+static int read_slurm(struct ash_launch_env *env, struct ash_err *err)
 {
-    const char *nodes = ash_env_get("SLURM_STEP_NODELIST"), *host = ash_env_get("MASTER_ADDR");
+    const char *nodes = ash_env_get("SLURM_STEP_NODELIST"), *host = ash_env_get("MASTER_ADDR"),
+               *node = ash_env_get("SLURMD_NODENAME");
     int64_t rank = 0, size = 0, job = 0, step = 0, local = 0;
     int rc = need_number("SLURM_PROCID", "SLURM_PROCID", 0, RANKS_MAX, &rank, err);
 
@@ -92,22 +93,23 @@ static int read_slurm(struct ash_place *place, struct ash_err *err)
     if (rc == 0) rc = need_number("SLURM_NTASKS", "SLURM_PROCID", 1, RANKS_MAX, &size, err);
     if (rc == 0) rc = need_number("SLURM_JOB_ID", "SLURM_PROCID", 0, INT64_MAX / 2, &job, err);
     if (host != NULL)
-        snprintf(place->host, sizeof(place->host), "%s", host);
-    else if (rc == 0 && (nodes == NULL || ash_place_first_host(nodes, place->host, sizeof(place->host)) < 0))
+        snprintf(env->host, sizeof(env->host), "%s", host);
+    else if (rc == 0 && (nodes == NULL || ash_launch_env_first_host(nodes, env->host, sizeof(env->host)) < 0))
         rc = ash_err_set(err, -EINVAL, "the environment has SLURM_PROCID but SLURM_STEP_NODELIST names no host");
-    if (rc == 0) rc = set_ranks(place, rank, size, err);
+    if (rc == 0) rc = set_ranks(env, rank, size, err);
     if (rc < 0) return rc;
-    place->launcher = "slurm";
+    env->launcher = "slurm";
+    if (node != NULL) snprintf(env->node, sizeof(env->node), "%s", node);
     read_number("SLURM_STEP_ID", 0, INT64_MAX / 2, &step, NULL);
-    place->job = ash_hash_mix((uint64_t)job) ^ ash_hash_mix(ash_hash_mix((uint64_t)step) + 1);
-    place->port = PORT_SLURM + (int)(place->job % PORT_SLURM_COUNT);
-    if (read_number("SLURM_LOCALID", 0, RANKS_MAX, &local, NULL) == 0) place->local_rank = (size_t)local;
+    env->job = ash_hash_mix((uint64_t)job) ^ ash_hash_mix(ash_hash_mix((uint64_t)step) + 1);
+    env->port = PORT_SLURM + (int)(env->job % PORT_SLURM_COUNT);
+    if (read_number("SLURM_LOCALID", 0, RANKS_MAX, &local, NULL) == 0) env->local_rank = (size_t)local;
     return 0;
 }
 
 /* Open MPI, PMIx and PMI name ranks differently and say nothing about hosts: without MASTER_ADDR all are on this one.
  */
-static int read_mpi(struct ash_place *place, int64_t rank, struct ash_err *err)
+static int read_mpi(struct ash_launch_env *env, int64_t rank, struct ash_err *err)
 {
     static const char *const sizes[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_SIZE", NULL};
     static const char *const locals[] = {"OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "PMIX_LOCAL_RANK", NULL};
@@ -121,16 +123,16 @@ static int read_mpi(struct ash_place *place, int64_t rank, struct ash_err *err)
     if (size < 1)
         return ash_err_set(err, -EINVAL,
                            "the launcher gives a rank but no number of ranks (OMPI_COMM_WORLD_SIZE, PMI_SIZE)");
-    if ((rc = set_ranks(place, rank, size, err)) < 0) return rc;
+    if ((rc = set_ranks(env, rank, size, err)) < 0) return rc;
     if ((rc = read_number("MASTER_PORT", 1, 65535, &port, err)) < 0 && rc != -ENOENT) return rc;
-    place->launcher = "mpi";
-    for (const char *const *name = jobs; *name != NULL && place->job == 0; name++)
-        if (ash_env_get(*name) != NULL) place->job = ash_hash_str(ash_env_get(*name));
-    if (rc == -ENOENT && place->job != 0) port = PORT_SLURM + (int64_t)(place->job % PORT_SLURM_COUNT);
-    snprintf(place->host, sizeof(place->host), "%s", host != NULL ? host : "127.0.0.1");
-    place->port = (int)port;
+    env->launcher = "mpi";
+    for (const char *const *name = jobs; *name != NULL && env->job == 0; name++)
+        if (ash_env_get(*name) != NULL) env->job = ash_hash_str(ash_env_get(*name));
+    if (rc == -ENOENT && env->job != 0) port = PORT_SLURM + (int64_t)(env->job % PORT_SLURM_COUNT);
+    snprintf(env->host, sizeof(env->host), "%s", host != NULL ? host : "127.0.0.1");
+    env->port = (int)port;
     local = any_number(locals, err, &rc);
-    if (local >= 0) place->local_rank = (size_t)local;
+    if (local >= 0) env->local_rank = (size_t)local;
     return rc;
 }
 
@@ -151,25 +153,25 @@ static bool is_slurm_task(void)
            read_number("SLURM_NTASKS", 1, RANKS_MAX, &tasks, NULL) == 0 && (size < 0 || size == tasks);
 }
 
-int ash_place_detect(struct ash_place *place_out, struct ash_err *err)
+int ash_launch_env_read(struct ash_launch_env *env_out, struct ash_err *err)
 {
     static const char *const mpi_ranks[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", NULL};
-    struct ash_place place = {.launcher = "none", .size = 1, .host = "127.0.0.1", .port = PORT_FIRST};
+    struct ash_launch_env env = {.launcher = "none", .size = 1, .host = "127.0.0.1", .port = PORT_FIRST};
     int64_t rank;
     int rc = 0;
 
     if (ash_env_get("RANK") != NULL && ash_env_get("WORLD_SIZE") != NULL) {
-        rc = read_torchrun(&place, err);
+        rc = read_torchrun(&env, err);
     } else if (is_slurm_task()) {
-        rc = read_slurm(&place, err);
+        rc = read_slurm(&env, err);
     } else if ((rank = any_number(mpi_ranks, err, &rc)) >= 0) {
-        rc = read_mpi(&place, rank, err);
+        rc = read_mpi(&env, rank, err);
     }
-    if (rc == 0) *place_out = place;
+    if (rc == 0) *env_out = env;
     return rc;
 }
 
-int ash_place_first_host(const char *node_list, char *buf, size_t buf_bytes)
+int ash_launch_env_first_host(const char *node_list, char *buf, size_t buf_bytes)
 {
     size_t prefix = strcspn(node_list, "[,"), digits = 0;
     const char *rest = node_list + prefix;

@@ -1,5 +1,5 @@
 /* Segments are anonymous files (memfd), so nothing is left behind by a process that is killed. */
-#include "fabric/shm/segment.h"
+#include "fabric/segment.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -8,6 +8,9 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#include "base/hash.h"
+#include "base/math.h"
 #include "infra/memory.h"
 
 #ifndef MADV_COLLAPSE
@@ -57,9 +60,9 @@ void ash_segment_fill(struct ash_segment *segment)
     if (whole > 0) madvise(segment->data, whole, MADV_COLLAPSE); /* a wish */
 }
 
-void ash_segment_look_away(const struct ash_segment *segment, size_t first_byte, size_t size_bytes)
+void ash_segment_unmap_pages(const struct ash_segment *segment, size_t first_byte, size_t size_bytes)
 {
-    size_t page = (size_t)sysconf(_SC_PAGESIZE), begin = (first_byte + page - 1) / page * page,
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), begin = ash_round_up(first_byte, page),
            left = first_byte < segment->size_bytes ? segment->size_bytes - first_byte : 0,
            end = (first_byte + (size_bytes < left ? size_bytes : left)) / page * page;
 
@@ -67,9 +70,23 @@ void ash_segment_look_away(const struct ash_segment *segment, size_t first_byte,
         madvise((char *)segment->data + begin, end - begin, MADV_DONTNEED); /* of shared memory: the view */
 }
 
+uint64_t ash_segment_machine(void)
+{
+    char boot[64] = {0};
+    struct stat space = {0};
+    int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+
+    if (fd >= 0) {
+        if (read(fd, boot, sizeof(boot) - 1) < 0) boot[0] = '\0';
+        close(fd);
+    }
+    stat("/proc/self/ns/pid", &space);
+    return ash_hash_bytes(boot, sizeof(boot), space.st_ino);
+}
+
 int ash_segment_create(struct ash_segment *segment, size_t size_bytes, const char *what, struct ash_err *err)
 {
-    size_t page = (size_t)sysconf(_SC_PAGESIZE), whole = (size_bytes + page - 1) / page * page;
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), whole = ash_round_up(size_bytes, page);
     int fd = memfd_create(what, MFD_CLOEXEC | MFD_ALLOW_SEALING), rc;
 
     memset(segment, 0, sizeof(*segment));
@@ -84,7 +101,7 @@ int ash_segment_create(struct ash_segment *segment, size_t size_bytes, const cha
     return 0;
 }
 
-int ash_segment_key(const struct ash_segment *segment, struct ash_segment_key *key_out)
+int ash_segment_get_key(const struct ash_segment *segment, struct ash_segment_key *key_out)
 {
     struct stat info;
 

@@ -1,6 +1,6 @@
 /* A tree is given as joins after each part; here it is first made into nodes with two halves, then walked from the root
  * until a subtree belongs to one node. */
-#include "collective/net/plan.h"
+#include "collective/net/reduce_plan.h"
 
 #include <string.h>
 
@@ -17,7 +17,7 @@ struct branch {
 
 struct walk {
     struct branch branches[BRANCHES_MAX];
-    struct ash_net_plan *plan;
+    struct ash_reduce_plan *plan;
     uint32_t on_node[ASH_SHARES_RANKS_MAX]; /* pieces of each node so far */
 };
 
@@ -51,7 +51,7 @@ static uint16_t grow(struct walk *walk, const struct ash_shares *shares, size_t 
 static void cut(struct walk *walk, uint16_t at)
 {
     const struct branch *branch = &walk->branches[at];
-    struct ash_net_plan *plan = walk->plan;
+    struct ash_reduce_plan *plan = walk->plan;
     struct ash_tree *tree = &plan->tree;
 
     if (branch->node == MIXED) {
@@ -60,14 +60,15 @@ static void cut(struct walk *walk, uint16_t at)
         tree->joins[tree->part_count - 1]++;
         return;
     }
-    plan->pieces[tree->part_count] = (struct ash_piece){
+    plan->partials[tree->part_count] = (struct ash_partial_sum){
         .node = branch->node, .first = branch->first, .count = branch->count, .index = walk->on_node[branch->node]++};
     if (walk->on_node[branch->node] > plan->most) plan->most = walk->on_node[branch->node];
     if (branch->count > 1) plan->deep = true;
     tree->joins[tree->part_count++] = 0;
 }
 
-void ash_net_plan_of(struct ash_net_plan *plan, const struct ash_shares *shares, size_t size, const uint32_t *node_of)
+void ash_reduce_plan_init(struct ash_reduce_plan *plan, const struct ash_shares *shares, size_t size,
+                          const uint32_t *node_of)
 {
     struct walk walk;
 
@@ -79,13 +80,14 @@ void ash_net_plan_of(struct ash_net_plan *plan, const struct ash_shares *shares,
     cut(&walk, grow(&walk, shares, size, node_of));
 }
 
-void ash_net_plan_subtree(const struct ash_tree *tree, const struct ash_piece *piece, struct ash_tree *tree_out)
+void ash_reduce_plan_subtree(const struct ash_tree *tree, const struct ash_partial_sum *partial,
+                             struct ash_tree *tree_out)
 {
-    size_t left = piece->count - 1; /* joins inside the piece: those above it are not its own */
+    size_t left = partial->count - 1; /* joins inside the piece: those above it are not its own */
 
-    tree_out->part_count = piece->count;
-    for (size_t i = 0; i < piece->count; i++) {
-        size_t joins = tree->joins[piece->first + i];
+    tree_out->part_count = partial->count;
+    for (size_t i = 0; i < partial->count; i++) {
+        size_t joins = tree->joins[partial->first + i];
 
         tree_out->joins[i] = (uint8_t)(joins < left ? joins : left);
         left -= tree_out->joins[i];

@@ -22,19 +22,23 @@ struct ash_segment {
     int fd; /* -1 where it was mapped from a key */
 };
 
+/* A number that is equal in processes that can map each other's segments: they have one kernel and one PID
+ * namespace. */
+uint64_t ash_segment_machine(void);
+
 /* A new segment of size_bytes (rounded up to pages). what names it in messages and in /proc/PID/maps. */
 int ash_segment_create(struct ash_segment *segment, size_t size_bytes, const char *what, struct ash_err *err);
 /* The key of a segment that this process created. Returns 0 or a negative errno. */
-int ash_segment_key(const struct ash_segment *segment, struct ash_segment_key *key_out);
+int ash_segment_get_key(const struct ash_segment *segment, struct ash_segment_key *key_out);
 /* Map the segment of another process (or of this one). -ESRCH: its owner is gone. -EACCES: the system forbids it
  * (another user, another process namespace). */
 int ash_segment_map(struct ash_segment *segment, const struct ash_segment_key *key, struct ash_err *err);
 /* All of a new segment's memory will be used: have it there now, in huge pages where the system has them. Products that
  * add to it, and sums over it, are slow where every few elements lie in another small page. */
 void ash_segment_fill(struct ash_segment *segment);
-/* This process does not look at some bytes (those that there are): the pages between them stay, but do not count as
- * this process's until it touches them again. */
-void ash_segment_look_away(const struct ash_segment *segment, size_t first_byte, size_t size_bytes);
+/* Drop some bytes (those that there are) from this process's page table: their pages stay, but do not count as this
+ * process's until it touches them again. */
+void ash_segment_unmap_pages(const struct ash_segment *segment, size_t first_byte, size_t size_bytes);
 /* Unmap and close; a zeroed struct is a no-op. Peers keep what they mapped. */
 void ash_segment_fini(struct ash_segment *segment);
 

@@ -1,5 +1,5 @@
 /* The tree over n leaves: it splits at the largest power of two below n, and so do its halves. */
-#include "collective/sum.h"
+#include "collective/core/sum.h"
 
 #include <errno.h>
 

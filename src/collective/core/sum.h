@@ -2,8 +2,8 @@
  * of two below the count (as train/layout/grains does over grains), so ((0 + 1) + (2 + 3)) + 4 for five. Each element
  * is added by itself: no algorithm, placement or cut into pieces changes a bit. float32 is added as float32; bf16 is
  * widened, added as float32 and rounded once at the root; integers wrap. */
-#ifndef ASH_COLLECTIVE_SUM_H
-#define ASH_COLLECTIVE_SUM_H
+#ifndef ASH_COLLECTIVE_CORE_SUM_H
+#define ASH_COLLECTIVE_CORE_SUM_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -13,8 +13,11 @@
 enum ash_coll_dtype { ASH_COLL_F32, ASH_COLL_BF16, ASH_COLL_F64, ASH_COLL_I32, ASH_COLL_I64, ASH_COLL_U8 };
 enum ash_coll_op { ASH_COLL_SUM, ASH_COLL_MAX, ASH_COLL_MIN };
 
+/* Bytes of an element. */
 size_t ash_coll_dtype_bytes(enum ash_coll_dtype dtype);
+/* "f32", ... */
 const char *ash_coll_dtype_name(enum ash_coll_dtype dtype);
+/* "sum", ... */
 const char *ash_coll_op_name(enum ash_coll_op op);
 
 /* ---- trees ------------------------------------------------------------------------------------------------------- */
@@ -23,7 +26,7 @@ const char *ash_coll_op_name(enum ash_coll_op op);
 #define ASH_SHARES_RANKS_MAX 256
 #define ASH_TREE_COVER_MAX 64 /* subtrees that a range of leaves can need */
 
-/* How parts are joined: take them in order; after part i, join the last two sums joins[i] times. */
+/* How parts are reduced: take them in order; after part i, add the last two sums joins[i] times. */
 struct ash_tree {
     size_t part_count;
     uint8_t joins[ASH_TREE_PARTS_MAX];
@@ -47,14 +50,14 @@ struct ash_shares {
 /* The most parts that any of size ranks brings, at least 1. */
 size_t ash_shares_most(const struct ash_shares *shares, size_t size);
 
-/* out[i] = the join of parts[0 ... tree->part_count - 1][i]. out may be one of the parts. A NaN in a maximum may be
- * lost. */
+/* out[i] = the reduction of parts[0 ... tree->part_count - 1][i]. out may be one of the parts. A NaN in a maximum may
+ * be lost. */
 void ash_coll_reduce(enum ash_coll_dtype dtype, enum ash_coll_op op, const struct ash_tree *tree,
                      const void *const *parts, size_t count, void *out);
-/* The same to several places at once, each of which may be one of the parts. */
+/* The same to several places, each of which may be one of the parts. */
 void ash_coll_reduce_to(enum ash_coll_dtype dtype, enum ash_coll_op op, const struct ash_tree *tree,
                         const void *const *parts, size_t count, void *const *outs, size_t out_count);
-/* bf16 parts, and their join as float32: a part of a larger tree, to be rounded at its root. */
+/* bf16 parts, and their reduction as float32: a part of a larger tree, to be rounded at its root. */
 void ash_coll_reduce_wide(enum ash_coll_op op, const struct ash_tree *tree, const void *const *parts, size_t count,
                           float *out);
 

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "collective/member/place.h"
+#include "collective/member/launch_env.h"
 
 static const char *const names[] = {"RANK",
                                     "WORLD_SIZE",
@@ -24,6 +24,7 @@ static const char *const names[] = {"RANK",
                                     "SLURM_STEP_NODELIST",
                                     "SLURM_JOB_NODELIST",
                                     "SLURM_LOCALID",
+                                    "SLURMD_NODENAME",
                                     "OMPI_COMM_WORLD_RANK",
                                     "OMPI_COMM_WORLD_SIZE",
                                     "OMPI_COMM_WORLD_LOCAL_RANK",
@@ -48,51 +49,51 @@ static void set(const char *const *words)
         setenv(words[0], words[1], 1);
 }
 
-static struct ash_place detect(const char *const *words)
+static struct ash_launch_env detect(const char *const *words)
 {
-    struct ash_place place;
+    struct ash_launch_env env;
     struct ash_err err = {0};
 
     set(words);
-    if (ash_place_detect(&place, &err) < 0) fail_msg("%s", err.text);
-    return place;
+    if (ash_launch_env_read(&env, &err) < 0) fail_msg("%s", err.text);
+    return env;
 }
 
 static void refuse(const char *const *words, const char *because)
 {
-    struct ash_place place;
+    struct ash_launch_env env;
     struct ash_err err = {0};
 
     set(words);
-    assert_int_equal(ash_place_detect(&place, &err), -EINVAL);
+    assert_int_equal(ash_launch_env_read(&env, &err), -EINVAL);
     if (strstr(err.text, because) == NULL) fail_msg("'%s' does not say %s", err.text, because);
 }
 
 static void test_alone(void **state)
 {
-    struct ash_place place = detect((const char *const[]){NULL});
+    struct ash_launch_env env = detect((const char *const[]){NULL});
 
     (void)state;
-    assert_string_equal(place.launcher, "none");
-    assert_true(place.rank == 0 && place.size == 1);
-    place = detect((const char *const[]){"RANK", "", "SLURM_PROCID", "3",
-                                         NULL}); /* a login shell inside an allocation, not a step */
-    assert_string_equal(place.launcher, "none");
+    assert_string_equal(env.launcher, "none");
+    assert_true(env.rank == 0 && env.size == 1);
+    env = detect((const char *const[]){"RANK", "", "SLURM_PROCID", "3",
+                                       NULL}); /* a login shell inside an allocation, not a step */
+    assert_string_equal(env.launcher, "none");
 }
 
 static void test_torchrun(void **state)
 {
-    struct ash_place place =
+    struct ash_launch_env env =
         detect((const char *const[]){"RANK", "5", "WORLD_SIZE", "8", "LOCAL_RANK", "1", "LOCAL_WORLD_SIZE", "4",
                                      "MASTER_ADDR", "gpu01", "MASTER_PORT", "29500", NULL});
-    struct ash_place agent = detect((const char *const[]){"RANK", "0", "WORLD_SIZE", "2", "MASTER_ADDR", "gpu01",
-                                                          "MASTER_PORT", "29500", "TORCHELASTIC_RUN_ID", "none", NULL});
+    struct ash_launch_env agent =
+        detect((const char *const[]){"RANK", "0", "WORLD_SIZE", "2", "MASTER_ADDR", "gpu01", "MASTER_PORT", "29500",
+                                     "TORCHELASTIC_RUN_ID", "none", NULL});
 
     (void)state;
-    assert_string_equal(place.launcher, "torchrun");
-    assert_true(place.rank == 5 && place.size == 8 && place.local_rank == 1 && place.local_size == 4 &&
-                place.port == 29500);
-    assert_string_equal(place.host, "gpu01");
+    assert_string_equal(env.launcher, "torchrun");
+    assert_true(env.rank == 5 && env.size == 8 && env.local_rank == 1 && env.local_size == 4 && env.port == 29500);
+    assert_string_equal(env.host, "gpu01");
     assert_int_equal(agent.port, 29501); /* torchrun's own store has the other */
     refuse((const char *const[]){"RANK", "0", "WORLD_SIZE", "2", "MASTER_PORT", "1", NULL}, "MASTER_ADDR");
     refuse((const char *const[]){"RANK", "0", "WORLD_SIZE", "2", "MASTER_ADDR", "h", NULL}, "MASTER_PORT");
@@ -118,17 +119,21 @@ static void test_slurm(void **state)
                                 "1",
                                 "SLURM_STEP_NODELIST",
                                 "gpu[03-04]",
+                                "SLURMD_NODENAME",
+                                "gpu04",
                                 NULL};
     const char *const next[] = {
         "SLURM_PROCID", "3", "SLURM_NTASKS", "4", "SLURM_JOB_ID", "77", "SLURM_STEP_ID", "1", "SLURM_STEP_NODELIST",
         "gpu[03-04]",   NULL};
-    struct ash_place place = detect(step);
+    struct ash_launch_env env = detect(step);
 
     (void)state;
-    assert_string_equal(place.launcher, "slurm");
-    assert_true(place.rank == 3 && place.size == 4 && place.local_rank == 1);
-    assert_string_equal(place.host, "gpu03");
-    assert_true(place.job != detect(next).job); /* another step is another job */
+    assert_string_equal(env.launcher, "slurm");
+    assert_true(env.rank == 3 && env.size == 4 && env.local_rank == 1);
+    assert_string_equal(env.host, "gpu03");
+    assert_string_equal(env.node, "gpu04");
+    assert_string_equal(detect(next).node, "");
+    assert_true(env.job != detect(next).job); /* another step is another job */
     refuse((const char *const[]){"SLURM_PROCID", "0", "SLURM_STEP_ID", "0", "SLURM_JOB_ID", "1", "SLURM_STEP_NODELIST",
                                  "a", NULL},
            "SLURM_NTASKS");
@@ -143,13 +148,14 @@ static void test_slurm(void **state)
 
 static void test_slurm_and_mpi(void **state)
 {
-    struct ash_place plain = detect((const char *const[]){TASK, NULL});
-    struct ash_place pmi2 = detect((const char *const[]){TASK, "PMI_RANK", "2", "PMI_SIZE", "4", NULL});
-    struct ash_place pmix = detect((const char *const[]){TASK, "PMIX_RANK", "2", "PMIX_NAMESPACE", "slurm.0", NULL});
-    struct ash_place told = detect((const char *const[]){TASK, "MASTER_ADDR", "10.0.0.1", NULL});
-    struct ash_place inside = detect((const char *const[]){TASK, "PMI_RANK", "1", "PMI_SIZE", "4", NULL});
-    struct ash_place larger = detect((const char *const[]){TASK, "PMI_RANK", "2", "PMI_SIZE", "8", NULL});
-    struct ash_place open_mpi =
+    struct ash_launch_env plain = detect((const char *const[]){TASK, NULL});
+    struct ash_launch_env pmi2 = detect((const char *const[]){TASK, "PMI_RANK", "2", "PMI_SIZE", "4", NULL});
+    struct ash_launch_env pmix =
+        detect((const char *const[]){TASK, "PMIX_RANK", "2", "PMIX_NAMESPACE", "slurm.0", NULL});
+    struct ash_launch_env told = detect((const char *const[]){TASK, "MASTER_ADDR", "10.0.0.1", NULL});
+    struct ash_launch_env inside = detect((const char *const[]){TASK, "PMI_RANK", "1", "PMI_SIZE", "4", NULL});
+    struct ash_launch_env larger = detect((const char *const[]){TASK, "PMI_RANK", "2", "PMI_SIZE", "8", NULL});
+    struct ash_launch_env open_mpi =
         detect((const char *const[]){TASK, "OMPI_COMM_WORLD_RANK", "2", "OMPI_COMM_WORLD_SIZE", "3", NULL});
 
     (void)state;
@@ -165,17 +171,17 @@ static void test_slurm_and_mpi(void **state)
 
 static void test_mpi(void **state)
 {
-    struct ash_place place =
+    struct ash_launch_env env =
         detect((const char *const[]){"OMPI_COMM_WORLD_RANK", "1", "OMPI_COMM_WORLD_SIZE", "3",
                                      "OMPI_COMM_WORLD_LOCAL_RANK", "1", "PMIX_NAMESPACE", "12345", NULL});
 
     (void)state;
-    assert_string_equal(place.launcher, "mpi");
-    assert_true(place.rank == 1 && place.size == 3 && place.local_rank == 1 && place.job != 0);
-    assert_string_equal(place.host, "127.0.0.1");
-    place =
+    assert_string_equal(env.launcher, "mpi");
+    assert_true(env.rank == 1 && env.size == 3 && env.local_rank == 1 && env.job != 0);
+    assert_string_equal(env.host, "127.0.0.1");
+    env =
         detect((const char *const[]){"PMI_RANK", "0", "PMI_SIZE", "2", "MASTER_ADDR", "h", "MASTER_PORT", "99", NULL});
-    assert_true(place.size == 2 && place.port == 99);
+    assert_true(env.size == 2 && env.port == 99);
     refuse((const char *const[]){"PMIX_RANK", "0", NULL}, "number of ranks");
 }
 
@@ -188,13 +194,13 @@ static void test_first_host(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof(pairs) / sizeof(pairs[0]); i++) {
-        assert_int_equal(ash_place_first_host(pairs[i][0], host, sizeof(host)), 0);
+        assert_int_equal(ash_launch_env_first_host(pairs[i][0], host, sizeof(host)), 0);
         assert_string_equal(host, pairs[i][1]);
     }
-    assert_int_equal(ash_place_first_host("", host, sizeof(host)), -EINVAL);
-    assert_int_equal(ash_place_first_host("n[", host, sizeof(host)), -EINVAL);
-    assert_int_equal(ash_place_first_host(",", host, sizeof(host)), -EINVAL);
-    assert_int_equal(ash_place_first_host("a-name-that-is-longer-than-the-buffer", host, 8), -EINVAL);
+    assert_int_equal(ash_launch_env_first_host("", host, sizeof(host)), -EINVAL);
+    assert_int_equal(ash_launch_env_first_host("n[", host, sizeof(host)), -EINVAL);
+    assert_int_equal(ash_launch_env_first_host(",", host, sizeof(host)), -EINVAL);
+    assert_int_equal(ash_launch_env_first_host("a-name-that-is-longer-than-the-buffer", host, 8), -EINVAL);
 }
 
 int main(void)

@@ -1,5 +1,5 @@
-/* The meeting behind a group and its parts: everyone's card, the watch, and the bad news that it brings to all groups.
- */
+/* What all groups of a job share: what each rank said of itself at the rendezvous, the watch, and the losses that it
+ * reports to all groups. */
 #include "collective/group_priv.h"
 
 #include <errno.h>
@@ -18,12 +18,12 @@ void ash_group_root_lose(struct ash_group_root *root, size_t rank, int code, con
     pthread_mutex_lock(&root->lock);
     if (!root->lost) {
         root->lost = true;
-        root->culprit = rank;
+        root->failed_rank = rank;
         root->code = code;
         snprintf(root->why, sizeof(root->why), "%s", why);
     }
     for (struct ash_group *group = root->groups; group != NULL; group = group->next)
-        if (group->local != NULL) ash_local_fail(group->local, root->code, root->culprit, root->why, NULL);
+        if (group->local != NULL) ash_local_fail(group->local, root->code, root->failed_rank, root->why, NULL);
     pthread_mutex_unlock(&root->lock);
 }
 
@@ -38,7 +38,8 @@ void ash_group_root_add(struct ash_group_root *root, struct ash_group *group)
     pthread_mutex_lock(&root->lock);
     group->next = root->groups;
     root->groups = group;
-    if (root->lost && group->local != NULL) ash_local_fail(group->local, root->code, root->culprit, root->why, NULL);
+    if (root->lost && group->local != NULL)
+        ash_local_fail(group->local, root->code, root->failed_rank, root->why, NULL);
     pthread_mutex_unlock(&root->lock);
 }
 
@@ -53,68 +54,80 @@ void ash_group_root_remove(struct ash_group_root *root, struct ash_group *group)
     pthread_mutex_unlock(&root->lock);
 }
 
-static void fill_card(const struct ash_group_root *root, const char *address, struct ash_group_card *card)
+static void fill_info(const struct ash_group_root *root, const char *address, struct ash_member_info *info)
 {
-    memset(card, 0, sizeof(*card)); /* it is compared and sent as bytes */
-    snprintf(card->watch.address, sizeof(card->watch.address), "%s", address);
-    if (gethostname(card->watch.host, sizeof(card->watch.host) - 1) < 0)
-        snprintf(card->watch.host, sizeof(card->watch.host), "unknown");
-    card->watch.pid = getpid();
-    card->cost = root->cost;
-    card->watch.port = ash_socket_port(root->listen_fd);
-    snprintf(card->node, sizeof(card->node), "%s", root->opts.node != NULL ? root->opts.node : card->watch.host);
+    memset(info, 0, sizeof(*info)); /* it is compared and sent as bytes */
+    snprintf(info->watch.address, sizeof(info->watch.address), "%s", address);
+    if (gethostname(info->watch.host, sizeof(info->watch.host) - 1) < 0)
+        snprintf(info->watch.host, sizeof(info->watch.host), "unknown");
+    info->watch.pid = getpid();
+    info->cost = root->cost;
+    info->watch.port = ash_socket_port(root->listen_fd);
+    info->machine = ash_segment_machine();
+    snprintf(info->node, sizeof(info->node), "%s",
+             root->opts.node != NULL ? root->opts.node
+             : root->node[0] != '\0' ? root->node
+                                     : info->watch.host);
 }
 
-/* Cards come from other processes: no string in them may run on. */
-static void tidy_cards(struct ash_group_root *root)
+/* Infos come from other processes: every string in them must end. */
+static void terminate_strings(struct ash_group_root *root)
 {
     for (size_t i = 0; i < root->size; i++) {
-        struct ash_group_card *card = &root->cards[i];
+        struct ash_member_info *info = &root->infos[i];
 
-        card->node[sizeof(card->node) - 1] = '\0';
-        card->watch.address[sizeof(card->watch.address) - 1] = '\0';
-        card->watch.host[sizeof(card->watch.host) - 1] = '\0';
-        root->watched[i] = card->watch;
+        info->node[sizeof(info->node) - 1] = '\0';
+        info->watch.address[sizeof(info->watch.address) - 1] = '\0';
+        info->watch.host[sizeof(info->watch.host) - 1] = '\0';
+        root->watched[i] = info->watch;
     }
+}
+
+bool ash_group_same_node(const struct ash_group_root *root, size_t a, size_t b)
+{
+    const struct ash_member_info *infos = root->infos;
+
+    return strcmp(infos[a].node, infos[b].node) == 0 && infos[a].machine == infos[b].machine;
 }
 
 /* Are there ranks that do not share memory? */
 static bool several_nodes(const struct ash_group_root *root)
 {
     for (size_t r = 1; r < root->size; r++)
-        if (strcmp(root->cards[r].node, root->cards[0].node) != 0) return true;
+        if (!ash_group_same_node(root, r, 0)) return true;
     return false;
 }
 
-/* own_address: numeric, or empty where it is not known. known: ranks that the harbor knew in an earlier epoch. */
+/* own_address: numeric, or empty where it is not known. known: ranks that the progress engine knew in an earlier
+ * epoch. */
 static int join_net(struct ash_group_root *root, const char *own_address, size_t known, struct ash_err *err)
 {
-    const struct ash_group_card *first = &root->cards[0], *own = &root->cards[root->rank];
-    struct ash_net_join join = {.fabric = root->opts.fabric,
-                                .node = own->node,
-                                .address = own_address[0] != '\0' ? own_address : NULL,
-                                .job = root->job,
-                                .epoch = root->epoch,
-                                .rank = root->rank,
-                                .size = root->size,
-                                .host = first->watch.address,
-                                .port = first->watch.port,
-                                .door_fd = root->rank == 0 ? root->listen_fd : -1,
-                                .timeout_s = root->opts.join_timeout,
-                                .harbor = root->harbor,
-                                .known = known};
+    const struct ash_member_info *first = &root->infos[0], *own = &root->infos[root->rank];
+    struct ash_net_join_opts join = {.fabric = root->opts.fabric,
+                                     .node = own->node,
+                                     .address = own_address[0] != '\0' ? own_address : NULL,
+                                     .job = root->job,
+                                     .epoch = root->epoch,
+                                     .rank = root->rank,
+                                     .size = root->size,
+                                     .host = first->watch.address,
+                                     .port = first->watch.port,
+                                     .listen_fd = root->rank == 0 ? root->listen_fd : -1,
+                                     .timeout_s = root->opts.join_timeout,
+                                     .progress = root->progress,
+                                     .known = known};
 
-    return ash_net_join(&join, &root->harbor, &root->docks, &root->addresses, err);
+    return ash_net_join(&join, &root->progress, &root->mailboxes, &root->addresses, err);
 }
 
-/* Close the harbor of an earlier epoch. Those that it knew are forgotten first: what was said to a lost one last would
- * be waited for. */
+/* Close the progress engine of an earlier epoch. Its peers are forgotten first: what was sent to a lost one last
+ * would be waited for. */
 static void leave_net(struct ash_group_root *root, size_t known)
 {
-    for (size_t r = 0; root->harbor != NULL && r < known; r++)
-        ash_harbor_disconnect(root->harbor, (uint32_t)r);
-    ash_harbor_close(root->harbor);
-    root->harbor = NULL;
+    for (size_t r = 0; root->progress != NULL && r < known; r++)
+        ash_progress_disconnect(root->progress, (uint32_t)r);
+    ash_progress_close(root->progress);
+    root->progress = NULL;
 }
 
 static int start_watch(struct ash_group_root *root, struct ash_err *err)
@@ -132,14 +145,14 @@ static int start_watch(struct ash_group_root *root, struct ash_err *err)
     return ash_watch_open(&opts, &root->watch, err);
 }
 
-/* Once everyone's card is there: reach other nodes, and watch. */
+/* Once everyone's info is there: reach other nodes, and watch. */
 static int settle(struct ash_group_root *root, const char *own_address, size_t known, struct ash_err *err)
 {
     int rc = 0;
 
     root->watched = calloc(root->size, sizeof(*root->watched));
     if (root->watched == NULL) return ash_err_set(err, -ENOMEM, "out of memory for %zu ranks", root->size);
-    tidy_cards(root);
+    terminate_strings(root);
     if (several_nodes(root))
         rc = join_net(root, own_address, known, err);
     else
@@ -147,7 +160,7 @@ static int settle(struct ash_group_root *root, const char *own_address, size_t k
     return rc == 0 && root->size > 1 ? start_watch(root, err) : rc;
 }
 
-static int meet(struct ash_group_root *root, const struct ash_local *board, struct ash_err *err)
+static int meet(struct ash_group_root *root, const struct ash_local *local, struct ash_err *err)
 {
     struct ash_rendezvous meeting = {.job = root->job,
                                      .rank = root->rank,
@@ -156,15 +169,15 @@ static int meet(struct ash_group_root *root, const struct ash_local *board, stru
                                      .port = root->port,
                                      .timeout_s = root->opts.join_timeout,
                                      .fd = -1};
-    struct ash_group_card card;
+    struct ash_member_info info;
     int rc = ash_rendezvous_open(&meeting, -1, err);
 
-    root->cards = calloc(root->size, sizeof(*root->cards));
-    if (rc == 0 && root->cards == NULL) rc = ash_err_set(err, -ENOMEM, "out of memory for %zu ranks", root->size);
+    root->infos = calloc(root->size, sizeof(*root->infos));
+    if (rc == 0 && root->infos == NULL) rc = ash_err_set(err, -ENOMEM, "out of memory for %zu ranks", root->size);
     if (rc == 0) {
-        fill_card(root, meeting.own_address, &card);
-        card.board = ash_local_key(board);
-        rc = ash_rendezvous_meet(&meeting, &card, sizeof(card), root->cards, err);
+        fill_info(root, meeting.own_address, &info);
+        info.control = ash_local_key(local);
+        rc = ash_rendezvous_exchange(&meeting, &info, sizeof(info), root->infos, err);
     }
     ash_rendezvous_close(&meeting);
     return rc < 0 ? rc : settle(root, root->rank == 0 ? meeting.met_address : meeting.own_address, 0, err);
@@ -172,13 +185,13 @@ static int meet(struct ash_group_root *root, const struct ash_local *board, stru
 
 /* Meet what is left of `old`, as one of it or (NULL) as one that takes a lost rank's place. */
 static int meet_again(struct ash_group_root *root, const struct ash_group_root *old, double wait_s,
-                      const struct ash_local *board, struct ash_err *err)
+                      const struct ash_local *local, struct ash_err *err)
 {
     struct ash_reform reform = {.job = root->job,
                                 .epoch = old != NULL ? old->epoch : 0,
                                 .rank = root->rank,
                                 .size = root->size,
-                                .culprit = old != NULL && old->lost ? old->culprit : SIZE_MAX,
+                                .failed_rank = old != NULL && old->lost ? old->failed_rank : SIZE_MAX,
                                 .rejoins = old == NULL,
                                 .members = old != NULL ? old->watched : NULL,
                                 .listen_fd = root->listen_fd,
@@ -186,38 +199,38 @@ static int meet_again(struct ash_group_root *root, const struct ash_group_root *
                                 .port = root->port,
                                 .wait_s = wait_s,
                                 .timeout_s = root->opts.join_timeout,
-                                .address_offset = offsetof(struct ash_group_card, watch.address)};
-    struct ash_group_card card;
-    void *cards = NULL;
+                                .address_offset = offsetof(struct ash_member_info, watch.address)};
+    struct ash_member_info info;
+    void *infos = NULL;
     const char *address;
     int rc;
 
-    fill_card(root, old != NULL ? old->cards[old->rank].watch.address : "", &card);
-    card.board = ash_local_key(board);
-    rc = ash_reform_meet(&reform, &card, sizeof(card), &cards, err);
+    fill_info(root, old != NULL ? old->infos[old->rank].watch.address : "", &info);
+    info.control = ash_local_key(local);
+    rc = ash_reform_exchange(&reform, &info, sizeof(info), &infos, err);
     if (rc < 0) return rc;
-    root->cards = cards;
+    root->infos = infos;
     root->epoch = reform.new_epoch;
     root->rank = reform.new_rank;
     root->size = reform.new_size;
-    address = root->cards[root->rank].watch.address;
+    address = root->infos[root->rank].watch.address;
     return settle(root, strspn(address, "0123456789abcdef.:") == strlen(address) ? address : "",
                   old != NULL ? old->size : 0, err);
 }
 
 /* Take the place of a lost rank. Whoever may have to wait for the loss opens its endpoint before, because that takes
  * longer than all the rest. */
-static int rejoin(struct ash_group_root *root, const struct ash_local *board, struct ash_err *err)
+static int rejoin(struct ash_group_root *root, const struct ash_local *local, struct ash_err *err)
 {
     char address[ASH_SOCKET_ADDR_BYTES];
-    struct ash_group_card own;
+    struct ash_member_info own;
 
-    fill_card(root, "", &own); /* for the name of this node */
+    fill_info(root, "", &own); /* for the name of this node */
     if (ash_socket_address_towards(root->host, address, sizeof(address)) == 0 &&
-        ash_harbor_open(root->opts.fabric, own.node, address, &root->harbor, NULL) < 0)
-        root->harbor = NULL; /* a job on one node does without; one on several will say why it cannot */
+        ash_progress_open(root->opts.fabric, own.node, address, &root->progress, NULL) < 0)
+        root->progress = NULL; /* a job on one node does without; one on several will report why it cannot */
     ash_log(ASH_LOG_INFO, "rank %zu stands ready to take the place of the one that is lost", root->rank);
-    return meet_again(root, NULL, 0, board, err);
+    return meet_again(root, NULL, 0, local, err);
 }
 
 static struct ash_group_root *new_root(const struct ash_group_opts *opts, size_t rank, size_t size, struct ash_err *err)
@@ -239,29 +252,30 @@ static struct ash_group_root *new_root(const struct ash_group_opts *opts, size_t
 /* A group of one needs no socket. */
 static int be_alone(struct ash_group_root *root, struct ash_err *err)
 {
-    root->cards = calloc(1, sizeof(*root->cards));
-    if (root->cards == NULL) return ash_err_set(err, -ENOMEM, "out of memory for a group");
-    fill_card(root, root->host, &root->cards[0]);
+    root->infos = calloc(1, sizeof(*root->infos));
+    if (root->infos == NULL) return ash_err_set(err, -ENOMEM, "out of memory for a group");
+    fill_info(root, root->host, &root->infos[0]);
     return settle(root, "", 0, err);
 }
 
-int ash_group_root_open(const struct ash_place *place, const struct ash_group_opts *opts, struct ash_local *board,
+int ash_group_root_open(const struct ash_launch_env *env, const struct ash_group_opts *opts, struct ash_local *local,
                         struct ash_group_root **root_out, struct ash_err *err)
 {
-    struct ash_group_root *root = new_root(opts, place->rank, place->size, err);
+    struct ash_group_root *root = new_root(opts, env->rank, env->size, err);
     int rc = 0;
 
     if (root == NULL) return -ENOMEM;
-    root->job = place->job;
-    root->port = place->port;
-    memcpy(root->host, place->host, sizeof(root->host));
+    root->job = env->job;
+    root->port = env->port;
+    snprintf(root->node, sizeof(root->node), "%.*s", (int)sizeof(root->node) - 1, env->node);
+    memcpy(root->host, env->host, sizeof(root->host));
     root->cost = ash_cost_default;
     if (opts->cost != NULL) rc = ash_cost_load(opts->cost, &root->cost, err);
-    if (rc == 0 && place->size > 1 && (root->listen_fd = ash_socket_listen(NULL, 0, err)) < 0) rc = root->listen_fd;
-    if (rc == 0 && place->size == 1)
+    if (rc == 0 && env->size > 1 && (root->listen_fd = ash_socket_listen(NULL, 0, err)) < 0) rc = root->listen_fd;
+    if (rc == 0 && env->size == 1)
         rc = be_alone(root, err);
     else if (rc == 0)
-        rc = opts->rejoin ? rejoin(root, board, err) : meet(root, board, err);
+        rc = opts->rejoin ? rejoin(root, local, err) : meet(root, local, err);
     if (rc < 0) {
         ash_group_root_close(root);
         return rc;
@@ -270,7 +284,7 @@ int ash_group_root_open(const struct ash_place *place, const struct ash_group_op
     return 0;
 }
 
-int ash_group_root_reform(struct ash_group_root *old, double wait_s, const struct ash_local *board,
+int ash_group_root_reform(struct ash_group_root *old, double wait_s, const struct ash_local *local,
                           struct ash_group_root **root_out, struct ash_err *err)
 {
     struct ash_group_root *root = new_root(&old->opts, old->rank, old->size, err);
@@ -280,12 +294,13 @@ int ash_group_root_reform(struct ash_group_root *old, double wait_s, const struc
     root->job = old->job;
     root->cost = old->cost;
     root->port = old->port;
+    memcpy(root->node, old->node, sizeof(root->node));
     memcpy(root->host, old->host, sizeof(root->host));
     root->listen_fd = old->listen_fd;
-    root->harbor = old->harbor;
+    root->progress = old->progress;
     old->listen_fd = -1;
-    old->harbor = NULL;
-    rc = meet_again(root, old, wait_s, board, err);
+    old->progress = NULL;
+    rc = meet_again(root, old, wait_s, local, err);
     if (rc < 0) {
         ash_group_root_close(root);
         return rc;
@@ -298,12 +313,12 @@ void ash_group_root_close(struct ash_group_root *root)
 {
     if (root == NULL) return;
     ash_watch_close(root->watch);
-    ash_net_docks_close(&root->docks);
+    ash_net_mailboxes_close(&root->mailboxes);
     free(root->addresses);
-    ash_harbor_close(root->harbor);
+    ash_progress_close(root->progress);
     if (root->listen_fd >= 0) close(root->listen_fd);
     pthread_mutex_destroy(&root->lock);
     free(root->watched);
-    free(root->cards);
+    free(root->infos);
     free(root);
 }
