@@ -55,6 +55,24 @@ same "stop string with a comma" "$expected" "$(cat "$SCRATCH/out")"
 try "${generate[@]}" --prompt "Once upon a time" --max-tokens 20 --precision bf16
 expect 0 "bf16"
 
+# ---- what ends the prompt is not said again: with this vocabulary a newline and an emoji are bytes
+for end in '\n' '🍕🍔' '\t'; do
+    printf 'Once upon a time%b' "$end" > "$SCRATCH/prompt"
+    try "${generate[@]}" --prompt-file "$SCRATCH/prompt" --max-tokens 8 --json
+    expect 0 "a prompt that ends in bytes"
+    grep -qF "\"text\":\"$end" "$SCRATCH/out" && fail "the end of the prompt came back: $(cat "$SCRATCH/out")"
+done
+try "${generate[@]}" --prompt $'Story:\n' --stop $'\n' --max-tokens 8
+expect 0 "a stop string that ends the prompt"
+grep -q '[a-z]' "$SCRATCH/out" || fail "the stop string was found in the prompt"
+
+# ---- a tokenizer_config.json as the transformers library writes it
+cp -r "$stories" "$SCRATCH/hf"
+printf '{"model_max_length": 1000000000000000019884624838656, "chat_template": "%s"}\n' \
+    "{% for m in messages %}{{ m['content'] }}{% endfor %}" > "$SCRATCH/hf/tokenizer_config.json"
+try "$ASHLAR" generate --model "$SCRATCH/hf" --chat --prompt "Once upon a time" --max-tokens 8
+expect 0 "a model_max_length beyond 64 bits"
+
 # ---- JSON
 try "${generate[@]}" --prompt "Once upon a time" --max-tokens 5 --json
 expect 0 "json"
