@@ -11,14 +11,15 @@
 #include "base/file.h"
 #include "base/json_priv.h"
 
-/* json_loadb, and where that fails once more with what Python would read. NULL: *where says what is wrong. */
+/* json_loadb, and where that fails once more with what Python would read; without flags, NUL too. NULL: *where says
+ * what is wrong. */
 static json_t *load(const char *text, size_t size_bytes, size_t flags, json_error_t *where)
 {
     json_t *json = json_loadb(text, size_bytes, flags, where);
     struct ash_str rewritten = {0};
 
     if (json != NULL) return json;
-    if (ash_json_rewrite(text, size_bytes, &rewritten) > 0)
+    if (ash_json_rewrite(text, size_bytes, flags == 0, &rewritten) > 0)
         json = json_loadb(rewritten.data, rewritten.size_bytes, flags, where);
     ash_str_fini(&rewritten);
     return json;

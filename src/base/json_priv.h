@@ -2,6 +2,7 @@
 #ifndef ASH_BASE_JSON_PRIV_H
 #define ASH_BASE_JSON_PRIV_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include "base/str.h"
 
@@ -13,8 +14,9 @@
  *   Infinity, -Infinity                      the largest double, with its sign (jansson has no infinity)
  *   NaN                                      null (jansson has no NaN)
  *   \uD800 to \uDFFF without a partner       \uFFFD
+ *   \u0000                                   ASH_JSON_NUL, where nul_too is set
  *
  * Line numbers stay as they are. Returns 1 where something was rewritten, 0 where nothing was, or -ENOMEM. */
-int ash_json_rewrite(const char *text, size_t size_bytes, struct ash_str *out);
+int ash_json_rewrite(const char *text, size_t size_bytes, bool nul_too, struct ash_str *out);
 
 #endif

@@ -5,11 +5,11 @@
 #include <ctype.h>
 #include <errno.h>
 #include <math.h>
-#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/assert.h"
+#include "base/json.h"
 
 #define LARGEST_DOUBLE "1.7976931348623157e308"
 #define ESCAPE_BYTES ((size_t)6) /* of \uXXXX */
@@ -17,7 +17,7 @@
 struct walk {
     const char *at, *end;
     struct ash_str *out;
-    bool has_changed;
+    bool nul_too, has_changed;
 };
 
 /* Copy size_bytes of the text. */
@@ -61,6 +61,7 @@ static int rewrite_escape(struct walk *walk)
     long first = escape_value(walk->at, walk->end);
     long second = first >= 0 ? escape_value(walk->at + ESCAPE_BYTES, walk->end) : -1;
 
+    if (first == 0 && walk->nul_too) return replace(walk, ESCAPE_BYTES, ASH_JSON_NUL);
     if (first < 0xd800 || first > 0xdfff) return copy(walk, walk->end - walk->at > 1 ? 2 : 1);
     if (first < 0xdc00 && second >= 0xdc00 && second <= 0xdfff) return copy(walk, 2 * ESCAPE_BYTES);
     return replace(walk, ESCAPE_BYTES, "\\ufffd");
@@ -130,9 +131,9 @@ static int rewrite_value(struct walk *walk)
     return copy(walk, 1);
 }
 
-int ash_json_rewrite(const char *text, size_t size_bytes, struct ash_str *out)
+int ash_json_rewrite(const char *text, size_t size_bytes, bool nul_too, struct ash_str *out)
 {
-    struct walk walk = {.at = text, .end = text + size_bytes, .out = out};
+    struct walk walk = {.at = text, .end = text + size_bytes, .out = out, .nul_too = nul_too};
     int rc = 0;
 
     while (rc == 0 && walk.at < walk.end)
