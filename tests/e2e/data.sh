@@ -76,8 +76,18 @@ echo "mine" > one/notes
 run 0 "documents" tokenize --out one --overwrite --split blank-line list
 [ -e one/notes ] || fail "--overwrite removed a file that is not its own"
 
-# ---- jsonl is the same text in another coat ----
 for i in $(seq 500); do echo "line $i says: it's fine"; done > plain.txt
+# ---- a folder of something else keeps what it has
+for file in tokenizer.json tokenizer_config.json manifest.json; do
+    rm -rf model && mkdir model && echo '{"format": "mine"}' > model/$file
+    for flag in '' --overwrite; do
+        run 1 "model: it is no data folder, and its $file would be overwritten" tokenize --out model $flag plain.txt
+        run 1 "would be overwritten" "$ASHLAR" data arithmetic --out model --count 10 $flag
+    done
+    [ "$(cat model/*)" = '{"format": "mine"}' ] || fail "$file was overwritten"
+done
+
+# ---- jsonl is the same text in another coat ----
 sed 's/.*/{"id": 7, "body": "&"}/' plain.txt > coat.jsonl
 run 0 "500 documents" tokenize --out plain --split line plain.txt
 run 0 "500 documents" tokenize --out coat --field body coat.jsonl
