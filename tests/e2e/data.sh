@@ -53,7 +53,7 @@ run 1 "manifest.json" "$ASHLAR" data info killed
 run 0 "finished shards" tokenize --out killed "${job[@]}"
 same one killed
 [ "$(stop TERM stopped)" -eq 130 ] || { cat log-stopped; fail "did not stop politely"; }
-grep -q "goes on behind" log-stopped || fail "does not say how to go on"
+grep -q "the same command continues after" log-stopped || fail "does not say how to go on"
 run 0 "finished shards" tokenize --out stopped "${job[@]}"
 same one stopped
 starve() { (trap '' XFSZ; ulimit -f 36; tokenize --out starved "${job[@]}"); } # a shard needs more
@@ -93,6 +93,29 @@ run 0 "500 documents" tokenize --out plain --split line plain.txt
 run 0 "500 documents" tokenize --out coat --field body coat.jsonl
 cmp plain/shard-00000.safetensors coat/shard-00000.safetensors
 
+# ---- the same text from a folder, a pipe, standard input and compressed files ----
+mkdir -p nest/deep && cp plain.txt nest/deep/plain.txt && gzip -c plain.txt > plain.txt.gz
+run 0 "500 documents" leaks tokenize --out by-folder --split line nest
+run 0 "500 documents" leaks tokenize --out by-gzip --split line plain.txt.gz
+run 0 "500 documents" leaks tokenize --out by-stdin --split line - < plain.txt
+run 0 "500 documents" tokenize --out by-pipe --split line <(cat plain.txt)
+run 0 "500 documents" tokenize --out by-json --field body - < coat.jsonl
+cp coat.jsonl coat.json
+run 0 "500 documents" tokenize --out by-ending --field body coat.json
+ways="folder gzip stdin pipe json ending"
+if command -v zstd > /dev/null && "$ASHLAR" version --json | grep -q '"libzstd": "'; then
+    zstd -q plain.txt -o plain.txt.zst
+    run 0 "500 documents" leaks tokenize --out by-zstd --split line plain.txt.zst
+    ways="$ways zstd"
+fi
+for way in $ways; do cmp plain/shard-00000.safetensors "by-$way/shard-00000.safetensors" || fail "by $way: another shard"; done
+run 1 "not the same: inputs" tokenize --out by-stdin --split line - < plain.txt
+run 1 "only once" tokenize --out x - - < plain.txt
+head -c 100 plain.txt.gz > cut.gz
+run 1 "ends in the middle" tokenize --out x --split line cut.gz
+printf 'PAR1xxxx' > web.parquet
+run 1 "web.parquet: this is a Parquet file" tokenize --out y web.parquet
+
 # ---- broken input is named ----
 printf 'fine\nalso fine\nbro\xffken\nfine\n' > bad.txt
 run 1 "bad.txt:3: byte 18 " tokenize --out bad bad.txt
@@ -104,7 +127,8 @@ run 0 "bad.jsonl:2: not valid JSON" tokenize --out bad --overwrite --on-error sk
 run 1 "no text" tokenize --out nothing-out nothing
 [ ! -e nothing-out ] || fail "an empty input made a folder"
 run 1 "No such file" tokenize --out x missing.txt
-run 1 "it is a folder" tokenize --out x in
+mkdir -p bare && echo x > bare/x.c
+run 1 "no text in this folder" tokenize --out x bare
 run 1 "no token" tokenize --out x --eos '<nope>' plain.txt
 run 1 "tokenizer.json" "$ASHLAR" data tokenize --tokenizer in --out x plain.txt
 run 2 "--out is missing" "$ASHLAR" data tokenize --tokenizer "$tokenizer" plain.txt
