@@ -29,7 +29,15 @@ run 0 "$n documents" leaks tokenize --out files in/*
 run 0 "nothing to do" tokenize --out files in/*
 run 0 "every checksum is right" leaks "$ASHLAR" data info files --verify
 "$ASHLAR" data info files --show 1 > shown
-{ tail -n +2 shown | head -c -1; } | cmp - <(cat "$(ls in/* | head -1)"; printf '<|endoftext|>') || fail "the first document is another text"
+{ sed '1,/^$/d' shown | head -c -1; } | cmp - <(cat "$(ls in/* | head -1)"; printf '<|endoftext|>') || fail "the first document is another text"
+
+run 0 "  end token    <|endoftext|> (" "$ASHLAR" data info files
+grep -q "^  made from    $n files, .*: in/1-" log || fail "no sources: $(cat log)"
+leaks "$ASHLAR" data info files --json > facts.json
+for fact in "\"documents\": $n" '"eos_token": "<|endoftext|>"' "\"files\": $n" "\"bytes\": $(stat -c %s files/shard-00000.safetensors)"; do
+    grep -qF -- "$fact" facts.json || fail "data info --json has no $fact: $(cat facts.json)"
+done
+run 2 "exclude each other" "$ASHLAR" data info files --json --show 1
 
 # ---- the same bytes, whatever happens on the way ----
 for _ in $(seq 4); do cat in/*; done > big.txt
@@ -73,7 +81,7 @@ run 1 "not the same: split" tokenize --out one --shard-tokens 20k big.txt
 run 1 "not the same: inputs" tokenize --out one --split line --shard-tokens 20k list
 run 0 "documents" tokenize --out one --overwrite --split line list
 echo "mine" > one/notes
-run 0 "documents" tokenize --out one --overwrite --split blank-line list
+run 0 "in 1 document, 1 shard" tokenize --out one --overwrite --split blank-line list
 [ -e one/notes ] || fail "--overwrite removed a file that is not its own"
 
 for i in $(seq 500); do echo "line $i says: it's fine"; done > plain.txt
@@ -145,8 +153,8 @@ run 1 "not the same: seed" "$ASHLAR" data arithmetic --out train --count 4k --sh
 run 0 "1000 documents" leaks "$ASHLAR" data arithmetic --out valid --count 1000 --split valid --seed 2
 run 2 "'pow'" leaks "$ASHLAR" data arithmetic --out x --ops add,pow
 run 2 "min_digits" "$ASHLAR" data arithmetic --out x --min-digits 3
-"$ASHLAR" data info train --show 1m | tail -n +2 | sort -u > train.txt
-"$ASHLAR" data info valid --show 1m | tail -n +2 | sort -u > valid.txt
+"$ASHLAR" data info train --show 1m | sed '1,/^$/d' | sort -u > train.txt
+"$ASHLAR" data info valid --show 1m | sed '1,/^$/d' | sort -u > valid.txt
 [ -z "$(comm -12 train.txt valid.txt)" ] || fail "problems in both splits"
 # every answer, by another calculator
 sed 's/<eos>$//; s/\(.*\)=\(.*\)/(\1)==(\2)/' train.txt valid.txt > sums
