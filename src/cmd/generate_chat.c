@@ -105,10 +105,15 @@ static int end_turn(struct chat *chat, const char *line, const struct ash_genera
 
     if (chat->templated && add_message(chat, "assistant", text) < 0)
         return ash_err_set(err, -ENOMEM, "no memory for the conversation");
-    if (chat->generate->stats) ash_generate_print_stats(chat->answer);
-    if (chat->generate->json) return ash_generate_print_json(chat->generate, chat->answer, line, result, err);
-    putchar('\n');
+    if (chat->generate->json) {
+        int rc = ash_generate_print_json(chat->generate, chat->answer, line, result, err);
+
+        if (rc < 0) return rc;
+    } else {
+        putchar('\n');
+    }
     fflush(stdout);
+    if (chat->generate->stats) ash_generate_print_stats(chat->answer);
     if (chat->terminal && result->finish == ASH_FINISH_CONTEXT)
         ash_log(ASH_LOG_INFO, "the context is full%s", chat->templated ? ": /reset starts a new conversation" : "");
     return 0;
@@ -227,6 +232,8 @@ static int open_chat(struct chat *chat, struct ash_err *err)
     chat->sums = !generate->raw && !chat->templated && knows_sums(generate->engine);
     if (generate->chat && !chat->templated)
         return ash_err_set(err, -ENOTSUP, "--chat: '%s' has no chat template", generate->model);
+    if (generate->system != NULL && !chat->templated)
+        return ash_err_set(err, -ENOTSUP, "--system: '%s' has no chat template", generate->model);
     if (reset(chat) < 0) return ash_err_set(err, -ENOMEM, "no memory for the conversation");
     return ash_answer_open(generate->engine, &generate->answer_opts, &chat->answer, err);
 }
