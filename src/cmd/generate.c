@@ -230,9 +230,11 @@ static int run_engine(struct ash_generate *generate)
 /* What the flags ask for must make sense together. */
 static int check_flags(struct ash_generate *generate, const char *positional)
 {
-    size_t given = (generate->prompt != NULL) + (generate->prompt_file != NULL) + (generate->prompts != NULL) +
-                   (positional != NULL);
+    const char *const sources[] = {generate->prompt, generate->prompt_file, generate->prompts, positional};
+    size_t given = 0;
 
+    for (size_t i = 0; i < ASH_COUNT(sources); i++)
+        given += sources[i] != NULL;
     if (generate->model == NULL) return ash_cmd_misuse("generate", "--model DIR is missing");
     if (positional != NULL && strcmp(positional, "-") != 0)
         return ash_cmd_misuse("generate", "'%s' is not expected here: a prompt is given with --prompt", positional);
