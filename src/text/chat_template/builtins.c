@@ -49,13 +49,16 @@ static int divides(struct ash_jinja_run *run, struct ash_jinja_value value, int6
     return rc;
 }
 
-/* Is the string what a change of case would make of it? */
-static int has_case(struct ash_jinja_run *run, struct ash_jinja_value value, const char *filter, bool *out)
+/* Is it a string that a change of case leaves as it is? */
+static int has_case(struct ash_jinja_run *run, struct ash_jinja_value value, const char *method, bool *out)
 {
     struct ash_jinja_args none = {.count = 0};
     struct ash_jinja_value changed;
-    int rc = ash_jinja_filter(run, ash_jinja_text(filter), value, &none, &changed);
+    int rc;
 
+    *out = false;
+    if (value.kind != ASH_JINJA_STRING) return 0;
+    rc = ash_jinja_string_method(ash_jinja_text(method))(run, value, &none, &changed);
     if (rc == 0) *out = ash_jinja_equal(value, changed, 0);
     return rc;
 }
