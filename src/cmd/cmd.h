@@ -69,7 +69,7 @@ int ash_cmd_run(const struct ash_cmd_form *form, int argc, char **argv);
 
 #define ASH_CMD_TEXT_MAX_BYTES ((size_t)64 << 20)
 
-/* Append a file (path "-": standard input) of at most ASH_CMD_TEXT_MAX_BYTES to text, whose data is never NULL
+/* Append a file or pipe (path "-": standard input) of at most ASH_CMD_TEXT_MAX_BYTES to text, whose data is never NULL
  * afterwards. what names it in errors ("the prompt"). Returns 0 or a negative errno. */
 int ash_cmd_read_text(const char *path, const char *what, struct ash_str *text, struct ash_err *err);
 
