@@ -15,6 +15,7 @@ struct ash_shape {
     double vocab;
     bool tied;
     double positions; /* learned positions; 0: rotary */
+    double context;   /* tokens of a sequence that the model was made for; 0: not known */
     /* how many layers have which part; a usual model has attention everywhere and dense or sparse MLPs */
     double attn_layers, dense_layers, sparse_layers, ssm_layers;
     double experts, choices, expert_ffn; /* of a sparse layer */
@@ -32,7 +33,9 @@ int ash_shape_find(const char *name, struct ash_shape *shape_out, struct ash_err
 /* The well-known model of this name, as people write it ("meta-llama/Meta-Llama-3-70B-Instruct", "llama3 70b"), or
  * NULL. No file is looked at. */
 const struct ash_shape *ash_shape_named(const char *name);
-/* The well-known ones. */
+/* Tokens of a sequence that a well-known model (its name as in the table) was made for; 0: not known. */
+double ash_shape_context(const char *name);
+/* The well-known ones, in the order of the table; NULL from ash_shape_count on. Their context is left 0. */
 size_t ash_shape_count(void);
 const struct ash_shape *ash_shape_at(size_t index);
 /* Fill what is 0 and follows from the rest (kv_heads, head_dim, layers by part, v_dim), then refuse sizes that cannot

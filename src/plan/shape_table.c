@@ -53,6 +53,7 @@ static void from_config(const struct ash_model_config *config, struct ash_shape 
     shape->gated = config->mlp == ASH_MLP_GATED;
     shape->vocab = (double)config->vocab;
     shape->tied = config->tied;
+    shape->context = (double)config->max_positions;
     if (config->rope.kind == ASH_ROPE_NONE) shape->positions = (double)config->max_positions;
     for (size_t i = 0; i < config->layers; i++) {
         shape->sparse_layers += config->sparse[i] != 0;
@@ -262,5 +263,6 @@ int ash_shape_find(const char *name, struct ash_shape *shape_out, struct ash_err
     known = ash_shape_named(name);
     if (known == NULL) return unknown(name, err);
     *shape_out = *known;
+    shape_out->context = ash_shape_context(known->name);
     return 0;
 }

@@ -117,11 +117,10 @@ static int solve(const struct flags *flags, const struct ash_consts *consts, str
     answer->count = ash_serve_search(&answer->consts, job, answer->points, SERVE_POINTS_MAX);
     if (answer->count == 0) return ash_err_set(err, -EINVAL, "%s does not fit into this cluster", job->shape.name);
     answer->shown = answer->count < (size_t)flags->show ? answer->count : (size_t)flags->show;
-    answer->replicas = floor((double)job->cluster.gpus / ash_infer_gpus(&answer->points[0].infer));
-    if (job->arrivals_s > 0) answer->replicas_needed = ceil(job->arrivals_s / answer->points[0].requests_s);
     answer->has_split = ash_serve_split(&answer->consts, job, answer->points, answer->count, &answer->split);
     if (answer->has_split)
         answer->ratio_count = ash_serve_ratios(consts, job, &answer->split, answer->ratios, SERVE_RATIOS_MAX);
+    ash_serve_advise(job, &answer->points[0], answer->has_split ? &answer->split : NULL, &answer->advice);
     fill_curve(answer);
     return 0;
 }

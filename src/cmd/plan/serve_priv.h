@@ -19,8 +19,7 @@ struct serve_answer {
     bool has_split;
     struct ash_serve_split ratios[SERVE_RATIOS_MAX]; /* of prompt to decoding replicas, around the best */
     size_t ratio_count;
-    double replicas;        /* of the best cut that the cluster holds */
-    double replicas_needed; /* for the arrivals; 0: none were given */
+    struct ash_serve_advice advice;
 };
 
 void ash_serve_print_table(const struct serve_answer *answer);

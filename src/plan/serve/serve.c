@@ -90,15 +90,15 @@ void ash_serve_evaluate(const struct ash_consts *consts, const struct ash_serve_
     double prompt = ash_infer_prefill(consts, infer, group, job->in_tokens, 0);
     double verify = verify_s(consts, job, infer, group), work = (prompt + verify) / group; /* per request */
     struct ash_serve_point point = {.infer = *infer, .batch = batch};
-    struct ash_infer_time step;
+    struct ash_infer_time step = {0};
 
-    ash_infer_pass(consts, infer, batch, 1, job->in_tokens + out / 2, &step);
+    if (out > 1) ash_infer_pass(consts, infer, batch, 1, job->in_tokens + out / 2, &step);
     point.capacity = ash_infer_requests(consts, infer, job->in_tokens / job->samples + out);
     point.tokens_s = batch * out / (users * work + out * step.total);
     point.requests_s = point.tokens_s / out / job->samples;
-    point.itl_s = step.total + fmax(0, users - 1) * work / out;
+    if (out > 1) point.itl_s = step.total + fmax(0, users - 1) * work / out;
     point.stall_s = step.total;
-    if (users > 1) point.stall_s += longest_pass_s(consts, job, infer);
+    if (users > 1 && out > 1) point.stall_s += longest_pass_s(consts, job, infer);
     point.ttft_s = prompt + step.total / 2 + queue_s(point.requests_s * work, work);
     point.request_s = point.ttft_s + out * point.itl_s + verify;
     point.meets = meets(job, point.ttft_s, point.itl_s);
