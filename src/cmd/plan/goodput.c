@@ -1,6 +1,7 @@
 /* ashlar plan goodput: what failures leave of a job's time under four ways to keep its state. */
 #include "cmd/plan/plan_priv.h"
 
+#include <math.h>
 #include <stdio.h>
 
 #include "base/assert.h"
@@ -208,6 +209,41 @@ static int look_up(const struct flags *flags, struct ash_goodput_job *job, struc
     if (rc == 0) set_machines(&cluster, job);
     ash_catalog_close(catalog);
     return rc;
+}
+
+int ash_goodput_estimate(const struct ash_shape *shape, const struct ash_cluster *cluster, double step_s,
+                         double storage_bytes_s, double *worst_out, double *best_out, struct ash_err *err)
+{
+    struct flags flags = {0};
+    const struct ash_opt_binding binding = {&goodput_table, &flags};
+    struct ash_goodput_job job;
+    struct ash_opts *opts = NULL;
+    int rc = ash_opts_open(&binding, 1, &opts, err);
+
+    if (rc < 0) return rc;
+    fill_job(&flags, &job);
+    ash_opts_close(opts);
+    set_machines(cluster, &job);
+    job.params = ash_shape_params(shape);
+    job.step_s = step_s;
+    job.write_bytes_s = job.read_bytes_s = storage_bytes_s;
+    rc = ash_goodput_check(&job, err);
+    if (rc < 0) return rc;
+    *worst_out = 1;
+    *best_out = 0;
+    for (enum ash_goodput_kind k = 0; k < ASH_GOODPUT_KINDS; k++) {
+        struct ash_goodput_way way;
+        struct ash_goodput_result result;
+        struct ash_goodput_memory memory;
+
+        ash_goodput_plan(&job, k, &way);
+        ash_goodput_solve(&way, &result);
+        ash_goodput_memory(&job, k, &memory);
+        if (!memory.fits) continue;
+        *worst_out = fmin(*worst_out, result.shares.useful);
+        *best_out = fmax(*best_out, result.shares.useful);
+    }
+    return 0;
 }
 
 static int misused(const struct flags *flags, const struct ash_opts *opts)

@@ -2,7 +2,9 @@
 #ifndef ASH_CMD_PLAN_GOODPUT_PRIV_H
 #define ASH_CMD_PLAN_GOODPUT_PRIV_H
 
+#include "infra/catalog.h"
 #include "plan/goodput/goodput.h"
+#include "plan/shape.h"
 
 struct goodput_answer {
     struct ash_goodput_job job;
@@ -17,6 +19,10 @@ struct goodput_answer {
     enum ash_goodput_kind best;                            /* among those that fit */
 };
 
+/* What `plan goodput` would say of a job with the defaults of its flags: the share of time that counts under the worst
+ * and the best way to keep state, among those that fit. storage_bytes_s: reading and writing. Returns 0 or -errno. */
+int ash_goodput_estimate(const struct ash_shape *shape, const struct ash_cluster *cluster, double step_s,
+                         double storage_bytes_s, double *worst_out, double *best_out, struct ash_err *err);
 void ash_goodput_print_table(const struct goodput_answer *answer);
 int ash_goodput_print_json(const struct goodput_answer *answer, struct ash_err *err);
 /* Goodput over the number of GPUs, with the published points. */

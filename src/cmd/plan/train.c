@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "cmd/plan/goodput_priv.h"
 #include "cmd/plan/plan_priv.h"
 #include "plan/train/timeline.h"
 
@@ -132,6 +133,7 @@ static void read_prices(const struct flags *flags, struct plan_train *train)
 
     train->price = ash_price_of(&train->job.cluster.machine);
     if (flags->usd_hour > 0) train->price = (struct ash_price){.usd_hour = flags->usd_hour};
+    train->storage_bytes_s = storage * 1e9;
     train->checkpoint_every_s = flags->checkpoint_minutes * 60;
     train->checkpoint_s = ash_shape_params(&train->job.shape) * STATE_BYTES / (storage * 1e9);
 }
@@ -208,6 +210,10 @@ static int answer_it(const void *ctx, const struct ash_plan_facts *facts, const 
     read_prices(flags, train);
     rc = find_plans(&facts->consts, flags, train, err);
     if (rc < 0) return rc;
+    rc = ash_goodput_estimate(&train->job.shape, &train->job.cluster, best->step.time.total, train->storage_bytes_s,
+                              &train->goodput_worst, &train->goodput_best, NULL);
+    if (rc < 0) train->goodput_best = 0; /* a job that plan goodput refuses has no such line */
+    rc = 0;
     train->what_if_count =
         ash_what_if(&facts->consts, &train->job, flags->layout == NULL ? &train->search : NULL, best, train->what_ifs);
     if (flags->svg != NULL)

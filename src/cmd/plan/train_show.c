@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "cmd/cmd.h"
+#include "cmd/plan/text.h"
 #include "cmd/plan/train_priv.h"
 #include "plan/train/parts.h"
 
@@ -54,6 +55,17 @@ static double dollars(const struct plan_train *train, const struct ash_plan_step
     return days(train, step) * 24 * train->price.usd_hour * train->job.cluster.machines;
 }
 
+static double gpu_hours(const struct plan_train *train, const struct ash_plan_step *step)
+{
+    return days(train, step) * 24 * train->job.cluster.gpus;
+}
+
+/* Days of the best plan where failures leave this share of the time, checkpoints included. */
+static double failing_days(const struct plan_train *train, double goodput)
+{
+    return train->job.tokens / (train->plans[0].step.tokens_s * goodput) / DAY_S;
+}
+
 /* Of all GPUs at their limit; 0: not known. */
 static double watts(const struct plan_train *train)
 {
@@ -82,8 +94,8 @@ static void print_plan(const struct plan_train *train, size_t index)
            ash_layout_text(&plan->layout, text, sizeof(text)), ash_plan_recompute_name(step->recompute),
            tokens_s(train, step), tokens_s(train, step) / train->job.cluster.gpus, flops_s(train, step) / 1e12,
            100 * mfu(train, step), step_seconds(train, step));
-    printf(" %6.1f%s", step->memory.total / 1e9, fits(train, step) ? " " : "!");
-    if (train->job.tokens > 0) printf(" %8.1f", days(train, step));
+    printf(" %6.1f%s", step->memory.total / 1e9, fits(train, step) ? "" : "!");
+    if (train->job.tokens > 0) printf("%s%8.1f", fits(train, step) ? "  " : " ", days(train, step));
     if (train->job.tokens > 0 && train->price.usd_hour > 0) printf(" %11.0f", dollars(train, step));
     printf("\n");
 }
@@ -93,7 +105,8 @@ static void print_time(const struct plan_train *train, const struct ash_plan_ste
     struct ash_step_part parts[ASH_STEP_PARTS];
     double total = step_seconds(train, step);
 
-    printf("  step time %.4f s, %d micro-batches per pipeline\n", total, step->micro_batches);
+    printf("  step time %.4f s, %d micro-batch%s per pipeline\n", total, step->micro_batches,
+           step->micro_batches == 1 ? "" : "es");
     ash_step_parts(&step->time, plan_train_checkpoint(train, step), parts);
     for (size_t i = 0; i < ASH_STEP_PARTS; i++)
         printf("    %-26s %10.4f s %6.1f%%\n", parts[i].name, parts[i].seconds, 100 * parts[i].seconds / total);
@@ -116,9 +129,28 @@ static void print_memory(const struct plan_train *train, const struct ash_step_m
 
 static void print_power(const struct plan_train *train, const struct ash_plan_step *step)
 {
+    char power[PLAN_TEXT_BYTES], energy[PLAN_TEXT_BYTES];
+
     if (watts(train) <= 0) return;
-    printf("  GPUs draw up to %.0f kW", watts(train) / 1e3);
-    if (train->job.tokens > 0) printf(", %.0f MWh in all", watt_hours(train, step) / 1e6);
+    printf("  GPUs draw up to %s", plan_text_watts(watts(train), power));
+    if (train->job.tokens > 0) printf(", %s in all", plan_text_energy(watt_hours(train, step), energy));
+    printf("\n");
+}
+
+/* GPU-hours, and what failures make of the days. */
+static void print_budget(const struct plan_train *train, const struct ash_plan_step *step)
+{
+    char hours[PLAN_TEXT_BYTES];
+
+    if (train->job.tokens <= 0) return;
+    printf("  %s GPU-hours without failures", plan_text_count(gpu_hours(train, step), hours));
+    if (train->goodput_best > 0) {
+        double best = failing_days(train, train->goodput_best), worst = failing_days(train, train->goodput_worst);
+        double usd_day = train->price.usd_hour * train->job.cluster.machines * 24;
+
+        printf("; with failures (ashlar plan goodput): %.1f to %.1f days", best, worst);
+        if (usd_day > 0) printf(", %.0f to %.0f USD", best * usd_day, worst * usd_day);
+    }
     printf("\n");
 }
 
@@ -126,15 +158,16 @@ static void print_head(const struct plan_train *train)
 {
     const struct ash_plan_job *job = &train->job;
     const struct ash_machine *machine = &job->cluster.machine;
+    char params[PLAN_TEXT_BYTES], active[PLAN_TEXT_BYTES];
 
-    printf("%s: %.2f B parameters (%.2f B active) on %d x %s = %d %s, %.0f sequences of %.0f tokens per step\n",
-           job->shape.name, ash_shape_params(&job->shape) / 1e9, ash_shape_active_params(&job->shape) / 1e9,
-           job->cluster.machines, machine->name, job->cluster.gpus, machine->gpu->name, job->global_batch,
-           job->seq_tokens);
+    printf("%s: %s parameters (%s active) on %d x %s = %d %s, %.0f sequence%s of %.0f tokens per step\n",
+           job->shape.name, plan_text_count(ash_shape_params(&job->shape), params),
+           plan_text_count(ash_shape_active_params(&job->shape), active), job->cluster.machines, machine->name,
+           job->cluster.gpus, machine->gpu->name, job->global_batch, plan_plural(job->global_batch), job->seq_tokens);
     if (train->found.tried > 1) printf("%zu layouts, %zu fit\n", train->found.tried, train->found.fitting);
-    printf("\n    %-46s %-9s %9s %8s %6s %6s %9s %7s", "layout", "recompute", "tokens/s", "per GPU", "TFLOPs", "MFU",
+    printf("\n    %-46s %-9s %9s %8s %6s %6s %9s %6s", "layout", "recompute", "tokens/s", "per GPU", "TFLOPs", "MFU",
            "step s", "GB");
-    if (job->tokens > 0) printf(" %8s", "days");
+    if (job->tokens > 0) printf("  %8s", "days");
     if (job->tokens > 0 && train->price.usd_hour > 0) printf(" %11s", train->price.reserved ? "USD (block)" : "USD");
     printf("\n");
 }
@@ -154,19 +187,31 @@ static void print_what_ifs(const struct plan_train *train)
     }
 }
 
+/* Do the plans differ in precision? */
+static bool is_mixed(const struct plan_train *train)
+{
+    for (size_t i = 1; i < train->found.count; i++)
+        if (train->plans[i].layout.precision != train->plans[0].layout.precision) return true;
+    return false;
+}
+
 void plan_train_print(const struct plan_train *train)
 {
     const struct ash_plan_job *job = &train->job;
+    const struct ash_layout *first = &train->plans[0].layout;
     const struct ash_plan_step *best = &train->plans[0].step;
 
     print_head(train);
     for (size_t i = 0; i < train->found.count; i++)
         print_plan(train, i);
-    printf("    TFLOPs and MFU (of the bf16 peak, %.0f) per GPU: causal attention, nothing recomputed counts\n",
-           job->cluster.machine.gpu->flops[ASH_PRECISION_BF16] / 1e12);
-    printf("\n%s\n", train->found.tried > 1 ? "the first" : "it");
+    printf(
+        "    TFLOPs per GPU and MFU: causal attention, nothing recomputed counts; MFU of the %s peak, %.0f TFLOPs%s\n",
+        ash_precision_name(first->precision), job->cluster.machine.gpu->flops[first->precision] / 1e12,
+        is_mixed(train) ? " (of its own precision in each row)" : "");
+    printf("\n%s\n", train->found.tried > 1 ? "best layout" : "this layout");
     print_time(train, best);
     print_memory(train, &best->memory);
+    print_budget(train, best);
     print_power(train, best);
     if (job->tokens > 0 && train->price.usd_hour <= 0)
         printf("  no price is known for %s: --usd-hour gives one\n", job->cluster.machine.name);
@@ -215,6 +260,7 @@ static json_t *plan_json(const struct plan_train *train, const struct ash_plan *
 
     if (json == NULL || train->job.tokens <= 0) return json;
     json_object_set_new(json, "days", json_real(days(train, step)));
+    json_object_set_new(json, "gpu_hours", json_real(gpu_hours(train, step)));
     if (train->price.usd_hour > 0) json_object_set_new(json, "usd", json_real(dollars(train, step)));
     if (watts(train) > 0) json_object_set_new(json, "gpu_mwh", json_real(watt_hours(train, step) / 1e6));
     return json;
@@ -227,6 +273,15 @@ static json_t *what_if_json(const struct plan_train *train, const struct ash_wha
                      "layout", layout_json(&item->layout));
 }
 
+/* Days of the best plan with failures, best and worst way to keep state; null where they are not known. */
+static json_t *failures_json(const struct plan_train *train)
+{
+    if (train->job.tokens <= 0 || train->goodput_best <= 0) return json_null();
+    return json_pack("{s:f, s:f, s:f, s:f}", "best_days", failing_days(train, train->goodput_best), "worst_days",
+                     failing_days(train, train->goodput_worst), "best_goodput", train->goodput_best, "worst_goodput",
+                     train->goodput_worst);
+}
+
 int plan_train_json(const struct plan_train *train, struct ash_err *err)
 {
     const struct ash_plan_job *job = &train->job;
@@ -237,11 +292,12 @@ int plan_train_json(const struct plan_train *train, struct ash_err *err)
     for (size_t i = 0; i < train->what_if_count; i++)
         json_array_append_new(what_ifs, what_if_json(train, &train->what_ifs[i]));
     return ash_cmd_print_json(
-        json_pack("{s:s, s:f, s:f, s:s, s:i, s:i, s:f, s:f, s:f, s:f, s:I, s:I, s:o, s:o}", "model", job->shape.name,
-                  "params", ash_shape_params(&job->shape), "active_params", ash_shape_active_params(&job->shape),
-                  "machine", job->cluster.machine.name, "machines", job->cluster.machines, "gpus", job->cluster.gpus,
-                  "global_batch", job->global_batch, "seq", job->seq_tokens, "gpu_watts", watts(train), "usd_hour",
-                  train->price.usd_hour * job->cluster.machines, "layouts_tried", (json_int_t)train->found.tried,
-                  "layouts_fitting", (json_int_t)train->found.fitting, "plans", plans, "what_if", what_ifs),
+        json_pack("{s:s, s:f, s:f, s:s, s:i, s:i, s:f, s:f, s:f, s:f, s:I, s:I, s:o, s:o, s:o}", "model",
+                  job->shape.name, "params", ash_shape_params(&job->shape), "active_params",
+                  ash_shape_active_params(&job->shape), "machine", job->cluster.machine.name, "machines",
+                  job->cluster.machines, "gpus", job->cluster.gpus, "global_batch", job->global_batch, "seq",
+                  job->seq_tokens, "gpu_watts", watts(train), "usd_hour", train->price.usd_hour * job->cluster.machines,
+                  "layouts_tried", (json_int_t)train->found.tried, "layouts_fitting", (json_int_t)train->found.fitting,
+                  "plans", plans, "what_if", what_ifs, "with_failures", failures_json(train)),
         err);
 }

@@ -52,16 +52,20 @@ static void print_groups(const struct ash_validate *validate)
 
 static void print_rows(const struct ash_validate *validate, bool all)
 {
-    size_t missing = 0;
+    size_t missing = 0, over = 0;
 
     for (size_t i = 0; i < ash_validate_row_count(validate); i++) {
         const struct ash_validate_row *row = ash_validate_row(validate, i);
 
         missing += !row->predicted;
+        over += row->predicted && !row->fits;
         if (all && row->predicted)
-            printf("%-8s %-26s %-28s %-12s %12.5g %12.5g %+7.1f%%\n", row->id, row->source, row->model, row->gpu,
-                   row->measured, row->expected, percent(row->error));
+            printf("%-8s %-26s %-28s %-12s %12.5g %12.5g %+7.1f%%%s\n", row->id, row->source, row->model, row->gpu,
+                   row->measured, row->expected, percent(row->error), row->fits ? "" : " !");
     }
+    if (over > 0)
+        printf("\n%zu of %zu predicted rows would not fit by the planner's account of memory (! in --rows)\n", over,
+               ash_validate_row_count(validate) - missing);
     printf("\n%zu of %zu rows could not be predicted\n", missing, ash_validate_row_count(validate));
     for (size_t i = 0; i < ash_validate_row_count(validate); i++) {
         const struct ash_validate_row *row = ash_validate_row(validate, i);
@@ -79,6 +83,7 @@ static json_t *row_json(const struct ash_validate_row *row)
         json_object_set_new(json, "measured", json_real(row->measured));
         json_object_set_new(json, "predicted", json_real(row->expected));
         json_object_set_new(json, "err", json_real(row->error));
+        json_object_set_new(json, "fits", json_boolean(row->fits));
     } else {
         json_object_set_new(json, "reason", json_string(row->reason));
     }

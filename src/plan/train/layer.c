@@ -14,7 +14,9 @@
 #define SCAN_GROUPS 8.0  /* of heads that share B and C */
 #define BIAS_PASSES 10   /* over rows of experts whose biases are scaled, added and joined one by one in float32 */
 #define CLAMP_PASSES 6   /* over gates that are cut off, joined again and, backward, masked and joined one by one */
-#define CHEAP_PASSES 0.6 /* of a layer's element-wise traffic: norms and activations, which cost little to repeat */
+/* Of a layer's element-wise traffic: norms and activations, which cost little to repeat. That of experts is so large
+ * that the share covers the up-projections of latent attention, too (training set: rows with mla_up_proj). */
+#define CHEAP_PASSES 0.6
 #define EXPERT_STREAMS 4 /* products of single experts that run side by side (Transformer Engine) */
 #define UNALIGNED 8      /* heads that are not whole 16-byte words miss the fast path of the tensor cores */
 

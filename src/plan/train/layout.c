@@ -75,31 +75,66 @@ static int set_degree(struct ash_layout *layout, const char *name, const char *v
                        name);
 }
 
+/* "offload", "offload=1", "offload=no". */
+static int set_offload(struct ash_layout *layout, const char *value, struct ash_err *err)
+{
+    static const char *const no[] = {"0", "no", "false", "off", NULL}, *const yes[] = {"1", "yes", "true", "on", NULL};
+
+    if (index_of(no, value) < 0 && index_of(yes, value) < 0)
+        return ash_err_set(err, -EINVAL, "layout: offload is 0 or 1, not '%.40s'", value);
+    layout->offload = index_of(yes, value) >= 0;
+    return 0;
+}
+
+/* The name of one of names. Returns its index or -EINVAL. */
+static int read_choice(const char *name, const char *const *names, const char *value, struct ash_err *err)
+{
+    int found = index_of(names, value);
+    char known[WORD_BYTES] = "";
+
+    if (found >= 0) return found;
+    for (size_t i = 0; names[i] != NULL; i++)
+        snprintf(known + strlen(known), sizeof(known) - strlen(known), "%s%s",
+                 i == 0 ? "" : (names[i + 1] != NULL ? ", " : " or "), names[i]);
+    return ash_err_set(err, -EINVAL, "layout: %s is %s, not '%.40s'", name, known, value);
+}
+
+/* A pipeline as tables print it: "16", "16x4" (stages x chunks), "16-dualpipe" (stages and schedule). */
+static int set_pipeline(struct ash_layout *layout, const char *value, struct ash_err *err)
+{
+    char stages[WORD_BYTES];
+    size_t length = strcspn(value, "x-");
+    int rc;
+
+    snprintf(stages, sizeof(stages), "%.*s", (int)length, value);
+    rc = set_degree(layout, "pp", stages, err);
+    if (rc < 0 || value[length] == '\0') return rc;
+    if (value[length] == 'x') return set_degree(layout, "vpp", value + length + 1, err);
+    rc = read_choice("schedule", schedule_names, value + length + 1, err);
+    if (rc < 0) return rc;
+    layout->schedule = (enum ash_schedule)rc;
+    return 0;
+}
+
 static int set_word(struct ash_layout *layout, const char *name, const char *value, struct ash_err *err)
 {
-    int found;
+    int rc;
 
+    if (strcmp(name, "offload") == 0) return set_offload(layout, value, err);
+    if (strcmp(name, "pp") == 0) return set_pipeline(layout, value, err);
     if (strcmp(name, "recompute") == 0) {
-        found = index_of(recompute_names, value);
-        if (found < 0)
-            return ash_err_set(err, -EINVAL, "layout: recompute is none, selective, full or fit, not '%.40s'", value);
-        layout->recompute = (enum ash_plan_recompute)found;
-        return 0;
+        rc = read_choice(name, recompute_names, value, err);
+        if (rc >= 0) layout->recompute = (enum ash_plan_recompute)rc;
+    } else if (strcmp(name, "precision") == 0) {
+        rc = read_choice(name, precision_names, value, err);
+        if (rc >= 0) layout->precision = (enum ash_precision)rc;
+    } else if (strcmp(name, "schedule") == 0) {
+        rc = read_choice(name, schedule_names, value, err);
+        if (rc >= 0) layout->schedule = (enum ash_schedule)rc;
+    } else {
+        rc = set_degree(layout, name, value, err);
     }
-    if (strcmp(name, "precision") == 0) {
-        found = index_of(precision_names, value);
-        if (found < 0) return ash_err_set(err, -EINVAL, "layout: precision is bf16, fp8 or fp4, not '%.40s'", value);
-        layout->precision = (enum ash_precision)found;
-        return 0;
-    }
-    if (strcmp(name, "schedule") == 0) {
-        found = index_of(schedule_names, value);
-        if (found < 0)
-            return ash_err_set(err, -EINVAL, "layout: schedule is 1f1b, zb-h1 or dualpipe, not '%.40s'", value);
-        layout->schedule = (enum ash_schedule)found;
-        return 0;
-    }
-    return set_degree(layout, name, value, err);
+    return rc < 0 ? rc : 0;
 }
 
 int ash_layout_parse(const char *text, struct ash_layout *layout, struct ash_err *err)

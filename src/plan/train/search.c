@@ -20,6 +20,7 @@
 #define CONTEXT_TOKENS 2048 /* of a sequence that a rank of cp keeps at least */
 #define SHARD_FACTOR 4      /* between the groups that are tried for one copy of the state */
 #define HOST_SHARE 0.9      /* of host memory that offloaded state may take */
+#define OFFLOAD_SHARE 0.25  /* of a GPU that optimizer state must take before offloading competes */
 #define GROWTHS 16          /* larger clusters that are tried for the message: machine by machine, then doubled */
 #define GROWN_MAX 131072.0  /* GPUs of the largest */
 #define BATCH_REACH 2048    /* sequences more or fewer that are tried for the message */
@@ -305,12 +306,20 @@ static bool any_fits(const struct hunt *hunt)
     return other.result.fitting > 0;
 }
 
-/* Everything, and with state in host memory where nothing fits without. */
+/* Does optimizer state fill so much of a GPU in the fastest plan so far that moving it to the host may pay? */
+static bool is_state_heavy(const struct hunt *hunt)
+{
+    const struct ash_step_memory *memory = &hunt->best[0].step.memory;
+
+    return hunt->best_count > 0 && memory->optimizer > OFFLOAD_SHARE * memory->capacity;
+}
+
+/* Everything, and with state in host memory where nothing fits without or where it takes much of the GPU. */
 static void enumerate_all(struct hunt *hunt)
 {
     enumerate(hunt);
     if (hunt->search->no_offload || hunt->job->tuning != ASH_TUNING_ALL) return;
-    if (hunt->result.fitting > 0 || any_fits(hunt)) return;
+    if (!is_state_heavy(hunt) && (hunt->result.fitting > 0 || any_fits(hunt))) return;
     hunt->offload = true;
     enumerate(hunt);
 }

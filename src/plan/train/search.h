@@ -30,7 +30,7 @@ struct ash_search_result {
 };
 
 /* Search tp, pp with its schedules, cp, ep, dp, ZeRO and the ranks that share it, micro-batch, recomputation,
- * precision, and offload where nothing fits without it. The best max plans, one for each way to cut the GPUs, go into
+ * precision, and offload where nothing fits without it or where optimizer state fills much of the GPU. The best max plans, one for each way to cut the GPUs, go into
  * plans in descending order of speed, their pipelines simulated. -ENOSPC: nothing fits, and err says what the leanest
  * layout needs and how many machines would do; -EINVAL: no layout divides the GPUs and the batch, and err says which
  * batch would; -ERANGE: layouts fit, none of them is faster than the floor. */
@@ -47,10 +47,11 @@ struct ash_what_if {
     bool fits;
 };
 
-#define ASH_WHAT_IFS_MAX 16
+#define ASH_WHAT_IFS_MAX 24
 
 /* One thing changed (links, memory, arithmetic, precision, recomputation, batch): what each change is worth, best
- * first. Other hardware may want another layout: with search it gets the best one, without (NULL) it keeps the plan's.
+ * first. Other hardware may want another layout: with search it gets the best one, without (NULL) it keeps the plan's,
+ * and layouts near the plan's (pp, vpp, mbs) are among the changes.
  * Returns how many. */
 size_t ash_what_if(const struct ash_consts *consts, const struct ash_plan_job *job, const struct ash_search *search,
                    const struct ash_plan *plan, struct ash_what_if what_ifs[ASH_WHAT_IFS_MAX]);

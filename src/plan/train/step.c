@@ -349,7 +349,7 @@ static void finish(const struct world *w, struct ash_plan_step *step)
 {
     struct ash_step_time *t = &step->time;
     double busy = t->compute + t->memory + t->host + t->nvlink + t->network + t->bubble + t->optimizer, tokens;
-    double peak = w->gpu->flops[ASH_PRECISION_BF16] * w->job->cluster.gpus;
+    double peak = w->gpu->flops[w->layout->precision] * w->job->cluster.gpus;
 
     t->data = w->consts->step_overhead;
     t->jitter = busy * w->consts->jitter * log2(larger(1, w->job->cluster.machines));

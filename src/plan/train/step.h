@@ -42,7 +42,7 @@ struct ash_plan_step {
     struct ash_step_traffic traffic;
     double tokens_s, tokens_s_gpu;
     double model_flops; /* per token, forward and backward, causal */
-    double mfu;         /* against the bf16 datasheet peak, causal attention, no recomputation */
+    double mfu;         /* of the datasheet peak of the layout's precision, causal attention, no recomputation */
     /* one layer of one micro-batch, for timelines and audits, in seconds */
     double layer_forward, layer_backward, layer_dispatch, layer_tp;
     double stage_forward, stage_backward, p2p; /* one chunk of the busiest pipeline stage */

@@ -26,6 +26,34 @@ void ash_step_params(const struct ash_plan_job *job, const struct ash_layout *l,
                      s->sparse_layers / s->layers * s->experts * ash_shape_expert_params(s) / ((double)l->ep * l->etp);
 }
 
+/* Elements of one token that attention keeps over all heads: queries, keys, values and its result. Selective
+ * recomputation of latent attention repeats the up-projections and keeps what they read (DeepSeek-V3, section 3.2.3:
+ * arXiv 2412.19437; Megatron's mla_up_proj). */
+static double attention_elements(const struct ash_shape *s, enum ash_plan_recompute recompute)
+{
+    double latent = s->q_rank + s->kv_rank;
+
+    if (s->kv_rank == 0) return (2 * s->heads + 2 * s->kv_heads) * s->head_dim;
+    if (recompute == ASH_PLAN_RECOMPUTE_SELECTIVE && s->q_rank > 0) return s->heads * s->v_dim + latent + s->rope_dim;
+    return s->heads * (2 * s->nope_dim + 2 * s->rope_dim + 2 * s->v_dim) + latent;
+}
+
+/* Bytes of one element of an MLP's width: the inputs of its activation and, where nothing is recomputed, the result. */
+static double mlp_bytes(const struct ash_shape *s, const struct ash_layout *l, enum ash_plan_recompute recompute)
+{
+    double result = l->precision == ASH_PRECISION_BF16 ? BF16_BYTES : 1;
+
+    return (s->gated ? 2 : 1) * BF16_BYTES + (recompute == ASH_PLAN_RECOMPUTE_NONE ? result : 0);
+}
+
+/* The same of experts, whose inputs are kept in fp8 where the result is recomputed in fp8 training (DeepSeek-V3,
+ * section 3.3.3: arXiv 2412.19437; Megatron's moe_act with activation-func-fp8-input-store). */
+static double expert_bytes(const struct ash_shape *s, const struct ash_layout *l, enum ash_plan_recompute recompute)
+{
+    if (recompute == ASH_PLAN_RECOMPUTE_NONE || l->precision == ASH_PRECISION_BF16) return mlp_bytes(s, l, recompute);
+    return s->gated ? 2 : 1;
+}
+
 /* Bytes that one micro-batch leaves in one layer for the backward pass. */
 static double layer_activations(const struct ash_plan_job *job, const struct ash_layout *l,
                                 enum ash_plan_recompute recompute)
@@ -36,18 +64,16 @@ static double layer_activations(const struct ash_plan_job *job, const struct ash
     double split = stack->sequence_parallel ? tp : 1, kept = recompute == ASH_PLAN_RECOMPUTE_NONE ? 1 : 0;
     double input =
         l->precision == ASH_PRECISION_BF16 ? BF16_BYTES : 1; /* of a product, kept for its weights' gradient */
-    double heads = s->kv_rank > 0
-                       ? s->heads * (2 * s->nope_dim + 2 * s->rope_dim + 2 * s->v_dim) + s->q_rank + s->kv_rank
-                       : (2 * s->heads + 2 * s->kv_heads) * s->head_dim;
-    double mlp = (s->gated ? 2 : 1) * BF16_BYTES + kept * input;
+    double heads = attention_elements(s, recompute), mlp = mlp_bytes(s, l, recompute);
+    double expert = expert_bytes(s, l, recompute);
     double attn, dense, sparse, ssm, copies = tokens / tp * s->choices * l->etp;
 
     if (recompute == ASH_PLAN_RECOMPUTE_FULL) return tokens * s->hidden * BF16_BYTES / split;
     attn = tokens * ((BF16_BYTES + kept * input) * s->hidden / split + heads * BF16_BYTES / tp);
     if (!ash_plan_flash(job) && kept > 0) attn += 5 * tokens * job->seq_tokens * s->heads / tp;
     dense = tokens * ((BF16_BYTES + kept * input) * s->hidden / split + mlp * s->ffn / tp);
-    sparse = tokens * ((BF16_BYTES + kept * input) * s->hidden / split + mlp * s->shared_ffn / tp) +
-             copies * (input * s->hidden + mlp * s->expert_ffn / l->etp);
+    sparse = tokens * ((BF16_BYTES + kept * input) * s->hidden / split + expert * s->shared_ffn / tp) +
+             copies * (input * s->hidden + expert * s->expert_ffn / l->etp);
     ssm = tokens * ((BF16_BYTES + kept * input) * s->hidden / split + 4 * BF16_BYTES * s->ssm_inner / tp);
     return (attn * s->attn_layers + dense * s->dense_layers + sparse * s->sparse_layers + ssm * s->ssm_layers) /
            s->layers;
@@ -74,6 +100,8 @@ static void state_bytes(const struct ash_plan_job *job, const struct ash_layout 
     own = p.layers + p.edge + p.experts;
     sharded = (p.layers + p.edge) / p.shard + p.experts / p.expert_shard;
     memory->weights = (l->zero >= 3 ? sharded : own) * weight;
+    /* the embedding and the output stay in bf16, without a second copy */
+    memory->weights -= p.edge / (l->zero >= 3 ? p.shard : 1) * (weight - BF16_BYTES);
     if (l->zero >= 3) memory->buffers += 2 * p.one_layer * BF16_BYTES;
     if (job->tuning == ASH_TUNING_LORA) return; /* adapters are small beside everything else */
     memory->gradients = (l->zero >= 2 ? sharded : own) * gradient;

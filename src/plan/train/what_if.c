@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #define WIDE_DOMAIN 72  /* GPUs of the largest NVLink domain on offer */
+#define CHUNKS_MAX 20   /* of a pipeline that are tried */
 #define HOST_SHARE 0.02 /* of a step that launches must take for graphs to be worth a line */
 
 struct trial {
@@ -49,6 +50,18 @@ static void add(struct list *list, struct trial *trial, const char *change)
     add_plan(list, &plan, change);
 }
 
+/* The plan's own layout for the trial's hardware, where it is faster than the one that a search found. */
+static void prefer_own(const struct list *list, const struct trial *trial, struct ash_plan *best)
+{
+    struct ash_plan own = {.layout = trial->layout};
+
+    own.layout.dp = 0; /* whatever the other degrees leave */
+    if (ash_layout_check(&trial->job, &own.layout, NULL) < 0) return;
+    ash_step_predict(list->consts, &trial->job, &own.layout, true, &own.step);
+    if (own.step.fits && ash_plan_fits_host(&trial->job, &own.step.memory) && own.step.tokens_s > best->step.tokens_s)
+        *best = own;
+}
+
 /* The best layout for the trial's hardware, which is at least the plan's own. */
 static void add_searched(struct list *list, struct trial *trial, const char *change)
 {
@@ -64,7 +77,9 @@ static void add_searched(struct list *list, struct trial *trial, const char *cha
     wanted.uncounted = true;
     wanted.hint = &list->plan->layout;
     trial->job.cluster.machine.gpu = &trial->gpu;
-    if (ash_search(list->consts, &trial->job, &wanted, &best, 1, &result, NULL) == 0) add_plan(list, &best, change);
+    if (ash_search(list->consts, &trial->job, &wanted, &best, 1, &result, NULL) < 0) return;
+    prefer_own(list, trial, &best);
+    add_plan(list, &best, change);
 }
 
 static void add_rates(struct list *list, const struct ash_plan_job *job)
@@ -102,6 +117,47 @@ static void add_sizes(struct list *list, const struct ash_plan_job *job)
     trial.job.cluster.gpus *= 2;
     if (trial.job.cluster.gpus <= ASH_CLUSTER_GPUS_MAX && job->cluster.gpus >= job->cluster.machine.gpus)
         add_searched(list, &trial, "twice the machines, the same batch");
+}
+
+/* The fastest interleaving of a given pipeline other than its own. */
+static void add_chunks(struct list *list, const struct ash_plan_job *job)
+{
+    struct ash_plan best = {0};
+
+    for (int chunks = 1; chunks <= CHUNKS_MAX && list->plan->layout.pp > 1; chunks++) {
+        struct ash_plan plan = {.layout = list->plan->layout};
+
+        plan.layout.chunks = chunks;
+        plan.layout.schedule = ASH_SCHEDULE_1F1B;
+        if (chunks == list->plan->layout.chunks && list->plan->layout.schedule == ASH_SCHEDULE_1F1B) continue;
+        if (ash_layout_check(job, &plan.layout, NULL) < 0) continue;
+        ash_step_predict(list->consts, job, &plan.layout, true, &plan.step);
+        if (plan.step.fits && plan.step.tokens_s > best.step.tokens_s) best = plan;
+    }
+    if (best.step.tokens_s > 0) add_plan(list, &best, "another interleaving of the pipeline (vpp)");
+}
+
+/* Neighbours of a given layout, which cost nothing; a search has looked at them. */
+static void add_neighbours(struct list *list, const struct ash_plan_job *job)
+{
+    struct trial trial;
+
+    if (list->search != NULL) return;
+    add_chunks(list, job);
+    trial = begin(job, list->plan);
+    trial.layout.pp *= 2;
+    trial.layout.dp = 0;
+    trial.layout.recompute = ASH_PLAN_RECOMPUTE_FIT;
+    add(list, &trial, "twice the pipeline stages (pp)");
+    trial = begin(job, list->plan);
+    trial.layout.pp /= 2;
+    trial.layout.dp = 0;
+    trial.layout.recompute = ASH_PLAN_RECOMPUTE_FIT;
+    if (trial.layout.pp <= 1) trial.layout.chunks = 1;
+    if (trial.layout.pp >= 1) add(list, &trial, "half the pipeline stages (pp)");
+    trial = begin(job, list->plan);
+    trial.layout.micro_batch /= 2;
+    if (trial.layout.micro_batch >= 1) add(list, &trial, "half the micro-batch");
 }
 
 static void add_choices(struct list *list, const struct ash_plan_job *job)
@@ -146,6 +202,7 @@ size_t ash_what_if(const struct ash_consts *consts, const struct ash_plan_job *j
     add_rates(&list, job);
     add_sizes(&list, job);
     add_choices(&list, job);
+    add_neighbours(&list, job);
     qsort(what_ifs, list.count, sizeof(*what_ifs), by_gain);
     return list.count;
 }

@@ -148,6 +148,7 @@ static int predict_serving(const struct ash_validate_world *world, size_t index,
     row->kind = ash_validate_kind(&read.infer.shape);
     row->measured = read.measured;
     row->expected = ash_infer_row_predict(world->consts, &read);
+    row->fits = true; /* what does not fit gives no speed */
     if (row->expected <= 0) return ash_validate_refuse(row, "weights and one request do not fit into the GPUs");
     if (read.metric != ASH_INFER_TOKENS_S) {
         row->measured = 1 / row->measured;

@@ -17,6 +17,7 @@ struct ash_validate_row {
     bool predicted;            /* else reason says why not */
     double measured, expected; /* tokens per second: of a GPU in training, of a replica in serving; latencies as 1/s */
     double error;              /* expected / measured - 1 */
+    bool fits;                 /* does the run fit by the planner's own account of memory? It ran, so it did. */
     char reason[160];
 };
 

@@ -230,5 +230,6 @@ int ash_validate_training(const struct ash_validate_world *world, size_t index, 
     if (!(row->measured > 0)) return ash_validate_refuse(row, "the row has neither tokens per second nor a step time");
     predict(world, &job, &layout, &step);
     row->expected = step.tokens_s_gpu;
+    row->fits = step.fits;
     return 0;
 }

@@ -233,13 +233,15 @@ static void searched_what_ifs_gain_no_less(void **state)
     struct ash_plan_job job = job_of("deepseek-v3", "32xp6-b200.48xlarge", 2048, 4096);
     struct ash_what_if fixed[ASH_WHAT_IFS_MAX], searched[ASH_WHAT_IFS_MAX];
     struct ash_plan plans[PLANS];
-    size_t fixed_count, searched_count;
+    size_t fixed_count, searched_count, more = 0;
 
     (void)state;
     search(&job, ASH_PRECISION_FP8, plans);
     fixed_count = ash_what_if(&consts, &job, NULL, &plans[0], fixed);
     searched_count = ash_what_if(&consts, &job, &wanted, &plans[0], searched);
-    assert_true(searched_count > fixed_count); /* machines and memory mean something only with a search */
+    for (size_t k = 0; k < searched_count; k++) /* machines and memory mean something only with a search */
+        more += strstr(searched[k].change, "memory per GPU") != NULL || strstr(searched[k].change, "machines") != NULL;
+    assert_true(more >= 2);
     for (size_t i = 0; i < fixed_count; i++)
         for (size_t k = 0; k < searched_count; k++)
             if (strcmp(fixed[i].change, searched[k].change) == 0)
@@ -260,10 +262,49 @@ static void what_ifs_are_ordered_and_true(void **state)
     for (size_t i = 1; i < count; i++)
         assert_true(items[i].gain <= items[i - 1].gain);
     for (size_t i = 0; i < count; i++)
-        kept += items[i].layout.tp == plans[0].layout.tp && items[i].layout.pp == plans[0].layout.pp;
+        kept += strstr(items[i].change, "(pp)") != NULL ||
+                (items[i].layout.tp == plans[0].layout.tp && items[i].layout.pp == plans[0].layout.pp);
     assert_int_equal(kept, count);
     for (size_t i = 0; i < count; i++)
         if (strncmp(items[i].change, "twice the arithmetic", 20) == 0) assert_true(items[i].gain > 0.05);
+}
+
+/* A larger GPU keeps the layouts of a smaller one, offloaded ones too. */
+static void more_memory_is_not_slower(void **state)
+{
+    struct ash_plan_job job = job_of("llama-3.1-8b", "1xH100", 64, 8192);
+    struct ash_gpu larger = *job.cluster.machine.gpu;
+    struct ash_what_if items[ASH_WHAT_IFS_MAX];
+    struct ash_search wanted = {.precision = -1, .recompute = ASH_PLAN_RECOMPUTE_FIT, .zero = -1};
+    struct ash_plan plans[PLANS];
+    double small;
+
+    (void)state;
+    assert_true(search(&job, -1, plans) > 0);
+    small = plans[0].step.tokens_s;
+    for (size_t i = 0, count = ash_what_if(&consts, &job, &wanted, &plans[0], items); i < count; i++)
+        if (strcmp(items[i].change, "twice the memory per GPU") == 0) assert_true(items[i].gain >= 0);
+    larger.memory_bytes *= 2;
+    job.cluster.machine.gpu = &larger;
+    assert_true(search(&job, -1, plans) > 0);
+    assert_true(plans[0].step.tokens_s >= small);
+}
+
+/* A given layout hears of its neighbours: here interleaving is worth more than half the speed. */
+static void neighbours_of_a_layout(void **state)
+{
+    struct ash_plan_job job = job_of("llama-3.1-405b", "2048xp5.48xlarge", 2048, 8192);
+    struct ash_plan plan = {.layout = layout_of(&job, "tp=8,pp=16")};
+    struct ash_what_if items[ASH_WHAT_IFS_MAX];
+    bool chunks = false, stages = false;
+
+    (void)state;
+    ash_step_predict(&consts, &job, &plan.layout, true, &plan.step);
+    for (size_t i = 0, count = ash_what_if(&consts, &job, NULL, &plan, items); i < count; i++) {
+        chunks = chunks || (items[i].layout.chunks > 1 && items[i].gain > 0.4 && items[i].fits);
+        stages = stages || items[i].layout.pp == 8;
+    }
+    assert_true(chunks && stages);
 }
 
 int main(void)
@@ -282,6 +323,8 @@ int main(void)
         cmocka_unit_test(what_would_do_does),
         cmocka_unit_test(shards_stay_near_on_slow_networks),
         cmocka_unit_test(searched_what_ifs_gain_no_less),
+        cmocka_unit_test(more_memory_is_not_slower),
+        cmocka_unit_test(neighbours_of_a_layout),
     };
 
     return cmocka_run_group_tests(tests, open_facts, close_facts);

@@ -235,6 +235,35 @@ static void activations_are_the_published_ones(void **state)
     assert_true(full.activations / unit > 2 && full.activations / unit < 2.5);
 }
 
+/* DeepSeek-V3 was trained on H800 in this layout with norms and up-projections recomputed (arXiv 2412.19437). */
+static void deepseek_fits_as_published(void **state)
+{
+    struct ash_plan_job job = job_of("deepseek-v3", "256xhgx-h800", 15360, 4096);
+    struct ash_plan_step step =
+        step_of(&job, "pp=16,ep=64,zero=1,mbs=1,schedule=dualpipe,precision=fp8,recompute=selective");
+
+    (void)state;
+    assert_float_equal(cluster_of("1xhgx-h800").machine.gpu->memory_bytes,
+                       cluster_of("1xdgx-h100").machine.gpu->memory_bytes, 1);
+    assert_true(step.fits && step.memory.total > 60e9);
+    step = step_of(&job, "pp=16,ep=64,zero=1,mbs=1,schedule=dualpipe,precision=fp8,recompute=none");
+    assert_false(step.fits);
+}
+
+/* Layouts are read as tables print them. */
+static void printed_pipelines_are_read(void **state)
+{
+    struct ash_plan_job job = job_of("llama-3-70b", "8xp5.48xlarge", 128, 8192);
+    struct ash_layout layout = layout_of(&job, "pp=4-zb-h1,offload=1");
+
+    (void)state;
+    assert_true(layout.pp == 4 && layout.schedule == ASH_SCHEDULE_ZB_H1 && layout.offload);
+    layout = layout_of(&job, "pp=4x5,offload=no");
+    assert_true(layout.pp == 4 && layout.chunks == 5 && !layout.offload);
+    assert_int_equal(ash_layout_parse("pp=4-zigzag", &layout, NULL), -EINVAL);
+    assert_int_equal(ash_layout_parse("offload=maybe", &layout, NULL), -EINVAL);
+}
+
 /* ---- time -------------------------------------------------------------------------------------------------------- */
 
 static void parts_add_up(void **state)
@@ -248,7 +277,7 @@ static void parts_add_up(void **state)
                            t->jitter,
                        t->total, 1e-9 * t->total);
     assert_float_equal(step.tokens_s * t->total, 512 * 8192.0, 1);
-    assert_true(step.mfu > 0.2 && step.mfu < 0.95); /* published: 0.84 of the bf16 peak in fp8 on H100 */
+    assert_true(step.mfu > 0.1 && step.mfu < 0.5); /* published: 0.84 of the bf16 peak, half of that in fp8, on H100 */
 }
 
 /* Without simulation the answer is close: searches rank by it. */
@@ -313,6 +342,8 @@ int main(void)
         cmocka_unit_test(dispatch_counts_what_crosses),
         cmocka_unit_test(state_is_16_bytes_a_weight_and_shards),
         cmocka_unit_test(activations_are_the_published_ones),
+        cmocka_unit_test(deepseek_fits_as_published),
+        cmocka_unit_test(printed_pipelines_are_read),
         cmocka_unit_test(parts_add_up),
         cmocka_unit_test(the_closed_form_is_near),
         cmocka_unit_test(more_of_anything_is_not_slower),

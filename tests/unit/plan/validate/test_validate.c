@@ -119,9 +119,12 @@ static void holes_are_named(void **state)
                      "d,llama-3-8b,H100,8,,128,1,9000\n"
                      "e,llama-3-8b,H100,8,8192,,,9000\n"
                      "f,llama-3-8b,H100,8,8192,128,1,\n"
-                     "g,llama-3-8b,H100,-8,8192,128,1,9000\n");
+                     "g,llama-3-8b,H100,-8,8192,128,1,9000\n"
+                     "h,gpt2-124m,H100,8,1024,128,16,90000\n");
     validate = open_file(path, 0, &err);
-    assert_int_equal(ash_validate_row_count(validate), 7);
+    assert_int_equal(ash_validate_row_count(validate), 8);
+    assert_false(ash_validate_row(validate, 0)->fits); /* 8 B parameters and all of their state on every GPU */
+    assert_true(ash_validate_row(validate, 7)->predicted && ash_validate_row(validate, 7)->fits);
     for (size_t i = 0; i < 7; i++) {
         const struct ash_validate_row *row = ash_validate_row(validate, i);
         assert_int_equal(row->predicted, reasons[i] == NULL);
