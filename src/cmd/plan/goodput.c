@@ -226,7 +226,7 @@ int ash_goodput_estimate(const struct ash_shape *shape, const struct ash_cluster
     set_machines(cluster, &job);
     job.params = ash_shape_params(shape);
     job.step_s = step_s;
-    job.write_bytes_s = job.read_bytes_s = storage_bytes_s;
+    if (storage_bytes_s > 0) job.write_bytes_s = job.read_bytes_s = storage_bytes_s;
     rc = ash_goodput_check(&job, err);
     if (rc < 0) return rc;
     *worst_out = 1;

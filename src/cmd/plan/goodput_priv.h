@@ -20,7 +20,8 @@ struct goodput_answer {
 };
 
 /* What `plan goodput` would say of a job with the defaults of its flags: the share of time that counts under the worst
- * and the best way to keep state, among those that fit. storage_bytes_s: reading and writing. Returns 0 or -errno. */
+ * and the best way to keep state, among those that fit. storage_bytes_s: reading and writing; 0: the
+ * default, too. Returns 0 or -errno. */
 int ash_goodput_estimate(const struct ash_shape *shape, const struct ash_cluster *cluster, double step_s,
                          double storage_bytes_s, double *worst_out, double *best_out, struct ash_err *err);
 void ash_goodput_print_table(const struct goodput_answer *answer);

@@ -7,7 +7,6 @@
 #include "plan/consts.h"
 
 extern const struct ash_cmd ash_cmd_plan_audit;
-extern const struct ash_cmd ash_cmd_plan_diagnose;
 extern const struct ash_cmd ash_cmd_plan_goodput;
 extern const struct ash_cmd ash_cmd_plan_serve;
 extern const struct ash_cmd ash_cmd_plan_constants;
@@ -18,7 +17,6 @@ extern const struct ash_cmd ash_cmd_plan_place;
 extern const struct ash_cmd ash_cmd_plan_rl;
 extern const struct ash_cmd ash_cmd_plan_train;
 extern const struct ash_cmd ash_cmd_plan_validate;
-extern const struct ash_cmd ash_cmd_plan_xid;
 
 /* --catalog and --set. Bind it beside the command's own table: `{&ash_plan_table, &flags.plan}`. */
 struct ash_plan_flags {

@@ -133,7 +133,7 @@ static void read_prices(const struct flags *flags, struct plan_train *train)
 
     train->price = ash_price_of(&train->job.cluster.machine);
     if (flags->usd_hour > 0) train->price = (struct ash_price){.usd_hour = flags->usd_hour};
-    train->storage_bytes_s = storage * 1e9;
+    train->storage_bytes_s = flags->storage_gb_s * 1e9;
     train->checkpoint_every_s = flags->checkpoint_minutes * 60;
     train->checkpoint_s = ash_shape_params(&train->job.shape) * STATE_BYTES / (storage * 1e9);
 }

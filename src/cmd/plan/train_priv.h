@@ -16,7 +16,7 @@ struct plan_train {
     struct ash_what_if what_ifs[ASH_WHAT_IFS_MAX];
     size_t what_if_count;
     struct ash_price price;
-    double storage_bytes_s; /* into shared storage */
+    double storage_bytes_s; /* into shared storage, as it was given; 0: it was not */
     double checkpoint_s;    /* seconds of one synchronous checkpoint */
     double checkpoint_every_s;
     double goodput_worst, goodput_best; /* shares of time that failures leave of the best plan; 0: not known */

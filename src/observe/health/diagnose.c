@@ -11,9 +11,7 @@
 #include "base/utf8.h"
 
 static const struct ash_rule rules[] = {
-#define RULE(layer, kind, severity, ...) {ASH_LAYER_##layer, ASH_RULE_##kind, ASH_##severity, __VA_ARGS__},
 #include "observe/health/diagnose_list.h"
-#undef RULE
 };
 
 int ash_diagnose_open(struct ash_diagnose **diagnose_out, struct ash_err *err)
@@ -371,7 +369,7 @@ size_t ash_diagnose_log_good(const struct ash_diagnose *diagnose)
     return diagnose->log_good;
 }
 
-const char *ash_layer_name(enum ash_layer layer)
+const char *ash_health_layer_name(enum ash_health_layer layer)
 {
     static const char *const names[] = {"GPU", "NVLink", "network", "storage", "host", "step", "software"};
 

@@ -2,8 +2,8 @@
  * One table of rules (diagnose_list.h) is held against every series, layer by layer from the GPU up. Answers name the
  * first abnormal layer, the node and part, the counter and its normal range; what was looked at and found normal; and
  * what could not be judged and why. */
-#ifndef ASH_PLAN_DIAGNOSE_H
-#define ASH_PLAN_DIAGNOSE_H
+#ifndef ASH_OBSERVE_HEALTH_DIAGNOSE_H
+#define ASH_OBSERVE_HEALTH_DIAGNOSE_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -11,15 +11,15 @@
 #include "observe/health/scrape.h"
 
 /* In the order in which they are looked at. */
-enum ash_layer {
-    ASH_LAYER_GPU,
-    ASH_LAYER_NVLINK,
-    ASH_LAYER_NETWORK,
-    ASH_LAYER_STORAGE,
-    ASH_LAYER_HOST,
-    ASH_LAYER_STEP, /* data loader and stragglers */
-    ASH_LAYER_SOFTWARE,
-    ASH_LAYER_COUNT,
+enum ash_health_layer {
+    ASH_HEALTH_GPU,
+    ASH_HEALTH_NVLINK,
+    ASH_HEALTH_NETWORK,
+    ASH_HEALTH_STORAGE,
+    ASH_HEALTH_HOST,
+    ASH_HEALTH_STEP, /* data loader and stragglers */
+    ASH_HEALTH_SOFTWARE,
+    ASH_HEALTH_COUNT,
 };
 
 /* From bad to worse. What is only watched makes nothing abnormal. */
@@ -40,7 +40,7 @@ enum ash_rule_kind {
 };
 
 struct ash_rule {
-    enum ash_layer layer;
+    enum ash_health_layer layer;
     enum ash_rule_kind kind;
     enum ash_severity severity;
     const char *metric;
@@ -54,7 +54,7 @@ struct ash_rule {
 };
 
 struct ash_finding {
-    enum ash_layer layer;
+    enum ash_health_layer layer;
     enum ash_severity severity;
     const char *metric; /* or "log" */
     const char *normal, *means, *action, *source;
@@ -115,7 +115,7 @@ size_t ash_diagnose_skipped(const struct ash_diagnose *diagnose);
 size_t ash_diagnose_log_lines(const struct ash_diagnose *diagnose);
 size_t ash_diagnose_log_good(const struct ash_diagnose *diagnose);
 
-const char *ash_layer_name(enum ash_layer layer);
+const char *ash_health_layer_name(enum ash_health_layer layer);
 const char *ash_severity_name(enum ash_severity severity);
 /* Why a rule that was not judged was not, in words. */
 const char *ash_check_state_text(enum ash_check_state state);

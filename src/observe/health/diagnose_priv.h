@@ -1,6 +1,6 @@
 /* diagnose_priv - what judging scrapes and reading logs share. */
-#ifndef ASH_PLAN_DIAGNOSE_PRIV_H
-#define ASH_PLAN_DIAGNOSE_PRIV_H
+#ifndef ASH_OBSERVE_HEALTH_DIAGNOSE_PRIV_H
+#define ASH_OBSERVE_HEALTH_DIAGNOSE_PRIV_H
 
 #include "observe/health/diagnose.h"
 

@@ -1,8 +1,8 @@
 /* scrape - what an exporter answered: samples of Prometheus text (format 0.0.4, and OpenMetrics where it says the
  * same).
  */
-#ifndef ASH_PLAN_SCRAPE_H
-#define ASH_PLAN_SCRAPE_H
+#ifndef ASH_OBSERVE_HEALTH_SCRAPE_H
+#define ASH_OBSERVE_HEALTH_SCRAPE_H
 
 #include <stddef.h>
 #include "ashlar/err.h"

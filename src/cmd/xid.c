@@ -1,5 +1,6 @@
-/* ashlar plan xid: a GPU logged XIDs: keep, reset, reboot or replace, and must the job end? */
-#include "cmd/plan/plan_priv.h"
+/* ashlar xid: a GPU logged XIDs: keep, reset, reboot or replace, and must the job end? */
+#include "cmd/catalog_priv.h"
+#include "cmd/cmd.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -21,7 +22,7 @@ struct flags {
 #define FIELD(name) offsetof(struct flags, name)
 
 static const struct ash_opt xid_opts[] = {
-    {"log", ASH_OPT_STRING, FIELD(log), NULL, "one machine's kernel log instead of codes; - is standard input", 0, 0,
+    {"log", ASH_OPT_STRING, FIELD(log), NULL, "one machine's kernel log instead of codes (- is standard input)", 0, 0,
      NULL},
     {"gpu", ASH_OPT_STRING, FIELD(gpu), NULL, "which GPU it is (ashlar catalog ls): rules differ by generation", 0, 0,
      NULL},
@@ -39,14 +40,14 @@ static const struct ash_opt_table xid_table = {
     .section = "", .help = "flags", .opts = xid_opts, .count = ASH_COUNT(xid_opts)};
 
 static const struct ash_cmd_usage usage = {
-    .synopsis = "ashlar plan xid CODE[,CODE...] | --log FILE [flags]",
+    .synopsis = "ashlar xid CODE[,CODE...] | --log FILE [flags]",
     .about =
         "Says for each GPU what the XIDs that NVIDIA's driver logged mean, what to do (isolate and replace, reboot,\n"
         "reset, or monitor; the hardest of all codes), whether the job must end, and who says so. A code that is\n"
         "not in the table gets no verdict.",
-    .examples = "  ashlar plan xid 79\n"
-                "  ashlar plan xid 48,63 --gpu A100-SXM4-80GB --remaps-left 5\n"
-                "  dmesg | ashlar plan xid --log - --gpu H100 --json",
+    .examples = "  ashlar xid 79\n"
+                "  ashlar xid 48,63 --gpu A100-SXM4-80GB --remaps-left 5\n"
+                "  dmesg | ashlar xid --log - --gpu H100 --json",
 };
 
 /* ---- people ------------------------------------------------------------------------------------------------------ */
@@ -216,8 +217,10 @@ static int respond(const void *ctx, const struct ash_opts *opts, const char *wor
     struct ash_err err = {0};
     int rc;
 
-    if ((word != NULL) == (flags->log != NULL))
-        return ash_cmd_misuse("plan xid", "give codes (79 or 48,63) or --log FILE: one of them");
+    if (word == NULL && flags->log == NULL)
+        return ash_cmd_misuse("xid", "which codes (79 or 48,63), or which log (--log FILE)?");
+    if (word != NULL && flags->log != NULL)
+        return ash_cmd_misuse("xid", "give codes or --log FILE, not both: one of them");
     rc = fill_setting(flags, opts, &setting, &err);
     if (rc == 0) rc = read_codes(flags, word, &log, &err);
     if (rc == 0) rc = answer_all(flags, &setting, &log, &err);
@@ -236,4 +239,4 @@ static int run(int argc, char **argv)
     return ash_cmd_run(&form, argc, argv);
 }
 
-const struct ash_cmd ash_cmd_plan_xid = {"xid", "a GPU logged an XID: keep, reset, reboot or replace it?", run};
+const struct ash_cmd ash_cmd_xid = {"xid", "a GPU logged an XID: keep, reset, reboot or replace it?", run};
