@@ -53,6 +53,8 @@ for words in '"splits"' '"handover_s"' '"prompt_reuse_share"' '"turns": true'; d
 done
 try "$ASHLAR" plan rl --model llama-3.1-405b --cluster 1xp5.48xlarge
 expect_error 1 "a model too large for both" "does not fit"
+try serve --model llama-3.1-70b --cluster 8xH100 --prompt 4000
+expect_error 2 "a flag of another program" "--prompt" "--in"
 try serve --model llama-3.1-70b
 expect_error 2 "no cluster" "--cluster"
 try serve --model llama-9 --cluster 8xH100

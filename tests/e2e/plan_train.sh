@@ -56,6 +56,8 @@ expect 0 "plan machines --json"
 [ "$(grep -c '"usd_hour"' "$SCRATCH/out")" -eq 2 ] || fail "plan machines does not list both: $(cat "$SCRATCH/out")"
 try "$ASHLAR" plan machines --model llama-3.1-70b --tokens 2e12
 expect_error 2 "neither GPUs nor days" '--gpus or --days'
+try "$ASHLAR" plan machines --model llama-3.1-70b --tokens 2e12 --gpus 8 --days 30
+expect_error 2 "both GPUs and days" 'not both'
 try "$ASHLAR" plan machines --model kimi-k2 --tokens 1e12 --gpus 8 --precision fp4 --machines p5.48xlarge
 grep -q 'has no fp4 arithmetic' "$SCRATCH/out" || fail "fp4 on Hopper: $(cat "$SCRATCH/out")"
 try "$ASHLAR" plan machines --model llama-3.1-405b --tokens 15e12 --days 0.01 --machines p5.48xlarge
@@ -65,6 +67,8 @@ expect_error 1 "an unknown machine" p9 known
 try "$ASHLAR" plan memory --model gpt2-124m --micro-batch 4 --precision bf16 --json
 expect 0 "plan memory"
 grep -q '"activations"' "$SCRATCH/out" || fail "plan memory lacks activations"
+try "$ASHLAR" plan memory --model llama-3.1-405b
+grep -q 'total .* TB$' "$SCRATCH/out" || fail "plan memory of a large model: $(cat "$SCRATCH/out")"
 try "$ASHLAR" plan memory --model deepseek-v3
 expect_error 1 "memory of latent attention" 'latent attention'
 

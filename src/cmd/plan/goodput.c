@@ -138,7 +138,7 @@ static int choose_rate(const struct flags *flags, const struct ash_opts *opts, s
     bool by_rate = ash_opts_is_set(opts, "failure-rate"), by_mtbf = ash_opts_is_set(opts, "mtbf-hours");
 
     if (by_rate + by_mtbf + ash_opts_is_set(opts, "failures") > 1)
-        return ash_cmd_misuse("plan goodput", "--failures, --failure-rate and --mtbf-hours say the same: give one");
+        return ash_cmd_misuse("plan goodput", "give one of --failures, --failure-rate and --mtbf-hours, not several");
     answer->rate_source = rate_names[flags->failures];
     if (by_rate || by_mtbf) answer->rate_source = "given";
     if (by_rate) answer->job.failures_per_gpu_hour = flags->failure_rate;
@@ -251,9 +251,9 @@ static int misused(const struct flags *flags, const struct ash_opts *opts)
     bool given = ash_opts_is_set(opts, "write-gb-s") || ash_opts_is_set(opts, "read-gb-s");
 
     if (flags->model != NULL && flags->params > 0)
-        return ash_cmd_misuse("plan goodput", "--model and --params say the same: give one");
+        return ash_cmd_misuse("plan goodput", "give --model or --params, not both");
     if (flags->cluster != NULL && flags->gpus > 0)
-        return ash_cmd_misuse("plan goodput", "--cluster and --gpus say the same: give one");
+        return ash_cmd_misuse("plan goodput", "give --cluster or --gpus, not both");
     if ((flags->model == NULL && flags->params == 0) || (flags->cluster == NULL && flags->gpus == 0))
         return ash_cmd_misuse(
             "plan goodput", "say which model (--model llama-3.1-405b, or --params 405B) and which machines (--cluster "

@@ -7,6 +7,7 @@
 
 #include "base/assert.h"
 #include "base/workers.h"
+#include "cmd/plan/text.h"
 #include "plan/train/compare.h"
 #include "plan/train/parts.h"
 #include "plan/price.h"
@@ -70,14 +71,14 @@ static void print_row(const struct ash_compare_row *row, double batch)
 {
     const struct ash_cluster *cluster = &row->job.cluster;
     const struct ash_plan_step *step = &row->plan.step;
-    char layout[128], price[24] = "-", power[24] = "-";
+    char layout[128], price[24] = "-", power[PLAN_TEXT_BYTES] = "-";
 
     if (!row->found) {
         printf("%-20s %s\n", cluster->machine.name, row->reason);
         return;
     }
     if (row->usd > 0) snprintf(price, sizeof(price), "%.0f%s", row->usd, row->reserved_price ? "*" : "");
-    if (row->watts > 0) snprintf(power, sizeof(power), "%.0f", row->watts / 1e3);
+    if (row->watts > 0) plan_text_watts(row->watts, power);
     printf("%-20s %8d %7d %9.1f %12s %8s %10.0f %8.1f %5.1f%%  %s", cluster->machine.name, cluster->machines,
            cluster->gpus, row->days, price, power, step->tokens_s, step->tokens_s_gpu, 100 * step->mfu,
            ash_layout_text(&row->plan.layout, layout, sizeof(layout)));
@@ -88,16 +89,18 @@ static void print_row(const struct ash_compare_row *row, double batch)
 static void print_table(const struct answer *answer)
 {
     const struct ash_plan_job *job = &answer->job.job;
+    char params[PLAN_TEXT_BYTES], active[PLAN_TEXT_BYTES];
 
-    printf("%s: %.2f B parameters (%.2f B active), %.4g tokens, %.0f sequences of %.0f per step, no checkpoints or "
-           "failures\n\n",
-           job->shape.name, ash_shape_params(&job->shape) / 1e9, ash_shape_active_params(&job->shape) / 1e9,
-           job->tokens, job->global_batch, job->seq_tokens);
-    printf("%-20s %8s %7s %9s %12s %8s %10s %8s %6s  %s\n", "machine", "machines", "GPUs", "days", "USD", "kW",
+    printf(
+        "%s: %s parameters (%s active), %.4g tokens, %.0f sequence%s of %.0f per step, no checkpoints or failures\n\n",
+        job->shape.name, plan_text_count(ash_shape_params(&job->shape), params),
+        plan_text_count(ash_shape_active_params(&job->shape), active), job->tokens, job->global_batch,
+        plan_plural(job->global_batch), job->seq_tokens);
+    printf("%-20s %8s %7s %9s %12s %8s %10s %8s %6s  %s\n", "machine", "machines", "GPUs", "days", "USD", "power",
            "tokens/s", "per GPU", "MFU", "layout");
     for (size_t i = 0; i < answer->count; i++)
         print_row(&answer->rows[i], job->global_batch);
-    printf("* is the price of a capacity block\n");
+    printf("MFU of the peak of the layout's precision; * is the price of a capacity block\n");
 }
 
 /* ---- programs ---------------------------------------------------------------------------------------------------- */
@@ -210,8 +213,9 @@ static int misused(const void *ctx, const struct ash_opts *opts)
     if (flags->model == NULL || flags->tokens <= 0)
         return ash_cmd_misuse("plan machines", "say which model (--model llama-3.1-70b) and how many tokens (--tokens "
                                                "2e12)");
-    if ((flags->gpus > 0) == (flags->days > 0))
-        return ash_cmd_misuse("plan machines", "give --gpus or --days: how many, or in which time");
+    if (flags->gpus > 0 && flags->days > 0) return ash_cmd_misuse("plan machines", "give --gpus or --days, not both");
+    if (flags->gpus <= 0 && flags->days <= 0)
+        return ash_cmd_misuse("plan machines", "give --gpus or --days: how many GPUs, or in which time");
     return 0;
 }
 

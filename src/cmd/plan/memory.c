@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 #include "base/assert.h"
+#include "cmd/units.h"
 #include "plan/own_memory.h"
 
 struct flags {
@@ -42,7 +43,9 @@ static const struct ash_cmd_usage usage = {
 
 static void print_line(const char *name, double bytes)
 {
-    printf("  %-14s %12.2f MB\n", name, bytes / 1e6);
+    char text[UNITS_BYTES];
+
+    printf("  %-14s %12s\n", name, ash_units_bytes((size_t)bytes, text, sizeof(text)));
 }
 
 static json_t *encode(const char *name, const struct ash_own_memory *memory)

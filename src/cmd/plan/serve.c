@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "base/assert.h"
 #include "cmd/plan/serve_priv.h"
@@ -159,9 +160,34 @@ static int misused(const void *ctx, const struct ash_opts *opts)
                           "say which model (--model llama-3.1-70b) and which machines (--cluster 8xH200)");
 }
 
+/* What other programs call the flags of this one. */
+static const struct {
+    const char *name, *here;
+} foreign_flags[] = {
+    {"--prompt", "--in"},      {"--prompt-tokens", "--in"}, {"--input-len", "--in"},      {"--isl", "--in"},
+    {"--input", "--in"},       {"--output-len", "--out"},   {"--osl", "--out"},           {"--output", "--out"},
+    {"--max-tokens", "--out"}, {"--gpus", "--cluster"},     {"--rate", "--qps"},          {"--request-rate", "--qps"},
+    {"--kv-cache", "--cache"}, {"--dtype", "--weights"},    {"--precision", "--weights"},
+};
+
+static const char *flag_here(const char *word)
+{
+    size_t length = strcspn(word, "=");
+
+    for (size_t i = 0; i < ASH_COUNT(foreign_flags); i++)
+        if (strlen(foreign_flags[i].name) == length && strncmp(foreign_flags[i].name, word, length) == 0)
+            return foreign_flags[i].here;
+    return NULL;
+}
+
 static int run(int argc, char **argv)
 {
     struct flags flags = {0};
+
+    for (int i = 1; i < argc; i++)
+        if (flag_here(argv[i]) != NULL)
+            return ash_cmd_misuse("plan serve", "there is no %.*s: here it is %s", (int)strcspn(argv[i], "="), argv[i],
+                                  flag_here(argv[i]));
 
     return ash_plan_run(&(struct ash_plan_question){&usage, &serve_table, &flags, &flags.plan, misused, answer_it},
                         argc, argv);

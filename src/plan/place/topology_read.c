@@ -152,14 +152,19 @@ static int read_instance(struct ash_topology *topology, const json_t *instance, 
     return hang_path(topology, id, path, err);
 }
 
-int ash_topology_read_ec2(struct ash_topology *topology, const char *text, const char *name, struct ash_err *err)
+int ash_topology_read_ec2(struct ash_topology *topology, const char *text, struct ash_err *err)
 {
     const json_t *instances, *instance;
     json_t *json = NULL;
     size_t i;
-    int rc = ash_json_parse(text, strlen(text), name, &json, err);
+    struct ash_err cause = {0};
+    int rc = ash_json_parse(text, strlen(text), "line", &json, &cause);
 
-    if (rc < 0) return rc;
+    if (rc < 0)
+        return ash_err_set(err, rc,
+                           "%.200s; a topology is what `aws ec2 describe-instance-topology` prints, Slurm's "
+                           "topology.conf, or lines of `host spine1/leaf3`",
+                           cause.text);
     instances = json_is_array(json) ? json : json_object_get(json, "Instances");
     if (!json_is_array(instances))
         rc = ash_err_set(err, -EINVAL, "no list of Instances: is it what `aws ec2 describe-instance-topology` prints?");

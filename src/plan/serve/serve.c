@@ -263,7 +263,8 @@ static int check_degrees(const struct ash_serve_job *job, struct ash_err *err)
         return ash_err_set(err, -EINVAL, "--ep %d does not divide the %g experts of %s", job->ep, shape->experts,
                            shape->name);
     if (job->tp > 1 && job->attn_dp > 1)
-        return ash_err_set(err, -EINVAL, "--tp cuts attention and --attn-dp splits its requests: give one of them");
+        return ash_err_set(err, -EINVAL,
+                           "--tp cuts attention and --attn-dp splits its requests: give one of them, not both");
     if (fmax(1, job->pp) * fmax(fmax(job->tp, job->ep), job->attn_dp) > job->cluster.gpus)
         return ash_err_set(err, -EINVAL, "a replica of %g GPUs does not fit into a cluster of %d",
                            fmax(1, job->pp) * fmax(fmax(job->tp, job->ep), job->attn_dp), job->cluster.gpus);

@@ -141,7 +141,7 @@ static int within_days(const struct ash_consts *consts, const struct ash_compare
 
     if (found && days_of(row) <= asked->days) return 0;
     if (found)
-        return ash_err_set(err, -ENOSPC, "%d of them take %.1f days, bound by %s; more do not help",
+        return ash_err_set(err, -ENOSPC, "too slow: %d machines take %.1f days, bound by %s, and more do not help",
                            row->job.cluster.machines, days_of(row), ash_step_bound(&row->plan.step.time, 0));
     if (machines * machine->gpus > ASH_CLUSTER_GPUS_MAX)
         return ash_err_set(err, -ENOSPC, "%d of its GPUs at %.0f %% of their peak would take %.1f days",
