@@ -51,7 +51,7 @@ expect_error 2 "two models" "not both"
 try goodput --params 70g --gpus 1001
 expect_error 1 "odd GPUs" "1000 or 1008"
 try goodput --params 70g --gpus 1024 --mtbf-hours 5 --failure-rate 1e-5
-expect_error 2 "two rates" "not both"
+expect_error 2 "two rates" "not several"
 try goodput --params 405g --gpus 1024 --interval-s 5
 expect_error 1 "short interval" "the least is 57 s"
 try goodput --params 405g --gpus 1024 --uncovered 0

@@ -259,9 +259,10 @@ static int misused(const struct flags *flags, const struct ash_opts *opts)
             "plan goodput", "say which model (--model llama-3.1-405b, or --params 405B) and which machines (--cluster "
                             "2048xp5.48xlarge, or --gpus)");
     if (flags->storage != NULL && (flags->cluster == NULL || given))
-        return ash_cmd_misuse("plan goodput", flags->cluster == NULL
-                                                  ? "--storage needs a --cluster: its machines are the clients"
-                                                  : "--storage says what --write-gb-s and --read-gb-s say: give one");
+        return ash_cmd_misuse("plan goodput",
+                              flags->cluster == NULL
+                                  ? "--storage needs a --cluster: its machines are the clients"
+                                  : "give --storage or the rates --write-gb-s and --read-gb-s, not both");
     if (flags->storage == NULL && flags->storage_tib > 0)
         return ash_cmd_misuse("plan goodput", "--storage-tib needs --storage: TiB of what?");
     return 0;
