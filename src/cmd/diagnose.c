@@ -388,7 +388,7 @@ static json_t *encode(const struct ash_diagnose *diagnose, const char *verdict)
 
 /* ---- the command ------------------------------------------------------------------------------------------------- */
 
-static int answer(const struct ash_diagnose *diagnose, bool json, struct ash_err *err)
+static int print_answer(const struct ash_diagnose *diagnose, bool json, struct ash_err *err)
 {
     char verdict[1024];
 
@@ -416,7 +416,7 @@ static int respond(const struct flags *flags, const char *const *words, size_t c
     if (rc == 0) rc = ash_diagnose_open(&diagnose, &err);
     if (rc == 0) rc = read_all(diagnose, flags, &files, &err);
     if (rc == 0) rc = ash_diagnose_run(diagnose, flags->seconds, &err);
-    if (rc == 0) rc = answer(diagnose, flags->json, &err);
+    if (rc == 0) rc = print_answer(diagnose, flags->json, &err);
     ash_diagnose_close(diagnose);
     list_fini(&files);
     return rc < 0 ? ash_cmd_fail(&err) : 0;

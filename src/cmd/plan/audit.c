@@ -110,7 +110,7 @@ static int fill_layout(const struct flags *flags, const struct ash_consts *const
                                       .zero = 1,
                                       .micro_batch = flags->micro_batch > 0 ? (int)flags->micro_batch : 1,
                                       .recompute = ASH_PLAN_RECOMPUTE_FIT,
-                                      .precision = (enum ash_precision)flags->precision};
+                                      .precision = (enum ash_gpu_precision)flags->precision};
     if (flags->layout == NULL) return ash_audit_choose(consts, job, batch, err);
     rc = ash_layout_parse(flags->layout, &job->layout, err);
     if (rc == 0) rc = check_agreement(flags, &job->layout, err);
@@ -154,9 +154,9 @@ static int fill_job(const struct flags *flags, const struct ash_plan_facts *fact
 
 static int answer_it(const void *ctx, const struct ash_plan_facts *facts, const char *word, struct ash_err *err)
 {
-    static struct audit_answer found; /* large; one command per process */
+    static struct ash_audit_answer found; /* large; one command per process */
     static double counts[EXPERTS_MAX];
-    struct audit_answer *answer = &found;
+    struct ash_audit_answer *answer = &found;
     const struct flags *flags = ctx;
     int rc;
 

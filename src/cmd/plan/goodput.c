@@ -133,7 +133,7 @@ static void fill_job(const struct flags *flags, struct ash_goodput_job *job)
     };
 }
 
-static int choose_rate(const struct flags *flags, const struct ash_opts *opts, struct goodput_answer *answer)
+static int choose_rate(const struct flags *flags, const struct ash_opts *opts, struct ash_goodput_answer *answer)
 {
     bool by_rate = ash_opts_is_set(opts, "failure-rate"), by_mtbf = ash_opts_is_set(opts, "mtbf-hours");
 
@@ -146,7 +146,7 @@ static int choose_rate(const struct flags *flags, const struct ash_opts *opts, s
     return 0;
 }
 
-static void solve(const struct flags *flags, struct goodput_answer *answer)
+static void solve(const struct flags *flags, struct ash_goodput_answer *answer)
 {
     const struct ash_goodput_job *job = &answer->job;
     double best = -1;
@@ -154,13 +154,13 @@ static void solve(const struct flags *flags, struct goodput_answer *answer)
     for (enum ash_goodput_kind k = 0; k < ASH_GOODPUT_KINDS; k++) {
         ash_goodput_plan(job, k, &answer->way[k]);
         ash_goodput_solve(&answer->way[k], &answer->result[k]);
-        ash_goodput_play(&answer->way[k], flags->days * 86400, SIM_FAILURES, SIM_EVENTS, (uint64_t)flags->seed,
-                         &answer->sim[k]);
-        ash_goodput_memory(job, k, &answer->memory[k]);
+        ash_goodput_simulate(&answer->way[k], flags->days * 86400, SIM_FAILURES, SIM_EVENTS, (uint64_t)flags->seed,
+                             &answer->sim[k]);
+        ash_goodput_memory_of(job, k, &answer->memory[k]);
         if (k == ASH_GOODPUT_SYNC)
-            ash_goodput_break_even(job, ASH_GOODPUT_SYNC, ASH_GOODPUT_PEERS, &answer->even[k]);
+            ash_goodput_break_even_of(job, ASH_GOODPUT_SYNC, ASH_GOODPUT_PEERS, &answer->even[k]);
         else
-            ash_goodput_break_even(job, k - 1, k, &answer->even[k]);
+            ash_goodput_break_even_of(job, k - 1, k, &answer->even[k]);
         if (!answer->memory[k].fits || answer->result[k].shares.useful <= best) continue;
         best = answer->result[k].shares.useful;
         answer->best = k;
@@ -182,7 +182,7 @@ static int set_storage(const struct flags *flags, const struct ash_catalog *cata
 {
     struct ash_tier_rate rate;
     int rc =
-        ash_tier_rate(catalog, flags->storage, flags->storage_tib, &cluster->machine, cluster->machines, &rate, err);
+        ash_tier_rate_of(catalog, flags->storage, flags->storage_tib, &cluster->machine, cluster->machines, &rate, err);
 
     if (rc < 0) return rc;
     job->write_bytes_s = rate.write_bytes_s;
@@ -238,7 +238,7 @@ int ash_goodput_estimate(const struct ash_shape *shape, const struct ash_cluster
 
         ash_goodput_plan(&job, k, &way);
         ash_goodput_solve(&way, &result);
-        ash_goodput_memory(&job, k, &memory);
+        ash_goodput_memory_of(&job, k, &memory);
         if (!memory.fits) continue;
         *worst_out = fmin(*worst_out, result.shares.useful);
         *best_out = fmax(*best_out, result.shares.useful);
@@ -271,7 +271,7 @@ static int misused(const struct flags *flags, const struct ash_opts *opts)
 static int respond(const void *ctx, const struct ash_opts *opts, const char *word)
 {
     const struct flags *flags = ctx;
-    struct goodput_answer answer = {0};
+    struct ash_goodput_answer answer = {0};
     struct ash_err err = {0};
     int code = misused(flags, opts);
 

@@ -6,7 +6,7 @@
 #include "plan/goodput/goodput.h"
 #include "plan/shape.h"
 
-struct goodput_answer {
+struct ash_goodput_answer {
     struct ash_goodput_job job;
     const char *rate_source; /* where the failure rate comes from */
     const char *storage;     /* tier whose rates were taken; NULL: they were given */
@@ -24,9 +24,9 @@ struct goodput_answer {
  * default, too. Returns 0 or -errno. */
 int ash_goodput_estimate(const struct ash_shape *shape, const struct ash_cluster *cluster, double step_s,
                          double storage_bytes_s, double *worst_out, double *best_out, struct ash_err *err);
-void ash_goodput_print_table(const struct goodput_answer *answer);
-int ash_goodput_print_json(const struct goodput_answer *answer, struct ash_err *err);
+void ash_goodput_print_table(const struct ash_goodput_answer *answer);
+int ash_goodput_print_json(const struct ash_goodput_answer *answer, struct ash_err *err);
 /* Goodput over the number of GPUs, with the published points. */
-int ash_goodput_draw(const struct goodput_answer *answer, const char *path, struct ash_err *err);
+int ash_goodput_draw(const struct ash_goodput_answer *answer, const char *path, struct ash_err *err);
 
 #endif

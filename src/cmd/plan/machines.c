@@ -57,7 +57,7 @@ static const struct ash_cmd_usage usage = {
                 "mine.yaml",
 };
 
-struct answer {
+struct comparison {
     const struct ash_consts *consts;
     struct ash_compare_job job;
     const struct ash_machine *machines[ROWS_MAX];
@@ -71,14 +71,14 @@ static void print_row(const struct ash_compare_row *row, double batch)
 {
     const struct ash_cluster *cluster = &row->job.cluster;
     const struct ash_plan_step *step = &row->plan.step;
-    char layout[128], price[24] = "-", power[PLAN_TEXT_BYTES] = "-";
+    char layout[128], price[24] = "-", power[ASH_PLAN_TEXT_BYTES] = "-";
 
     if (!row->found) {
         printf("%-20s %s\n", cluster->machine.name, row->reason);
         return;
     }
     if (row->usd > 0) snprintf(price, sizeof(price), "%.0f%s", row->usd, row->reserved_price ? "*" : "");
-    if (row->watts > 0) plan_text_watts(row->watts, power);
+    if (row->watts > 0) ash_plan_text_watts(row->watts, power);
     printf("%-20s %8d %7d %9.1f %12s %8s %10.0f %8.1f %5.1f%%  %s", cluster->machine.name, cluster->machines,
            cluster->gpus, row->days, price, power, step->tokens_s, step->tokens_s_gpu, 100 * step->mfu,
            ash_layout_text(&row->plan.layout, layout, sizeof(layout)));
@@ -86,16 +86,16 @@ static void print_row(const struct ash_compare_row *row, double batch)
     printf("\n%-20s bound by %s\n", "", ash_step_bound(&step->time, 0));
 }
 
-static void print_table(const struct answer *answer)
+static void print_table(const struct comparison *answer)
 {
     const struct ash_plan_job *job = &answer->job.job;
-    char params[PLAN_TEXT_BYTES], active[PLAN_TEXT_BYTES];
+    char params[ASH_PLAN_TEXT_BYTES], active[ASH_PLAN_TEXT_BYTES];
 
     printf(
         "%s: %s parameters (%s active), %.4g tokens, %.0f sequence%s of %.0f per step, no checkpoints or failures\n\n",
-        job->shape.name, plan_text_count(ash_shape_params(&job->shape), params),
-        plan_text_count(ash_shape_active_params(&job->shape), active), job->tokens, job->global_batch,
-        plan_plural(job->global_batch), job->seq_tokens);
+        job->shape.name, ash_plan_text_count(ash_shape_params(&job->shape), params),
+        ash_plan_text_count(ash_shape_active_params(&job->shape), active), job->tokens, job->global_batch,
+        ash_plan_plural(job->global_batch), job->seq_tokens);
     printf("%-20s %8s %7s %9s %12s %8s %10s %8s %6s  %s\n", "machine", "machines", "GPUs", "days", "USD", "power",
            "tokens/s", "per GPU", "MFU", "layout");
     for (size_t i = 0; i < answer->count; i++)
@@ -122,7 +122,7 @@ static json_t *encode_row(const struct ash_compare_row *row)
                      "bound_by", ash_step_bound(&step->time, 0));
 }
 
-static json_t *encode(const struct answer *answer)
+static json_t *encode(const struct comparison *answer)
 {
     json_t *rows = json_array();
 
@@ -150,14 +150,14 @@ static int fill_job(const struct flags *flags, struct ash_compare_job *job, stru
 /* Some of the machines: each is a search of its own. */
 static void compare_range(void *ctx, size_t begin, size_t end, int worker)
 {
-    struct answer *answer = ctx;
+    struct comparison *answer = ctx;
 
     (void)worker;
     for (size_t i = begin; i < end; i++)
         ash_compare(answer->consts, &answer->job, answer->machines[i], &answer->rows[i]);
 }
 
-static int choose_machines(const struct flags *flags, const struct ash_plan_facts *facts, struct answer *answer,
+static int choose_machines(const struct flags *flags, const struct ash_plan_facts *facts, struct comparison *answer,
                            struct ash_err *err)
 {
     for (size_t i = 0; i < flags->machines.count && answer->count < ROWS_MAX; i++) {
@@ -175,7 +175,7 @@ static int choose_machines(const struct flags *flags, const struct ash_plan_fact
     return 0;
 }
 
-static int compare_all(const struct flags *flags, const struct ash_plan_facts *facts, struct answer *answer,
+static int compare_all(const struct flags *flags, const struct ash_plan_facts *facts, struct comparison *answer,
                        struct ash_err *err)
 {
     struct ash_workers *workers = NULL;
@@ -192,7 +192,7 @@ static int compare_all(const struct flags *flags, const struct ash_plan_facts *f
 
 static int answer_it(const void *ctx, const struct ash_plan_facts *facts, const char *word, struct ash_err *err)
 {
-    static struct answer answer; /* large; one command per process */
+    static struct comparison answer; /* large; one command per process */
     const struct flags *flags = ctx;
     int rc = fill_job(flags, &answer.job, err);
 

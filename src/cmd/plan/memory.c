@@ -81,7 +81,7 @@ static int respond(const void *ctx, const struct ash_opts *opts, const char *wor
     (void)opts, (void)word;
     if (flags->model == NULL) return ash_cmd_misuse("plan memory", "--model is needed");
     if (ash_shape_find(flags->model, &shape, &err) < 0) return ash_cmd_fail(&err);
-    if (!ash_own_memory(&shape, &run, &memory)) {
+    if (!ash_own_memory_of(&shape, &run, &memory)) {
         ash_err_set(&err, -EINVAL,
                     "%s has latent attention or state-space layers, which the formula does not know; "
                     "ashlar train says it at its start",

@@ -100,7 +100,7 @@ static int read_hosts(const struct ash_topology *topology, const char *words, in
 }
 
 static int read_job(const struct flags *flags, const struct ash_plan_facts *facts, int machines,
-                    struct ash_place_job *job, struct ash_err *err)
+                    struct ash_placement_job *job, struct ash_err *err)
 {
     const struct ash_machine *machine = NULL;
     char cluster[256];
@@ -122,15 +122,15 @@ static int read_job(const struct flags *flags, const struct ash_plan_facts *fact
     job->layout.recompute = ASH_PLAN_RECOMPUTE_FIT;
     rc = ash_layout_parse(flags->layout, &job->layout, err);
     if (rc == 0) rc = ash_layout_check(&job->job, &job->layout, err);
-    return rc == 0 ? ash_place_check(job, err) : rc;
+    return rc == 0 ? ash_placement_check(job, err) : rc;
 }
 
 /* ---- what is found ----------------------------------------------------------------------------------------------- */
 
-static int examine_running(struct place_answer *answer)
+static int examine_running(struct ash_placement_answer *answer)
 {
-    const struct ash_place_job *job = &answer->job;
-    struct ash_place_domain same;
+    const struct ash_placement_job *job = &answer->job;
+    struct ash_placement_domain same;
     size_t count = (size_t)job->job.cluster.machines;
     int rc;
 
@@ -140,31 +140,32 @@ static int examine_running(struct place_answer *answer)
     answer->span = answer->hosts[0];
     for (size_t i = 1; i < count; i++)
         answer->span = ash_topology_meet(answer->topology, answer->span, answer->hosts[i]);
-    rc = ash_place_find(answer->topology, NULL, 0, (int)count, &answer->best, &same);
-    if (rc == 0) rc = ash_place_measure(job, answer->topology, answer->hosts, &answer->given);
-    if (rc == 0) rc = ash_place_reorder(job, answer->topology, answer->hosts, answer->order, &answer->reordered);
+    rc = ash_placement_find(answer->topology, NULL, 0, (int)count, &answer->best, &same);
+    if (rc == 0) rc = ash_placement_measure(job, answer->topology, answer->hosts, &answer->given);
+    if (rc == 0) rc = ash_placement_reorder(job, answer->topology, answer->hosts, answer->order, &answer->reordered);
     if (rc == 0 && answer->given.worst_link >= 0)
-        ash_place_crossing(job, answer->topology, answer->hosts, answer->given.worst_link, answer->crossing);
+        ash_placement_crossing(job, answer->topology, answer->hosts, answer->given.worst_link, answer->crossing);
     return rc;
 }
 
 /* The best that hosts of a domain could do, in their best order; those that are free, or any. */
-static int measure_domain(struct place_answer *answer, int domain, const int *free_hosts, struct ash_place *place_out)
+static int measure_domain(struct ash_placement_answer *answer, int domain, const int *free_hosts,
+                          struct ash_placement *place_out)
 {
     int wanted = answer->job.job.cluster.machines, rc;
     int *order = calloc((size_t)wanted, sizeof(*order));
 
     rc = order == NULL
              ? -ENOMEM
-             : ash_place_choose(answer->topology, domain, free_hosts, answer->free_count, wanted, answer->hosts);
-    if (rc == 0) rc = ash_place_reorder(&answer->job, answer->topology, answer->hosts, order, place_out);
+             : ash_placement_choose(answer->topology, domain, free_hosts, answer->free_count, wanted, answer->hosts);
+    if (rc == 0) rc = ash_placement_reorder(&answer->job, answer->topology, answer->hosts, order, place_out);
     if (rc == 0) memcpy(answer->hosts, order, (size_t)wanted * sizeof(*order));
     free(order);
     return rc;
 }
 
 /* The hosts of best.domain that are not free: some of them must become so. */
-static int list_busy(struct place_answer *answer)
+static int list_busy(struct ash_placement_answer *answer)
 {
     const struct ash_topology *topology = answer->topology;
     bool *is_free = calloc((size_t)topology->count, sizeof(*is_free));
@@ -184,11 +185,11 @@ static int list_busy(struct place_answer *answer)
 }
 
 /* hosts are left as those to start on now. */
-static int examine_queued(struct place_answer *answer)
+static int examine_queued(struct ash_placement_answer *answer)
 {
     const struct ash_plan_job *job = &answer->job.job;
-    int rc = ash_place_find(answer->topology, answer->free_hosts, answer->free_count, job->cluster.machines,
-                            &answer->now, &answer->best);
+    int rc = ash_placement_find(answer->topology, answer->free_hosts, answer->free_count, job->cluster.machines,
+                                &answer->now, &answer->best);
 
     if (rc < 0) return rc;
     answer->hosts = calloc((size_t)job->cluster.machines, sizeof(*answer->hosts));
@@ -204,7 +205,7 @@ static int examine_queued(struct place_answer *answer)
     return rc;
 }
 
-static int examine(const struct flags *flags, const struct ash_plan_facts *facts, struct place_answer *answer,
+static int examine(const struct flags *flags, const struct ash_plan_facts *facts, struct ash_placement_answer *answer,
                    struct ash_err *err)
 {
     int count = (int)flags->nodes, rc;
@@ -226,7 +227,7 @@ static int examine(const struct flags *flags, const struct ash_plan_facts *facts
     return rc == -ENOMEM ? ash_err_set(err, rc, "out of memory") : rc;
 }
 
-static void close_answer(struct place_answer *answer)
+static void close_answer(struct ash_placement_answer *answer)
 {
     free(answer->hosts);
     free(answer->order);
@@ -238,7 +239,7 @@ static void close_answer(struct place_answer *answer)
 
 static int answer_it(const void *ctx, const struct ash_plan_facts *facts, const char *word, struct ash_err *err)
 {
-    static struct place_answer answer; /* large; one command per process */
+    static struct ash_placement_answer answer; /* large; one command per process */
     const struct flags *flags = ctx;
     int rc = examine(flags, facts, &answer, err);
 

@@ -132,9 +132,9 @@ static int fill_job(const struct flags *flags, const struct ash_catalog *catalog
 
     if (rc == 0) rc = ash_cluster_parse(catalog, flags->cluster, &serve->cluster, err);
     if (rc < 0) return rc;
-    serve->weights = serve->compute = (enum ash_precision)flags->weights;
-    if (serve->cluster.machine.gpu->flops[serve->compute] <= 0) serve->compute = ASH_PRECISION_BF16;
-    serve->cache = (enum ash_precision)flags->cache;
+    serve->weights = serve->compute = (enum ash_gpu_precision)flags->weights;
+    if (serve->cluster.machine.gpu->flops[serve->compute] <= 0) serve->compute = ASH_GPU_BF16;
+    serve->cache = (enum ash_gpu_precision)flags->cache;
     serve->in_tokens = (double)flags->in_tokens;
     serve->answer_tokens = (double)flags->out_tokens;
     serve->thinking_tokens = (double)flags->thinking;

@@ -42,7 +42,7 @@ static const struct ash_opt serve_opts[] = {
      1024, NULL},
     {"usd-gpu-hour", ASH_OPT_DOUBLE, FIELD(usd_gpu_hour), NULL, "dollars per GPU-hour, instead of the catalog's", 0,
      1e4, NULL},
-    {"show", ASH_OPT_INT, FIELD(show), "6", "cuts to print", 1, SERVE_POINTS_MAX, NULL},
+    {"show", ASH_OPT_INT, FIELD(show), "6", "cuts to print", 1, ASH_SERVE_POINTS_MAX, NULL},
     {"json", ASH_OPT_BOOL, FIELD(json), NULL, "print one JSON object", 0, 0, NULL},
     {"svg", ASH_OPT_STRING, FIELD(svg), NULL, "draw throughput over latency into this file", 0, 0, NULL},
 };
@@ -73,9 +73,9 @@ static int fill_job(const struct flags *flags, const struct ash_catalog *catalog
     if (rc == 0) rc = ash_cluster_parse(catalog, flags->cluster, &job->cluster, err);
     if (rc < 0) return rc;
     machine = &job->cluster.machine;
-    job->weights = job->compute = (enum ash_precision)flags->weights;
-    if (machine->gpu->flops[job->compute] <= 0) job->compute = ASH_PRECISION_BF16; /* weights are widened */
-    job->cache = (enum ash_precision)flags->cache;
+    job->weights = job->compute = (enum ash_gpu_precision)flags->weights;
+    if (machine->gpu->flops[job->compute] <= 0) job->compute = ASH_GPU_BF16; /* weights are widened */
+    job->cache = (enum ash_gpu_precision)flags->cache;
     job->in_tokens = (double)flags->in_tokens;
     job->answer_tokens = (double)flags->out_tokens;
     job->thinking_tokens = (double)flags->thinking;
@@ -93,12 +93,12 @@ static int fill_job(const struct flags *flags, const struct ash_catalog *catalog
 }
 
 /* The best cut from one request to as many as fit. */
-static void fill_curve(struct serve_answer *answer)
+static void fill_curve(struct ash_serve_answer *answer)
 {
     const struct ash_infer *infer = &answer->points[0].infer;
     double most = fmin(floor(answer->points[0].capacity), answer->consts.infer_batch * fmax(1, infer->attn_dp));
 
-    for (double batch = answer->job.samples; answer->curve_count + 1 < SERVE_CURVE_MAX; batch *= 2) {
+    for (double batch = answer->job.samples; answer->curve_count + 1 < ASH_SERVE_CURVE_MAX; batch *= 2) {
         bool last = batch >= most;
 
         ash_serve_evaluate(&answer->consts, &answer->job, infer, last ? most : batch,
@@ -107,7 +107,7 @@ static void fill_curve(struct serve_answer *answer)
     }
 }
 
-static int solve(const struct flags *flags, const struct ash_consts *consts, struct serve_answer *answer,
+static int solve(const struct flags *flags, const struct ash_consts *consts, struct ash_serve_answer *answer,
                  struct ash_err *err)
 {
     const struct ash_serve_job *job = &answer->job;
@@ -115,18 +115,18 @@ static int solve(const struct flags *flags, const struct ash_consts *consts, str
 
     if (rc < 0) return rc;
     answer->consts = *consts;
-    answer->count = ash_serve_search(&answer->consts, job, answer->points, SERVE_POINTS_MAX);
+    answer->count = ash_serve_search(&answer->consts, job, answer->points, ASH_SERVE_POINTS_MAX);
     if (answer->count == 0) return ash_err_set(err, -EINVAL, "%s does not fit into this cluster", job->shape.name);
     answer->shown = answer->count < (size_t)flags->show ? answer->count : (size_t)flags->show;
-    answer->has_split = ash_serve_split(&answer->consts, job, answer->points, answer->count, &answer->split);
+    answer->has_split = ash_serve_split_find(&answer->consts, job, answer->points, answer->count, &answer->split);
     if (answer->has_split)
-        answer->ratio_count = ash_serve_ratios(consts, job, &answer->split, answer->ratios, SERVE_RATIOS_MAX);
+        answer->ratio_count = ash_serve_ratios(consts, job, &answer->split, answer->ratios, ASH_SERVE_RATIOS_MAX);
     ash_serve_advise(job, &answer->points[0], answer->has_split ? &answer->split : NULL, &answer->advice);
     fill_curve(answer);
     return 0;
 }
 
-static int print(const struct flags *flags, const struct serve_answer *answer, struct ash_err *err)
+static int print(const struct flags *flags, const struct ash_serve_answer *answer, struct ash_err *err)
 {
     int rc = flags->svg != NULL ? ash_serve_draw(answer, flags->svg, err) : 0;
 
@@ -140,7 +140,7 @@ static int print(const struct flags *flags, const struct serve_answer *answer, s
 
 static int answer_it(const void *ctx, const struct ash_plan_facts *facts, const char *word, struct ash_err *err)
 {
-    static struct serve_answer answer; /* large; one command per process */
+    static struct ash_serve_answer answer; /* large; one command per process */
     const struct flags *flags = ctx;
     int rc = fill_job(flags, facts->catalog, &answer.job, err);
 

@@ -30,26 +30,26 @@ static const char *dollars(double value, char *buf, size_t bytes)
 
 /* ---- tables ------------------------------------------------------------------------------------------------------ */
 
-static void print_points(const struct serve_answer *answer)
+static void print_points(const struct ash_serve_answer *answer)
 {
     printf("%-12s %5s %9s %8s %6s %9s %9s %9s %10s %9s %9s\n", "replica", "GPUs", "weights", "caches", "batch", "TTFT",
            "ITL", "stall", "tok/s", "tok/s/GPU", "$/M out");
     for (size_t i = 0; i < answer->shown; i++) {
         const struct ash_serve_point *point = &answer->points[i];
         char cut[32], price[24], weights[UNITS_BYTES];
-        char ttft[PLAN_TEXT_BYTES], itl[PLAN_TEXT_BYTES], stall[PLAN_TEXT_BYTES];
+        char ttft[ASH_PLAN_TEXT_BYTES], itl[ASH_PLAN_TEXT_BYTES], stall[ASH_PLAN_TEXT_BYTES];
 
         printf("%-12s %5d %9s %8.0f %6.0f %9s %9s %9s %10.0f %9.0f %9s%s\n",
                ash_serve_cut(&point->infer, cut, sizeof(cut)), ash_infer_gpus(&point->infer),
                ash_units_bytes((size_t)ash_infer_weight_bytes(&point->infer), weights, sizeof(weights)),
-               point->capacity, point->batch, plan_text_seconds(point->ttft_s, ttft),
-               plan_text_seconds(point->itl_s, itl), plan_text_seconds(point->stall_s, stall), point->tokens_s,
+               point->capacity, point->batch, ash_plan_text_seconds(point->ttft_s, ttft),
+               ash_plan_text_seconds(point->itl_s, itl), ash_plan_text_seconds(point->stall_s, stall), point->tokens_s,
                point->tokens_s_gpu, dollars(point->usd_million, price, sizeof(price)),
                point->meets ? "" : "  misses the limits");
     }
 }
 
-static void print_curve(const struct serve_answer *answer)
+static void print_curve(const struct ash_serve_answer *answer)
 {
     char cut[32];
 
@@ -58,24 +58,24 @@ static void print_curve(const struct serve_answer *answer)
            "$/M out");
     for (size_t i = 0; i < answer->curve_count; i++) {
         const struct ash_serve_point *point = &answer->curve[i];
-        char price[24], ttft[PLAN_TEXT_BYTES], itl[PLAN_TEXT_BYTES];
+        char price[24], ttft[ASH_PLAN_TEXT_BYTES], itl[ASH_PLAN_TEXT_BYTES];
 
-        printf("%6.0f %9s %9s %10.0f %9.0f %9s\n", point->batch, plan_text_seconds(point->ttft_s, ttft),
-               plan_text_seconds(point->itl_s, itl), point->tokens_s, point->tokens_s_gpu,
+        printf("%6.0f %9s %9s %10.0f %9.0f %9s\n", point->batch, ash_plan_text_seconds(point->ttft_s, ttft),
+               ash_plan_text_seconds(point->itl_s, itl), point->tokens_s, point->tokens_s_gpu,
                dollars(point->usd_million, price, sizeof(price)));
     }
 }
 
-static void print_ratios(const struct serve_answer *answer)
+static void print_ratios(const struct ash_serve_answer *answer)
 {
     printf("%8s %8s %9s %9s %10s %10s %9s %9s\n", "prompts", "answers", "TTFT", "ITL", "requests/s", "tok/s",
            "tok/s/GPU", "$/M out");
     for (size_t i = 0; i < answer->ratio_count; i++) {
         const struct ash_serve_split *split = &answer->ratios[i];
-        char price[24], ttft[PLAN_TEXT_BYTES], itl[PLAN_TEXT_BYTES];
+        char price[24], ttft[ASH_PLAN_TEXT_BYTES], itl[ASH_PLAN_TEXT_BYTES];
 
         printf("%8.0f %8.0f %9s %9s %10.3g %10.0f %9.0f %9s%s%s%s\n", split->prompt_replicas, split->decode_replicas,
-               plan_text_seconds(split->ttft_s, ttft), plan_text_seconds(split->itl_s, itl), split->requests_s,
+               ash_plan_text_seconds(split->ttft_s, ttft), ash_plan_text_seconds(split->itl_s, itl), split->requests_s,
                split->tokens_s, split->tokens_s_gpu, dollars(split->usd_million, price, sizeof(price)),
                split->prompt_replicas == answer->split.prompt_replicas ? "  best" : "",
                split->prompts_wait ? "  answers are the limit" : "  prompts are the limit",
@@ -83,12 +83,12 @@ static void print_ratios(const struct serve_answer *answer)
     }
 }
 
-static void print_split(const struct serve_answer *answer)
+static void print_split(const struct ash_serve_answer *answer)
 {
     const struct ash_serve_split *split = &answer->split;
     const struct ash_serve_point *best = &answer->points[0];
-    char prompt[32], decode[32], cache[UNITS_BYTES], sent[PLAN_TEXT_BYTES], gap[PLAN_TEXT_BYTES],
-        stall[PLAN_TEXT_BYTES];
+    char prompt[32], decode[32], cache[UNITS_BYTES], sent[ASH_PLAN_TEXT_BYTES], gap[ASH_PLAN_TEXT_BYTES],
+        stall[ASH_PLAN_TEXT_BYTES];
 
     if (!answer->has_split) {
         printf("\ndisaggregated: %s\n", out_tokens(&answer->job) <= 1
@@ -100,7 +100,7 @@ static void print_split(const struct serve_answer *answer)
            ash_serve_cut(&split->prompt.infer, prompt, sizeof(prompt)),
            ash_serve_cut(&split->decode.infer, decode, sizeof(decode)), split->decode.batch,
            ash_units_bytes((size_t)split->cache_bytes, cache, sizeof(cache)),
-           plan_text_seconds(split->transfer_s, sent), answer->job.cluster.machine.network);
+           ash_plan_text_seconds(split->transfer_s, sent), answer->job.cluster.machine.network);
     print_ratios(answer);
     if (!split->meets) {
         printf("  it misses the limits%s\n", best->meets ? ", which a unified replica meets" : ", too");
@@ -108,11 +108,11 @@ static void print_split(const struct serve_answer *answer)
     }
     printf("  it %s: %+.0f %% tokens/s on the same GPUs compared with unified replicas, longest gap %s instead of %s\n",
            answer->advice.is_disaggregated ? "pays" : "does not pay", 100 * answer->advice.split_gain,
-           plan_text_seconds(split->itl_s, gap), plan_text_seconds(best->stall_s, stall));
+           ash_plan_text_seconds(split->itl_s, gap), ash_plan_text_seconds(best->stall_s, stall));
 }
 
 /* What a request with several answers and long thinking comes to. */
-static void print_request(const struct serve_answer *answer)
+static void print_request(const struct ash_serve_answer *answer)
 {
     const struct ash_serve_job *job = &answer->job;
     const struct ash_serve_point *best = &answer->points[0];
@@ -120,13 +120,13 @@ static void print_request(const struct serve_answer *answer)
 
     printf("\na request: %g answer%s of %g token%s (%g of thinking), %g verifier pass%s each: %.1f s, %s, "
            "%.3g requests/s per replica\n",
-           job->samples, plan_plural(job->samples), out_tokens(job), plan_plural(out_tokens(job)), job->thinking_tokens,
-           job->verify_passes, job->verify_passes == 1 ? "" : "es", best->request_s,
+           job->samples, ash_plan_plural(job->samples), out_tokens(job), ash_plan_plural(out_tokens(job)),
+           job->thinking_tokens, job->verify_passes, job->verify_passes == 1 ? "" : "es", best->request_s,
            dollars(best->usd_request, price, sizeof(price)), best->requests_s);
 }
 
 /* The replicas that are recommended, in words. */
-static void print_choice(const struct serve_answer *answer)
+static void print_choice(const struct ash_serve_answer *answer)
 {
     const struct ash_serve_advice *advice = &answer->advice;
     const struct ash_serve_split *split = &answer->split;
@@ -137,14 +137,14 @@ static void print_choice(const struct serve_answer *answer)
         printf("%.0f x %s for prompts and %.0f x %s for answers with %.0f sequence%s each", advice->prompt_replicas,
                ash_serve_cut(&split->prompt.infer, prompt, sizeof(prompt)), advice->replicas,
                ash_serve_cut(&split->decode.infer, cut, sizeof(cut)), split->decode.batch,
-               plan_plural(split->decode.batch));
+               ash_plan_plural(split->decode.batch));
     else
         printf("%.0f x %s with %.0f sequence%s each", advice->replicas, ash_serve_cut(&best->infer, cut, sizeof(cut)),
-               best->batch, plan_plural(best->batch));
+               best->batch, ash_plan_plural(best->batch));
 }
 
 /* What the requests that must be answered need: replicas, GPUs and machines. */
-static void print_needed(const struct serve_answer *answer)
+static void print_needed(const struct ash_serve_answer *answer)
 {
     const struct ash_serve_advice *advice = &answer->advice;
     const struct ash_cluster *cluster = &answer->job.cluster;
@@ -154,21 +154,22 @@ static void print_needed(const struct serve_answer *answer)
     if (advice->is_disaggregated)
         printf("%.0f + %.0f replicas", advice->prompt_replicas_needed, advice->replicas_needed);
     else
-        printf("%.0f replica%s", advice->replicas_needed, plan_plural(advice->replicas_needed));
-    printf(" = %.0f GPU%s = %.0f x %s", advice->gpus_needed, plan_plural(advice->gpus_needed), advice->machines_needed,
-           cluster->machine.name);
+        printf("%.0f replica%s", advice->replicas_needed, ash_plan_plural(advice->replicas_needed));
+    printf(" = %.0f GPU%s = %.0f x %s", advice->gpus_needed, ash_plan_plural(advice->gpus_needed),
+           advice->machines_needed, cluster->machine.name);
     if (advice->gpus_needed > cluster->gpus)
-        printf(", more than the %d GPU%s there are", cluster->gpus, plan_plural(cluster->gpus));
+        printf(", more than the %d GPU%s there are", cluster->gpus, ash_plan_plural(cluster->gpus));
 }
 
-static void print_verdict(const struct serve_answer *answer)
+static void print_verdict(const struct ash_serve_answer *answer)
 {
     const struct ash_serve_advice *advice = &answer->advice;
     int gpus = answer->job.cluster.gpus;
 
     printf("\nverdict: ");
     print_choice(answer);
-    printf(": %.0f tok/s, %.3g requests/s on %d GPU%s", advice->tokens_s, advice->requests_s, gpus, plan_plural(gpus));
+    printf(": %.0f tok/s, %.3g requests/s on %d GPU%s", advice->tokens_s, advice->requests_s, gpus,
+           ash_plan_plural(gpus));
     if (!advice->meets) printf("; no cut meets the limits, this is the nearest");
     print_needed(answer);
     printf("\n");
@@ -184,18 +185,18 @@ static void print_notes(const struct ash_serve_job *job)
                job->shape.context);
     if (job->compute < job->weights)
         printf("note: %s has no %s arithmetic: products run in %s, and %s weights only save memory\n",
-               job->cluster.machine.gpu->name, ash_precision_name(job->weights), ash_precision_name(job->compute),
-               ash_precision_name(job->weights));
+               job->cluster.machine.gpu->name, ash_plan_precision_name(job->weights),
+               ash_plan_precision_name(job->compute), ash_plan_precision_name(job->weights));
 }
 
-void ash_serve_print_table(const struct serve_answer *answer)
+void ash_serve_print_table(const struct ash_serve_answer *answer)
 {
     const struct ash_serve_job *job = &answer->job;
     char cache[UNITS_BYTES];
 
     printf("%s on %d x %s (%d GPU%s %s), prompts of %g, answers of %g token%s\n", job->shape.name,
-           job->cluster.machines, job->cluster.machine.name, job->cluster.gpus, plan_plural(job->cluster.gpus),
-           job->cluster.machine.gpu->name, job->in_tokens, job->answer_tokens, plan_plural(job->answer_tokens));
+           job->cluster.machines, job->cluster.machine.name, job->cluster.gpus, ash_plan_plural(job->cluster.gpus),
+           job->cluster.machine.gpu->name, job->in_tokens, job->answer_tokens, ash_plan_plural(job->answer_tokens));
     printf("a token's cache takes %s over all layers; `caches` counts the sequences of a replica whose cache fits\n",
            ash_units_bytes((size_t)ash_serve_cache_bytes(job), cache, sizeof(cache)));
     print_notes(job);
@@ -246,7 +247,7 @@ static json_t *encode_split(const struct ash_serve_split *split)
                      (int)split->meets);
 }
 
-static json_t *encode_ratios(const struct serve_answer *answer)
+static json_t *encode_ratios(const struct ash_serve_answer *answer)
 {
     json_t *list = json_array();
 
@@ -256,7 +257,7 @@ static json_t *encode_ratios(const struct serve_answer *answer)
 }
 
 /* What the cluster should run, in one object. */
-static json_t *encode_advice(const struct serve_answer *answer)
+static json_t *encode_advice(const struct ash_serve_answer *answer)
 {
     const struct ash_serve_advice *advice = &answer->advice;
     const struct ash_infer *infer = advice->is_disaggregated ? &answer->split.decode.infer : &answer->points[0].infer;
@@ -276,7 +277,7 @@ static json_t *encode_advice(const struct serve_answer *answer)
     return json;
 }
 
-int ash_serve_print_json(const struct serve_answer *answer, struct ash_err *err)
+int ash_serve_print_json(const struct ash_serve_answer *answer, struct ash_err *err)
 {
     const struct ash_serve_job *job = &answer->job;
     json_t *json = json_pack(
@@ -295,7 +296,7 @@ int ash_serve_print_json(const struct serve_answer *answer, struct ash_err *err)
 /* ---- picture ----------------------------------------------------------------------------------------------------- */
 
 /* Tokens/s per GPU of a cut where the time between tokens is itl_s: the batch that gives it, or the largest below. */
-static double at_latency(const struct serve_answer *answer, const struct ash_serve_point *cut, double itl_s)
+static double at_latency(const struct ash_serve_answer *answer, const struct ash_serve_point *cut, double itl_s)
 {
     double most = fmin(floor(cut->capacity), answer->consts.infer_batch * fmax(1, cut->infer.attn_dp)), best = 0;
 
@@ -320,7 +321,7 @@ static double round_top(double top)
     return tops[i] * unit;
 }
 
-int ash_serve_draw(const struct serve_answer *answer, const char *path, struct ash_err *err)
+int ash_serve_draw(const struct ash_serve_answer *answer, const char *path, struct ash_err *err)
 {
     double x[DRAWN_POINTS], y[DRAWN_MAX][DRAWN_POINTS], top = 1;
     size_t count = answer->count < DRAWN_MAX ? answer->count : DRAWN_MAX;

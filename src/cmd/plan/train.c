@@ -28,8 +28,8 @@ static const char *const recomputes[] = {"none", "selective", "full", "fit", NUL
 static const char *const zeros[] = {"any", "0", "1", "2", "3", NULL};
 static const char *const stacks[] = {"fused", "captured", "eager", "compiled", "early", NULL};
 static const char *const schedules[] = {"usual", "zb-h1", "dualpipe", "all", NULL};
-static const unsigned schedule_bits[] = {0, 1u << ASH_SCHEDULE_ZB_H1, 1u << ASH_SCHEDULE_DUALPIPE,
-                                         1u << ASH_SCHEDULE_ZB_H1 | 1u << ASH_SCHEDULE_DUALPIPE};
+static const unsigned schedule_bits[] = {0, 1u << ASH_PLAN_ZB_H1, 1u << ASH_PLAN_DUALPIPE,
+                                         1u << ASH_PLAN_ZB_H1 | 1u << ASH_PLAN_DUALPIPE};
 static const char *const tunings[] = {"all", "lora", NULL};
 
 #define FIELD(name) offsetof(struct flags, name)
@@ -64,7 +64,7 @@ static const struct ash_opt train_opts[] = {
      1e-3, 1e6, NULL},
     {"usd-hour", ASH_OPT_DOUBLE, FIELD(usd_hour), NULL, "dollars per machine and hour instead of the catalog's", 0, 1e6,
      NULL},
-    {"top", ASH_OPT_INT, FIELD(top), "5", "layouts to show", 1, PLANS_MAX, NULL},
+    {"top", ASH_OPT_INT, FIELD(top), "5", "layouts to show", 1, ASH_PLANS_MAX, NULL},
     {"svg", ASH_OPT_STRING, FIELD(svg), NULL, "draw the best layout's step into this file", 0, 0, NULL},
     {"json", ASH_OPT_BOOL, FIELD(json), NULL, "print one JSON object", 0, 0, NULL},
 };
@@ -127,7 +127,7 @@ static int read_job(const struct flags *flags, const struct ash_catalog *catalog
     return 0;
 }
 
-static void read_prices(const struct flags *flags, struct plan_train *train)
+static void read_prices(const struct flags *flags, struct ash_plan_train_answer *train)
 {
     double storage = flags->storage_gb_s > 0 ? flags->storage_gb_s : MACHINE_GB_S * train->job.cluster.machines;
 
@@ -161,14 +161,14 @@ static int check_agreement(const struct flags *flags, const struct ash_layout *l
     return 0;
 }
 
-static int evaluate_given(const struct ash_consts *consts, const struct flags *flags, struct plan_train *train,
-                          struct ash_err *err)
+static int evaluate_given(const struct ash_consts *consts, const struct flags *flags,
+                          struct ash_plan_train_answer *train, struct ash_err *err)
 {
     struct ash_layout layout = {.tp = 1, .pp = 1, .cp = 1, .ep = 1, .chunks = 1, .zero = 1, .micro_batch = 1};
     int rc;
 
     layout.recompute = (enum ash_plan_recompute)flags->recompute;
-    if (flags->precision > 0) layout.precision = (enum ash_precision)(flags->precision - 1);
+    if (flags->precision > 0) layout.precision = (enum ash_gpu_precision)(flags->precision - 1);
     if (flags->zero > 0) layout.zero = flags->zero - 1;
     rc = ash_layout_parse(flags->layout, &layout, err);
     if (rc == 0) rc = check_agreement(flags, &layout, err);
@@ -180,7 +180,7 @@ static int evaluate_given(const struct ash_consts *consts, const struct flags *f
     return 0;
 }
 
-static int find_plans(const struct ash_consts *consts, const struct flags *flags, struct plan_train *train,
+static int find_plans(const struct ash_consts *consts, const struct flags *flags, struct ash_plan_train_answer *train,
                       struct ash_err *err)
 {
     struct ash_search *search = &train->search;
@@ -194,13 +194,13 @@ static int find_plans(const struct ash_consts *consts, const struct flags *flags
     if (search->precision >= 0 && train->job.cluster.machine.gpu->flops[search->precision] <= 0)
         return ash_err_set(err, -EINVAL, "%s has no %s arithmetic; bf16 works", train->job.cluster.machine.gpu->name,
                            precisions[flags->precision]);
-    return ash_search(consts, &train->job, search, train->plans, (size_t)flags->top, &train->found, err);
+    return ash_search_run(consts, &train->job, search, train->plans, (size_t)flags->top, &train->found, err);
 }
 
 static int answer_it(const void *ctx, const struct ash_plan_facts *facts, const char *word, struct ash_err *err)
 {
-    static struct plan_train found; /* large; one command per process */
-    struct plan_train *train = &found;
+    static struct ash_plan_train_answer found; /* large; one command per process */
+    struct ash_plan_train_answer *train = &found;
     const struct flags *flags = ctx;
     const struct ash_plan *best = &train->plans[0];
     int rc = read_job(flags, facts->catalog, &train->job, err);
@@ -214,14 +214,14 @@ static int answer_it(const void *ctx, const struct ash_plan_facts *facts, const 
                               &train->goodput_worst, &train->goodput_best, NULL);
     if (rc < 0) train->goodput_best = 0; /* a job that plan goodput refuses has no such line */
     rc = 0;
-    train->what_if_count =
-        ash_what_if(&facts->consts, &train->job, flags->layout == NULL ? &train->search : NULL, best, train->what_ifs);
+    train->what_if_count = ash_what_if_list(&facts->consts, &train->job, flags->layout == NULL ? &train->search : NULL,
+                                            best, train->what_ifs);
     if (flags->svg != NULL)
-        rc = ash_timeline_write(&facts->consts, &train->job, best, plan_train_checkpoint(train, &best->step),
+        rc = ash_timeline_write(&facts->consts, &train->job, best, ash_plan_train_checkpoint(train, &best->step),
                                 flags->svg, err);
     if (rc < 0) return rc;
-    if (flags->json) return plan_train_json(train, err);
-    plan_train_print(train);
+    if (flags->json) return ash_plan_train_json(train, err);
+    ash_plan_train_print(train);
     return 0;
 }
 

@@ -5,13 +5,13 @@
 #include "plan/price.h"
 #include "plan/train/search.h"
 
-#define PLANS_MAX 32
+#define ASH_PLANS_MAX 32
 
 /* Everything that was found out, for both ways to print it. */
-struct plan_train {
+struct ash_plan_train_answer {
     struct ash_plan_job job;
     struct ash_search search;
-    struct ash_plan plans[PLANS_MAX];
+    struct ash_plan plans[ASH_PLANS_MAX];
     struct ash_search_result found; /* count 1 and tried 1 where a layout was given */
     struct ash_what_if what_ifs[ASH_WHAT_IFS_MAX];
     size_t what_if_count;
@@ -23,8 +23,8 @@ struct plan_train {
 };
 
 /* Seconds per step that checkpoints add, over all steps. */
-double plan_train_checkpoint(const struct plan_train *train, const struct ash_plan_step *step);
-void plan_train_print(const struct plan_train *train);
-int plan_train_json(const struct plan_train *train, struct ash_err *err);
+double ash_plan_train_checkpoint(const struct ash_plan_train_answer *train, const struct ash_plan_step *step);
+void ash_plan_train_print(const struct ash_plan_train_answer *train);
+int ash_plan_train_json(const struct ash_plan_train_answer *train, struct ash_err *err);
 
 #endif

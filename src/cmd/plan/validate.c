@@ -40,7 +40,7 @@ static void print_groups(const struct ash_validate *validate)
 {
     printf("%-40s %6s %12s %9s %9s\n", "group", "rows", "median |err|", "p90 |err|", "median");
     for (size_t i = 0; i < ash_validate_group_count(validate); i++) {
-        const struct ash_validate_group *group = ash_validate_group(validate, i);
+        const struct ash_validate_group *group = ash_validate_group_at(validate, i);
 
         if (group->rows == 0)
             printf("%-40s %6d %12s %9s %9s\n", group->name, 0, "-", "-", "-");
@@ -55,7 +55,7 @@ static void print_rows(const struct ash_validate *validate, bool all)
     size_t missing = 0, over = 0;
 
     for (size_t i = 0; i < ash_validate_row_count(validate); i++) {
-        const struct ash_validate_row *row = ash_validate_row(validate, i);
+        const struct ash_validate_row *row = ash_validate_row_at(validate, i);
 
         missing += !row->predicted;
         over += row->predicted && !row->fits;
@@ -68,7 +68,7 @@ static void print_rows(const struct ash_validate *validate, bool all)
                ash_validate_row_count(validate) - missing);
     printf("\n%zu of %zu rows could not be predicted\n", missing, ash_validate_row_count(validate));
     for (size_t i = 0; i < ash_validate_row_count(validate); i++) {
-        const struct ash_validate_row *row = ash_validate_row(validate, i);
+        const struct ash_validate_row *row = ash_validate_row_at(validate, i);
         if (!row->predicted) printf("  %-8s %-26s %s\n", row->id, row->model, row->reason);
     }
 }
@@ -96,14 +96,14 @@ static int print_json(const struct ash_validate *validate, struct ash_err *err)
     size_t missing = 0;
 
     for (size_t i = 0; i < ash_validate_group_count(validate); i++) {
-        const struct ash_validate_group *group = ash_validate_group(validate, i);
+        const struct ash_validate_group *group = ash_validate_group_at(validate, i);
         json_array_append_new(groups,
                               json_pack("{s:s, s:I, s:f, s:f}", "name", group->name, "rows", (json_int_t)group->rows,
                                         "median_abs_err", group->median_abs_err, "p90_abs_err", group->p90_abs_err));
     }
     for (size_t i = 0; i < ash_validate_row_count(validate); i++) {
-        missing += !ash_validate_row(validate, i)->predicted;
-        json_array_append_new(rows, row_json(ash_validate_row(validate, i)));
+        missing += !ash_validate_row_at(validate, i)->predicted;
+        json_array_append_new(rows, row_json(ash_validate_row_at(validate, i)));
     }
     return ash_cmd_print_json(
         json_pack("{s:o, s:o, s:I}", "groups", groups, "rows", rows, "not_predicted", (json_int_t)missing), err);

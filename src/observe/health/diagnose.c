@@ -66,9 +66,9 @@ static int without_port(const char *text)
 /* The node that a sample says it is of; no bytes: it says none. */
 static struct ash_node_name node_of(const struct ash_scrape_sample *sample)
 {
-    const char *name = ash_scrape_label(sample, "Hostname");
+    const char *name = ash_scrape_label_of(sample, "Hostname");
 
-    if (name[0] == '\0') name = ash_scrape_label(sample, "instance");
+    if (name[0] == '\0') name = ash_scrape_label_of(sample, "instance");
     return (struct ash_node_name){name, without_port(name)};
 }
 

@@ -277,7 +277,7 @@ size_t ash_scrape_skipped(const struct ash_scrape *scrape)
     return scrape->skipped;
 }
 
-const char *ash_scrape_label(const struct ash_scrape_sample *sample, const char *name)
+const char *ash_scrape_label_of(const struct ash_scrape_sample *sample, const char *name)
 {
     for (size_t i = 0; i < sample->label_count; i++) {
         if (strcmp(sample->labels[i].name, name) == 0) return sample->labels[i].value;

@@ -40,6 +40,6 @@ const struct ash_scrape_sample *ash_scrape_at(const struct ash_scrape *scrape, s
 size_t ash_scrape_skipped(const struct ash_scrape *scrape);
 
 /* A label's value, "" where the sample has none of that name. */
-const char *ash_scrape_label(const struct ash_scrape_sample *sample, const char *name);
+const char *ash_scrape_label_of(const struct ash_scrape_sample *sample, const char *name);
 
 #endif

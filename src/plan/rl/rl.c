@@ -40,7 +40,7 @@ static int plan_training(const struct ash_consts *consts, const struct ash_rl_jo
     int rc;
 
     set_machines(&job->serve.cluster, split->train_machines, &train.cluster);
-    rc = ash_search(consts, &train, &job->search, &split->plan, 1, &result, err);
+    rc = ash_search_run(consts, &train, &job->search, &split->plan, 1, &result, err);
     if (rc == 0) split->train_s = split->plan.step.time.total;
     if (rc != -EINVAL || err == NULL) return rc;
     return ash_err_prefix(err, rc, "a step trains on %.0f prompts x %.0f answers", job->prompts, job->serve.samples);

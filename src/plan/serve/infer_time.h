@@ -15,7 +15,7 @@ struct ash_infer {
     int tp, pp, ep;             /* ep 1: experts are cut like everything else by tp */
     int attn_dp; /* groups among which requests are split for attention, inside which it is cut by what is left; 1: none
                   */
-    enum ash_precision weights, cache, compute; /* compute: of matrix products */
+    enum ash_gpu_precision weights, cache, compute; /* compute: of matrix products */
 };
 
 /* GPUs of the replica: the largest of tp, attn_dp and ep, times pp. */

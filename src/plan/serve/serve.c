@@ -25,7 +25,7 @@ const char *ash_serve_cut(const struct ash_infer *infer, char *buf, size_t buf_b
 
 double ash_serve_cache_bytes(const struct ash_serve_job *job)
 {
-    static const double element_bytes[ASH_PRECISION_COUNT] = {2, 1, 0.5625}; /* fp4: a scale of 8 bits per 16 */
+    static const double element_bytes[ASH_GPU_PRECISIONS] = {2, 1, 0.5625}; /* fp4: a scale of 8 bits per 16 */
 
     return ash_shape_cache_bytes(&job->shape, element_bytes[job->cache]);
 }

@@ -8,7 +8,7 @@
 struct ash_serve_job {
     struct ash_shape shape;
     struct ash_cluster cluster;
-    enum ash_precision weights, cache, compute;
+    enum ash_gpu_precision weights, cache, compute;
     double in_tokens, answer_tokens;
     double thinking_tokens;           /* before each answer, not shown */
     double samples;                   /* answers per request, from one prompt */
@@ -72,8 +72,8 @@ size_t ash_serve_search(const struct ash_consts *consts, const struct ash_serve_
                         struct ash_serve_point *points, size_t max);
 /* The best split with replicas cut like those of points. Returns false where the cluster is too small for two, or
  * where answers have one token and nothing is decoded. */
-bool ash_serve_split(const struct ash_consts *consts, const struct ash_serve_job *job,
-                     const struct ash_serve_point *points, size_t count, struct ash_serve_split *split_out);
+bool ash_serve_split_find(const struct ash_consts *consts, const struct ash_serve_job *job,
+                          const struct ash_serve_point *points, size_t count, struct ash_serve_split *split_out);
 /* The same replicas in other proportions: one for prompts, two, four, ... and the best, with as many for answers as the
  * cluster then holds. Returns how many of at most max were written. */
 size_t ash_serve_ratios(const struct ash_consts *consts, const struct ash_serve_job *job,

@@ -168,8 +168,8 @@ static bool better(const struct ash_serve_split *a, const struct ash_serve_split
     return a->meets != b->meets ? a->meets : a->tokens_s_gpu > b->tokens_s_gpu;
 }
 
-bool ash_serve_split(const struct ash_consts *consts, const struct ash_serve_job *job,
-                     const struct ash_serve_point *points, size_t count, struct ash_serve_split *split_out)
+bool ash_serve_split_find(const struct ash_consts *consts, const struct ash_serve_job *job,
+                          const struct ash_serve_point *points, size_t count, struct ash_serve_split *split_out)
 {
     bool found = false;
 

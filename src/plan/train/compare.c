@@ -49,7 +49,7 @@ static int search_batch(const struct ash_consts *consts, const struct ash_compar
     wanted.uncounted = err == NULL;
     if (row->plan.step.tokens_s > 0) wanted.hint = &hint;
     row->job.global_batch = batch;
-    return ash_search(consts, &row->job, &wanted, &row->plan, 1, &result, err);
+    return ash_search_run(consts, &row->job, &wanted, &row->plan, 1, &result, err);
 }
 
 /* Search with the batch as asked for and, where that is another, rounded: the faster one, where it is faster than
@@ -86,7 +86,7 @@ static int with_gpus(const struct ash_consts *consts, const struct ash_compare_j
 static double least_machines(const struct ash_compare_job *asked, const struct ash_machine *machine)
 {
     double flops = asked->job.tokens * ash_shape_train_flops(&asked->job.shape, asked->job.seq_tokens);
-    double rate = flops / (asked->days * DAY_S), one = machine->gpus * machine->gpu->flops[ASH_PRECISION_BF16];
+    double rate = flops / (asked->days * DAY_S), one = machine->gpus * machine->gpu->flops[ASH_GPU_BF16];
 
     return exp2(fmax(0, floor(log2(rate / (RATE_SHARE * one)))));
 }
@@ -167,20 +167,20 @@ void ash_compare(const struct ash_consts *consts, const struct ash_compare_job *
 {
     struct ash_compare_row row = {.job = asked->job};
     struct ash_compare_job shared = *asked; /* its searches share layers */
-    enum ash_precision precision =
-        asked->search.precision < 0 ? ASH_PRECISION_BF16 : (enum ash_precision)asked->search.precision;
+    enum ash_gpu_precision precision =
+        asked->search.precision < 0 ? ASH_GPU_BF16 : (enum ash_gpu_precision)asked->search.precision;
     struct ash_err err = {0};
     int rc = -EINVAL;
 
-    shared.search.memo = ash_layer_memo_open();
+    shared.search.memo = ash_plan_layer_memo_open();
 
     if (machine->gpu->flops[precision] <= 0)
-        ash_err_set(&err, rc, "%s has no %s arithmetic", machine->gpu->name, ash_precision_name(precision));
+        ash_err_set(&err, rc, "%s has no %s arithmetic", machine->gpu->name, ash_plan_precision_name(precision));
     else if (asked->gpus > 0)
         rc = with_gpus(consts, &shared, machine, &row, &err);
     else
         rc = within_days(consts, &shared, machine, &row, &err);
-    ash_layer_memo_close(shared.search.memo);
+    ash_plan_layer_memo_close(shared.search.memo);
     row.found = rc == 0;
     if (row.found) add_price(machine, &row);
     snprintf(row.reason, sizeof(row.reason), "%s", err.text);

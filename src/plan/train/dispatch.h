@@ -43,8 +43,8 @@ struct ash_dispatch_check {
 
 /* Predict the i-th published measurement on the machines of catalog. Returns false behind the last, and where the
  * catalog lost the machine. */
-bool ash_dispatch_check(const struct ash_consts *consts, const struct ash_catalog *catalog, size_t index,
-                        struct ash_dispatch_check *check_out);
+bool ash_dispatch_check_at(const struct ash_consts *consts, const struct ash_catalog *catalog, size_t index,
+                           struct ash_dispatch_check *check_out);
 
 /* The fullest rank's load over the mean when `counts` of tokens chose each of `experts` experts, dealt out to ranks in
  * order. ranks divides experts. */

@@ -12,14 +12,15 @@ static double larger(double a, double b)
     return a > b ? a : b;
 }
 
-double ash_precision_bytes(enum ash_precision precision)
+double ash_precision_bytes(enum ash_gpu_precision precision)
 {
-    static const double bytes[ASH_PRECISION_COUNT] = {2, 1, 0.5};
+    static const double bytes[ASH_GPU_PRECISIONS] = {2, 1, 0.5};
 
     return bytes[precision];
 }
 
-double ash_kernel_gemm_rate(const struct ash_consts *consts, const struct ash_gpu *gpu, enum ash_precision precision)
+double ash_kernel_gemm_rate(const struct ash_consts *consts, const struct ash_gpu *gpu,
+                            enum ash_gpu_precision precision)
 {
     const double shares[] = {[ASH_GENERATION_OTHER] = consts->gemm_hopper,
                              [ASH_GENERATION_AMPERE] = consts->gemm_ampere,
@@ -30,13 +31,11 @@ double ash_kernel_gemm_rate(const struct ash_consts *consts, const struct ash_gp
 
     if (gpu->generation == ASH_GENERATION_OTHER && gpu->gemm_flops[precision] > 0)
         return gpu->gemm_flops[precision] * consts->gemm_measured;
-    if (precision == ASH_PRECISION_FP8 && gpu->flops[precision] > 0)
-        return gpu->flops[precision] * share * consts->gemm_fp8;
-    if (precision == ASH_PRECISION_FP4 && gpu->flops[precision] > 0)
-        return gpu->flops[precision] * share * consts->gemm_fp4;
-    if (precision == ASH_PRECISION_FP4 && gpu->flops[ASH_PRECISION_FP8] > 0)
-        return gpu->flops[ASH_PRECISION_FP8] * share * consts->gemm_fp8;
-    return gpu->flops[ASH_PRECISION_BF16] * share;
+    if (precision == ASH_GPU_FP8 && gpu->flops[precision] > 0) return gpu->flops[precision] * share * consts->gemm_fp8;
+    if (precision == ASH_GPU_FP4 && gpu->flops[precision] > 0) return gpu->flops[precision] * share * consts->gemm_fp4;
+    if (precision == ASH_GPU_FP4 && gpu->flops[ASH_GPU_FP8] > 0)
+        return gpu->flops[ASH_GPU_FP8] * share * consts->gemm_fp8;
+    return gpu->flops[ASH_GPU_BF16] * share;
 }
 
 /* ceil of what is above 0 and not huge: searches ask a million times, and the library's is a call. */
@@ -55,7 +54,7 @@ static double wave_loss(double waves, double exponent)
     return exponent == 0.5 ? sqrt(loss) : pow(loss, exponent);
 }
 
-double ash_kernel_gemm(const struct ash_consts *consts, const struct ash_gpu *gpu, enum ash_precision precision,
+double ash_kernel_gemm(const struct ash_consts *consts, const struct ash_gpu *gpu, enum ash_gpu_precision precision,
                        double groups, double at_once, double m, double n, double k)
 {
     double tile_m = 128, tile_n = gpu->generation == ASH_GENERATION_AMPERE ? 128 : 256,
@@ -93,7 +92,7 @@ double ash_kernel_attention(const struct ash_consts *consts, const struct ash_gp
         share = consts->attn_blackwell;
     if (head_dim < 128) share *= (1 + exponentials) / (1 + exponentials * 128 / head_dim);
     share *= seq_tokens / (seq_tokens + 256); /* blocks on the diagonal are half empty */
-    return flops / (gpu->flops[ASH_PRECISION_BF16] * share);
+    return flops / (gpu->flops[ASH_GPU_BF16] * share);
 }
 
 double ash_kernel_memory(const struct ash_consts *consts, const struct ash_gpu *gpu, double bytes)

@@ -21,12 +21,12 @@ struct ash_layout {
     int dp, tp, pp, cp, ep;
     int etp;    /* tensor-parallel degree inside an expert; 1 unless said */
     int chunks; /* pipeline chunks per rank: 1 is 1F1B, more is interleaved */
-    enum ash_schedule schedule;
+    enum ash_plan_schedule schedule;
     int zero;        /* 0 replicas, 1 optimizer, 2 + gradients, 3 + weights are spread over shard ranks */
     int shard;       /* ranks that share one copy of the state; 0: all dp * cp */
     int micro_batch; /* sequences per rank and pass */
     enum ash_plan_recompute recompute;
-    enum ash_precision precision;
+    enum ash_gpu_precision precision;
     bool offload; /* optimizer state lives in host memory */
 };
 
@@ -66,8 +66,8 @@ int ash_layout_check_batch(const struct ash_plan_job *job, const struct ash_layo
 /* "tp8 pp4x5 dp16 zero1 mbs1 full fp8" into buf; returns buf. */
 const char *ash_layout_text(const struct ash_layout *layout, char *buf, size_t buf_bytes);
 const char *ash_plan_recompute_name(enum ash_plan_recompute recompute);
-const char *ash_precision_name(enum ash_precision precision);
-const char *ash_schedule_name(enum ash_schedule schedule);
+const char *ash_plan_precision_name(enum ash_gpu_precision precision);
+const char *ash_plan_schedule_name(enum ash_plan_schedule schedule);
 /* Does attention never write its scores? */
 bool ash_plan_flash(const struct ash_plan_job *job);
 /* Do so many parts divide a whole number, with nothing left over? */

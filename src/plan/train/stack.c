@@ -94,9 +94,9 @@ const struct ash_stack *ash_stack_find(const char *text)
     return records_launches(text) ? &stacks[CAPTURED] : find_named(text);
 }
 
-const struct ash_stack *ash_stack_find_on(const char *text, const struct ash_gpu *gpu, enum ash_precision precision)
+const struct ash_stack *ash_stack_find_on(const char *text, const struct ash_gpu *gpu, enum ash_gpu_precision precision)
 {
-    bool blocks = gpu->generation >= ASH_GENERATION_BLACKWELL && precision != ASH_PRECISION_BF16;
+    bool blocks = gpu->generation >= ASH_GENERATION_BLACKWELL && precision != ASH_GPU_BF16;
 
     return blocks ? ash_stack_find(text) : find_named(text);
 }

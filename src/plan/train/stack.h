@@ -27,6 +27,7 @@ struct ash_stack {
 const struct ash_stack *ash_stack_find(const char *text);
 /* The same for a run on such GPUs in such a precision: the releases that record their launches and fuse experts do so
  * for Blackwell's block formats, and run the rest as before. */
-const struct ash_stack *ash_stack_find_on(const char *text, const struct ash_gpu *gpu, enum ash_precision precision);
+const struct ash_stack *ash_stack_find_on(const char *text, const struct ash_gpu *gpu,
+                                          enum ash_gpu_precision precision);
 
 #endif

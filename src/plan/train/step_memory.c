@@ -8,10 +8,10 @@
 #define FP32_BYTES 4.0
 #define OPTIMIZER_BYTES 12.0 /* fp32 weights and two moments */
 
-void ash_step_params(const struct ash_plan_job *job, const struct ash_layout *l, struct ash_step_params *out)
+void ash_step_params_of(const struct ash_plan_job *job, const struct ash_layout *l, struct ash_step_params *out)
 {
     const struct ash_shape *s = &job->shape;
-    bool dual = l->schedule == ASH_SCHEDULE_DUALPIPE; /* a rank has the stage of its mirror image, too */
+    bool dual = l->schedule == ASH_PLAN_DUALPIPE; /* a rank has the stage of its mirror image, too */
     double edge = (ash_shape_embed_params(s) + (l->pp == 1 || dual ? ash_shape_head_params(s) : 0)) / l->tp;
     double dense = s->attn_layers * ash_shape_attn_params(s) + s->dense_layers * ash_shape_dense_params(s) +
                    s->ssm_layers * ash_shape_ssm_params(s) + s->sparse_layers * ash_shape_shared_params(s);
@@ -41,7 +41,7 @@ static double attention_elements(const struct ash_shape *s, enum ash_plan_recomp
 /* Bytes of one element of an MLP's width: the inputs of its activation and, where nothing is recomputed, the result. */
 static double mlp_bytes(const struct ash_shape *s, const struct ash_layout *l, enum ash_plan_recompute recompute)
 {
-    double result = l->precision == ASH_PRECISION_BF16 ? BF16_BYTES : 1;
+    double result = l->precision == ASH_GPU_BF16 ? BF16_BYTES : 1;
 
     return (s->gated ? 2 : 1) * BF16_BYTES + (recompute == ASH_PLAN_RECOMPUTE_NONE ? result : 0);
 }
@@ -50,7 +50,7 @@ static double mlp_bytes(const struct ash_shape *s, const struct ash_layout *l, e
  * section 3.3.3: arXiv 2412.19437; Megatron's moe_act with activation-func-fp8-input-store). */
 static double expert_bytes(const struct ash_shape *s, const struct ash_layout *l, enum ash_plan_recompute recompute)
 {
-    if (recompute == ASH_PLAN_RECOMPUTE_NONE || l->precision == ASH_PRECISION_BF16) return mlp_bytes(s, l, recompute);
+    if (recompute == ASH_PLAN_RECOMPUTE_NONE || l->precision == ASH_GPU_BF16) return mlp_bytes(s, l, recompute);
     return s->gated ? 2 : 1;
 }
 
@@ -62,8 +62,7 @@ static double layer_activations(const struct ash_plan_job *job, const struct ash
     const struct ash_stack *stack = job->stack != NULL ? job->stack : ash_stack_find(NULL);
     double tokens = l->micro_batch * job->seq_tokens / l->cp, tp = l->tp;
     double split = stack->sequence_parallel ? tp : 1, kept = recompute == ASH_PLAN_RECOMPUTE_NONE ? 1 : 0;
-    double input =
-        l->precision == ASH_PRECISION_BF16 ? BF16_BYTES : 1; /* of a product, kept for its weights' gradient */
+    double input = l->precision == ASH_GPU_BF16 ? BF16_BYTES : 1; /* of a product, kept for its weights' gradient */
     double heads = attention_elements(s, recompute), mlp = mlp_bytes(s, l, recompute);
     double expert = expert_bytes(s, l, recompute);
     double attn, dense, sparse, ssm, copies = tokens / tp * s->choices * l->etp;
@@ -85,18 +84,18 @@ static double in_flight(const struct ash_plan_job *job, const struct ash_layout 
     double micro_batches = fmax(1, job->global_batch / ((double)l->dp * l->micro_batch));
     double flight = l->chunks > 1 ? l->pp * (1 + (l->pp - 1.0) / ((double)l->pp * l->chunks)) : l->pp;
 
-    if (l->schedule == ASH_SCHEDULE_DUALPIPE) flight = l->pp + 1; /* DeepSeek-V3, table 2 */
+    if (l->schedule == ASH_PLAN_DUALPIPE) flight = l->pp + 1; /* DeepSeek-V3, table 2 */
     return fmin(flight, micro_batches);
 }
 
 static void state_bytes(const struct ash_plan_job *job, const struct ash_layout *l, struct ash_step_memory *memory)
 {
     const struct ash_stack *stack = job->stack != NULL ? job->stack : ash_stack_find(NULL);
-    double gradient = stack->fused ? BF16_BYTES : FP32_BYTES, weight = l->precision == ASH_PRECISION_BF16 ? 2 : 3;
+    double gradient = stack->fused ? BF16_BYTES : FP32_BYTES, weight = l->precision == ASH_GPU_BF16 ? 2 : 3;
     struct ash_step_params p;
     double own, sharded;
 
-    ash_step_params(job, l, &p);
+    ash_step_params_of(job, l, &p);
     own = p.layers + p.edge + p.experts;
     sharded = (p.layers + p.edge) / p.shard + p.experts / p.expert_shard;
     memory->weights = (l->zero >= 3 ? sharded : own) * weight;
@@ -112,8 +111,9 @@ static void state_bytes(const struct ash_plan_job *job, const struct ash_layout 
     }
 }
 
-void ash_step_memory(const struct ash_consts *consts, const struct ash_plan_job *job, const struct ash_layout *layout,
-                     enum ash_plan_recompute recompute, struct ash_step_memory *memory_out)
+void ash_step_memory_of(const struct ash_consts *consts, const struct ash_plan_job *job,
+                        const struct ash_layout *layout, enum ash_plan_recompute recompute,
+                        struct ash_step_memory *memory_out)
 {
     struct ash_step_memory memory = {.buffers = consts->memory_buffers};
     double layers = ceil(job->shape.layers / layout->pp), tokens = layout->micro_batch * job->seq_tokens / layout->cp;

@@ -11,6 +11,6 @@ struct ash_step_params {
     double one_layer;             /* all of one layer */
 };
 
-void ash_step_params(const struct ash_plan_job *job, const struct ash_layout *layout, struct ash_step_params *out);
+void ash_step_params_of(const struct ash_plan_job *job, const struct ash_layout *layout, struct ash_step_params *out);
 
 #endif

@@ -77,7 +77,7 @@ static void add_searched(struct list *list, struct trial *trial, const char *cha
     wanted.uncounted = true;
     wanted.hint = &list->plan->layout;
     trial->job.cluster.machine.gpu = &trial->gpu;
-    if (ash_search(list->consts, &trial->job, &wanted, &best, 1, &result, NULL) < 0) return;
+    if (ash_search_run(list->consts, &trial->job, &wanted, &best, 1, &result, NULL) < 0) return;
     prefer_own(list, trial, &best);
     add_plan(list, &best, change);
 }
@@ -95,7 +95,7 @@ static void add_rates(struct list *list, const struct ash_plan_job *job)
     trial.gpu.memory_bandwidth *= 2;
     add_searched(list, &trial, "twice the HBM bandwidth");
     trial = begin(job, list->plan);
-    for (int i = 0; i < ASH_PRECISION_COUNT; i++)
+    for (int i = 0; i < ASH_GPU_PRECISIONS; i++)
         trial.gpu.flops[i] *= 2;
     add_searched(list, &trial, "twice the arithmetic rate");
 }
@@ -128,8 +128,8 @@ static void add_chunks(struct list *list, const struct ash_plan_job *job)
         struct ash_plan plan = {.layout = list->plan->layout};
 
         plan.layout.chunks = chunks;
-        plan.layout.schedule = ASH_SCHEDULE_1F1B;
-        if (chunks == list->plan->layout.chunks && list->plan->layout.schedule == ASH_SCHEDULE_1F1B) continue;
+        plan.layout.schedule = ASH_PLAN_1F1B;
+        if (chunks == list->plan->layout.chunks && list->plan->layout.schedule == ASH_PLAN_1F1B) continue;
         if (ash_layout_check(job, &plan.layout, NULL) < 0) continue;
         ash_step_predict(list->consts, job, &plan.layout, true, &plan.step);
         if (plan.step.fits && plan.step.tokens_s > best.step.tokens_s) best = plan;
@@ -164,8 +164,8 @@ static void add_choices(struct list *list, const struct ash_plan_job *job)
 {
     struct trial trial = begin(job, list->plan);
 
-    trial.layout.precision = ASH_PRECISION_FP8;
-    if (list->plan->layout.precision == ASH_PRECISION_BF16 && trial.gpu.flops[ASH_PRECISION_FP8] > 0)
+    trial.layout.precision = ASH_GPU_FP8;
+    if (list->plan->layout.precision == ASH_GPU_BF16 && trial.gpu.flops[ASH_GPU_FP8] > 0)
         add(list, &trial, "fp8 matrix products");
     trial = begin(job, list->plan);
     trial.layout.recompute = ASH_PLAN_RECOMPUTE_NONE;
@@ -194,8 +194,9 @@ static int by_gain(const void *a, const void *b)
     return (x < y) - (x > y);
 }
 
-size_t ash_what_if(const struct ash_consts *consts, const struct ash_plan_job *job, const struct ash_search *search,
-                   const struct ash_plan *plan, struct ash_what_if what_ifs[ASH_WHAT_IFS_MAX])
+size_t ash_what_if_list(const struct ash_consts *consts, const struct ash_plan_job *job,
+                        const struct ash_search *search, const struct ash_plan *plan,
+                        struct ash_what_if what_ifs[ASH_WHAT_IFS_MAX])
 {
     struct list list = {.consts = consts, .search = search, .plan = plan, .items = what_ifs};
 

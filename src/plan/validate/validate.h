@@ -34,8 +34,8 @@ int ash_validate_open(const struct ash_consts *consts, const struct ash_catalog 
                       struct ash_validate **validate_out, struct ash_err *err);
 void ash_validate_close(struct ash_validate *validate);
 size_t ash_validate_row_count(const struct ash_validate *validate);
-const struct ash_validate_row *ash_validate_row(const struct ash_validate *validate, size_t index);
+const struct ash_validate_row *ash_validate_row_at(const struct ash_validate *validate, size_t index);
 size_t ash_validate_group_count(const struct ash_validate *validate);
-const struct ash_validate_group *ash_validate_group(const struct ash_validate *validate, size_t index);
+const struct ash_validate_group *ash_validate_group_at(const struct ash_validate *validate, size_t index);
 
 #endif

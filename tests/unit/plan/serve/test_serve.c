@@ -12,9 +12,9 @@ static struct ash_serve_job make_job(const char *model, const char *cluster)
 {
     struct ash_serve_job job = {.shape = shape_of(model),
                                 .cluster = cluster_of(cluster),
-                                .weights = ASH_PRECISION_FP8,
-                                .cache = ASH_PRECISION_FP8,
-                                .compute = ASH_PRECISION_FP8,
+                                .weights = ASH_GPU_FP8,
+                                .cache = ASH_GPU_FP8,
+                                .compute = ASH_GPU_FP8,
                                 .in_tokens = 1000,
                                 .answer_tokens = 500,
                                 .samples = 1,
@@ -95,7 +95,7 @@ static void test_split(void **state)
     size_t count = ash_serve_search(&consts, &job, points, POINTS_MAX);
 
     (void)state;
-    assert_true(ash_serve_split(&consts, &job, points, count, &split));
+    assert_true(ash_serve_split_find(&consts, &job, points, count, &split));
     assert_true(split.tokens_s_gpu < points[0].tokens_s_gpu);
     assert_true(split.itl_s < points[0].itl_s && split.itl_s < points[0].stall_s);
     assert_true(split.prompt_replicas * ash_infer_gpus(&split.prompt.infer) +
@@ -114,11 +114,11 @@ static void test_split(void **state)
     assert_true(ratios[0].itl_s < ratios[ratio_count - 1].itl_s && !ratios[0].prompts_wait);
     job.itl_limit_s = 0.02;
     count = ash_serve_search(&consts, &job, points, POINTS_MAX);
-    assert_true(ash_serve_split(&consts, &job, points, count, &strict));
+    assert_true(ash_serve_split_find(&consts, &job, points, count, &strict));
     assert_true(strict.itl_s <= 0.02 && strict.tokens_s_gpu <= split.tokens_s_gpu);
     job = make_job("llama-3.1-8b", "1xg6e.xlarge");
     count = ash_serve_search(&consts, &job, points, POINTS_MAX);
-    assert_false(ash_serve_split(&consts, &job, points, count, &split));
+    assert_false(ash_serve_split_find(&consts, &job, points, count, &split));
 }
 
 /* A replica that only reads prompts reads at least as many as one that answers them, too, and as one whose answers have
@@ -133,14 +133,14 @@ static void test_prompt_replicas_read_together(void **state)
     double gpus;
 
     (void)state;
-    assert_true(ash_serve_split(&consts, &job, points, count, &split));
+    assert_true(ash_serve_split_find(&consts, &job, points, count, &split));
     gpus = ash_infer_gpus(&split.prompt.infer);
     assert_true(split.prompt.requests_s / gpus > points[0].requests_s / ash_infer_gpus(&points[0].infer));
     one.answer_tokens = 1;
     assert_true(ash_serve_search(&consts, &one, single, POINTS_MAX) > 0);
     assert_true(single[0].itl_s == 0 && single[0].stall_s == 0);
-    assert_false(ash_serve_split(&consts, &one, single, 1, &split));
-    assert_true(ash_serve_split(&consts, &job, points, count, &split));
+    assert_false(ash_serve_split_find(&consts, &one, single, 1, &split));
+    assert_true(ash_serve_split_find(&consts, &job, points, count, &split));
     assert_true(split.prompt.requests_s / gpus > 0.7 * single[0].requests_s / ash_infer_gpus(&single[0].infer));
 }
 
@@ -157,7 +157,7 @@ static void test_advice(void **state)
     job.itl_limit_s = 0.04;
     job.arrivals_s = 1000;
     count = ash_serve_search(&consts, &job, points, POINTS_MAX);
-    assert_true(ash_serve_split(&consts, &job, points, count, &split));
+    assert_true(ash_serve_split_find(&consts, &job, points, count, &split));
     ash_serve_advise(&job, &points[0], &split, &advice);
     assert_true(advice.is_disaggregated && advice.meets && advice.split_gain > 0.1);
     assert_float_equal(advice.tokens_s, split.tokens_s, 1e-6);
