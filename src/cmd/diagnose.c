@@ -35,13 +35,24 @@ struct file_list {
 #define FIELD(name) offsetof(struct flags, name)
 
 static const struct ash_opt diagnose_opts[] = {
-    {"before", ASH_OPT_LIST, FIELD(before), NULL,
-     "earlier scrapes: files, or a folder with files of the same names; counters become growth", 0, 0, NULL},
-    {"seconds", ASH_OPT_DOUBLE, FIELD(seconds), NULL,
-     "time between the scrapes; node_time_seconds says it if not given", 0.001, 1e9, NULL},
-    {"log", ASH_OPT_LIST, FIELD(logs), NULL, "logs of the job (NCCL_DEBUG=INFO) or of the kernel; - is standard input",
-     0, 0, NULL},
-    {"json", ASH_OPT_BOOL, FIELD(json), NULL, "print one JSON object, with every finding and check", 0, 0, NULL},
+    {.name = "before",
+     .type = ASH_OPT_LIST,
+     .offset = FIELD(before),
+     .help = "earlier scrapes: files, or a folder with files of the same names; counters become growth"},
+    {.name = "seconds",
+     .type = ASH_OPT_DOUBLE,
+     .offset = FIELD(seconds),
+     .help = "time between the scrapes; node_time_seconds says it if not given",
+     .min = 0.001,
+     .max = 1e9},
+    {.name = "log",
+     .type = ASH_OPT_LIST,
+     .offset = FIELD(logs),
+     .help = "logs of the job (NCCL_DEBUG=INFO) or of the kernel; - is standard input"},
+    {.name = "json",
+     .type = ASH_OPT_BOOL,
+     .offset = FIELD(json),
+     .help = "print one JSON object, with every finding and check"},
 };
 
 static const struct ash_opt_table diagnose_table = {

@@ -142,7 +142,8 @@ int ash_audit_draw(const struct ash_audit_answer *answer, const char *path, stru
         int rc;
 
         job.two_level = two_level == 1;
-        if ((rc = ash_audit_run(&answer->consts, &job, &audit, err)) < 0) return rc;
+        rc = ash_audit_run(&answer->consts, &job, &audit, err);
+        if (rc < 0) return rc;
         for (size_t i = 0; i < chart.count; i++) {
             x[i] = audit.degrees[i].layout.ep;
             y[two_level][i] = audit.degrees[i].share;

@@ -2,9 +2,33 @@
 #ifndef ASH_CMD_PLAN_GOODPUT_PRIV_H
 #define ASH_CMD_PLAN_GOODPUT_PRIV_H
 
-#include "infra/catalog.h"
+#include "base/opts.h"
+#include "cmd/catalog_priv.h"
 #include "plan/goodput/goodput.h"
 #include "plan/shape.h"
+
+struct ash_goodput_flags {
+    int64_t gpus, gpus_per_node, spares, seed;
+    double params, bytes_per_param, step_s, failure_rate, mtbf_hours;
+    double write_gb_s, read_gb_s, stage_gb_s, peer_gb_s, write_slowdown;
+    double detect_s, restart_s, init_s, peer_detect_s, peer_recover_s, peer_overhead, uncovered;
+    double replace_share, repair_hours, ram_gb, hbm_free_gb, usd_gpu_hour, interval_s, days;
+    int failures;
+    bool json;
+    double storage_tib;
+    const char *model, *cluster, *storage, *svg;
+    struct ash_catalog_flags machines;
+};
+
+/* Names of published failure rates (--failures), NULL-terminated. */
+extern const char *const ash_goodput_rate_names[];
+/* The command's flags, for struct ash_goodput_flags. */
+extern const struct ash_opt_table ash_goodput_table;
+
+/* The job that flags describe, as far as no catalog is needed. */
+void ash_goodput_fill(const struct ash_goodput_flags *flags, struct ash_goodput_job *job);
+/* Add what a named model, named machines and a named storage tier say where nothing else does. Returns 0 or -errno. */
+int ash_goodput_look_up(const struct ash_goodput_flags *flags, struct ash_goodput_job *job, struct ash_err *err);
 
 struct ash_goodput_answer {
     struct ash_goodput_job job;

@@ -98,37 +98,50 @@ static int doublings(const struct ash_compare_row *row, double days, int most)
     return (int)fmax(1, fmin(floor(log2(days_of(row) / days)) - 1, most));
 }
 
+/* How the size of a cluster changes from search to search. */
+struct growth {
+    double machines; /* of the next search */
+    int leap;        /* doublings from the last size that was kept */
+    int most;        /* doublings at once from now on */
+    int idle;        /* sizes in a row that were not faster */
+};
+
+/* Choose the next size: rc is what the search of this one returned, row the best so far. */
+static void advance(const struct ash_compare_row *row, double days, int machine_gpus, int rc, struct growth *growth)
+{
+    growth->idle = rc == -ERANGE ? growth->idle + 1 : 0;
+    growth->leap = rc == 0 ? doublings(row, days, growth->most) : 1;
+    while (growth->leap > 1 && growth->machines * exp2(growth->leap) * machine_gpus > ASH_CLUSTER_GPUS_MAX)
+        growth->leap--;
+    growth->machines *= exp2(growth->leap);
+}
+
 /* Grow the cluster of *row until it keeps the days, or until more do not help; true when anything was found. What went
  * too far is tried again half as far. */
 static bool grow(const struct ash_consts *consts, const struct ash_compare_job *asked,
                  const struct ash_machine *machine, struct ash_compare_row *row)
 {
-    double machines = least_machines(asked, machine);
-    int leap = 1, most = DOUBLINGS_MAX, idle = 0;
+    struct growth growth = {.machines = least_machines(asked, machine), .leap = 1, .most = DOUBLINGS_MAX};
     bool found = false;
 
-    for (int i = 0; i < SIZES_MAX && idle < IDLE_MAX && machines * machine->gpus <= ASH_CLUSTER_GPUS_MAX; i++) {
+    for (int i = 0; i < SIZES_MAX && growth.idle < IDLE_MAX; i++) {
         struct ash_compare_row next = *row;
-        bool better, done;
+        bool done;
         int rc;
 
-        set_machines(machine, machines, &next.job.cluster);
+        if (growth.machines * machine->gpus > ASH_CLUSTER_GPUS_MAX) break;
+        set_machines(machine, growth.machines, &next.job.cluster);
         rc = search(consts, asked, found ? row->plan.step.tokens_s : 0, &next, NULL);
-        better = rc == 0;
-        done = better && days_of(&next) <= asked->days;
-        if (leap > 1 && (done || !better)) {
-            leap = most = leap / 2;
-            machines = row->job.cluster.machines * exp2(leap);
+        done = rc == 0 && days_of(&next) <= asked->days;
+        if (growth.leap > 1 && (done || rc < 0)) {
+            growth.leap = growth.most = growth.leap / 2;
+            growth.machines = row->job.cluster.machines * exp2(growth.leap);
             continue;
         }
-        if (better) *row = next;
-        found = found || better;
+        if (rc == 0) *row = next;
+        found = found || rc == 0;
         if (done) break;
-        idle = rc == -ERANGE ? idle + 1 : 0;
-        leap = better ? doublings(row, asked->days, most) : 1;
-        while (leap > 1 && machines * exp2(leap) * machine->gpus > ASH_CLUSTER_GPUS_MAX)
-            leap--;
-        machines *= exp2(leap);
+        advance(row, asked->days, machine->gpus, rc, &growth);
     }
     return found;
 }
