@@ -287,7 +287,7 @@ static void print_findings(const struct ash_diagnose *diagnose)
     if (count > FINDINGS_SHOWN) printf("  ... and %zu more (--json has all)\n", count - FINDINGS_SHOWN);
 }
 
-/* A list that goes on in the next line where one is full. */
+/* A list that continues on the next line when one is full. */
 struct wrapped {
     size_t column, count;
 };

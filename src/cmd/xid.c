@@ -111,7 +111,7 @@ static void print_answer(const struct ash_xid_gpu *gpu, const struct ash_xid_ans
 static void print_end(size_t switch_lines)
 {
     if (switch_lines > 0)
-        printf("lines of NVSwitches (SXid), not judged: %zu; beside XID 74 they point at the switch, not the GPU\n\n",
+        printf("lines of NVSwitches (SXid), not judged: %zu; with XID 74 they point at the switch, not the GPU\n\n",
                switch_lines);
     printf("sources\n");
     for (size_t i = 0; ash_xid_source(i) != NULL; i++)

@@ -35,24 +35,31 @@ int ash_shape_find(const char *name, struct ash_shape *shape_out, struct ash_err
 const struct ash_shape *ash_shape_named(const char *name);
 /* Tokens of a sequence that a well-known model (its name as in the table) was made for; 0: not known. */
 double ash_shape_context(const char *name);
-/* The well-known ones, in the order of the table; NULL from ash_shape_count on. Their context is left 0. */
+/* How many models are well known. */
 size_t ash_shape_count(void);
+/* One of them, in the order of the table, with context 0; NULL from ash_shape_count on. */
 const struct ash_shape *ash_shape_at(size_t index);
 /* Fill what is 0 and follows from the rest (kv_heads, head_dim, layers by part, v_dim), then refuse sizes that cannot
  * be (zero, not finite, experts without choices). */
 int ash_shape_complete(struct ash_shape *shape, struct ash_err *err);
 
-/* Parameters: all of them, and those that a token uses. */
+/* All parameters. */
 double ash_shape_params(const struct ash_shape *shape);
+/* Those that one token uses: chosen experts only. */
 double ash_shape_active_params(const struct ash_shape *shape);
-/* Parameters by part, of one layer that has it. */
+/* Parameters of one layer's attention. */
 double ash_shape_attn_params(const struct ash_shape *shape);
+/* Of a dense MLP. */
 double ash_shape_dense_params(const struct ash_shape *shape);
-double ash_shape_shared_params(const struct ash_shape *shape); /* of a sparse layer: shared experts and router */
-double ash_shape_expert_params(const struct ash_shape *shape); /* of one routed expert */
+/* Of a sparse layer's shared experts and router. */
+double ash_shape_shared_params(const struct ash_shape *shape);
+/* Of one routed expert. */
+double ash_shape_expert_params(const struct ash_shape *shape);
+/* Of one state-space mixer. */
 double ash_shape_ssm_params(const struct ash_shape *shape);
-/* Of the embedding (and positions), and of the output matrix (0 where tied). */
+/* Of the embedding and learned positions. */
 double ash_shape_embed_params(const struct ash_shape *shape);
+/* Of the output matrix; 0 where it is tied to the embedding. */
 double ash_shape_head_params(const struct ash_shape *shape);
 
 /* Model FLOPs per token of forward and backward (3 x forward, no recomputation), causal attention counted by what is

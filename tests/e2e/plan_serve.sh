@@ -71,4 +71,8 @@ try serve --model deepseek-v3 --cluster 8xH100 --tp 8 --attn-dp 8
 expect_error 1 "both" "give one of them"
 try serve --model llama-3.1-70b --cluster 8xH100 --set infer_nothing=1
 expect_error 1 "unknown constant" "infer_nothing"
+for name in infer_chunk infer_gemm_fp8 infer_weights infer_batch; do # what users set is answered, whatever it is
+    try serve --model deepseek-v3 --cluster 2xp5en.48xlarge --weights fp8 --set $name=0
+    [ "$code" -le 1 ] || fail "$name=0: exit code $code: $(cat "$SCRATCH/err")"
+done
 finish

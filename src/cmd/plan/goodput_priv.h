@@ -48,7 +48,9 @@ struct ash_goodput_answer {
  * default, too. Returns 0 or -errno. */
 int ash_goodput_estimate(const struct ash_shape *shape, const struct ash_cluster *cluster, double step_s,
                          double storage_bytes_s, double *worst_out, double *best_out, struct ash_err *err);
+/* Print the tables for people. */
 void ash_goodput_print_table(const struct ash_goodput_answer *answer);
+/* Print one JSON object. Returns 0 or a negative errno with the reason in err. */
 int ash_goodput_print_json(const struct ash_goodput_answer *answer, struct ash_err *err);
 /* Goodput over the number of GPUs, with the published points. */
 int ash_goodput_draw(const struct ash_goodput_answer *answer, const char *path, struct ash_err *err);

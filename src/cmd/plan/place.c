@@ -85,7 +85,7 @@ static const struct ash_opt place_opts[] = {
     {.name = "overlap-dispatch",
      .type = ASH_OPT_BOOL,
      .offset = FIELD(overlap_dispatch),
-     .help = "expert traffic runs beside other compute"},
+     .help = "expert traffic overlaps with other compute"},
     {.name = "json", .type = ASH_OPT_BOOL, .offset = FIELD(json), .help = "print one JSON object"},
 };
 

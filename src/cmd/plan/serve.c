@@ -203,6 +203,9 @@ static int solve(const struct flags *flags, const struct ash_consts *consts, str
     answer->consts = *consts;
     answer->count = ash_serve_search(&answer->consts, job, answer->points, ASH_SERVE_POINTS_MAX);
     if (answer->count == 0) return ash_err_set(err, -EINVAL, "%s does not fit into this cluster", job->shape.name);
+    if (!(answer->points[0].tokens_s > 0 && isfinite(answer->points[0].tokens_s)))
+        return ash_err_set(err, -EINVAL,
+                           "these constants (--set) leave no speed: `ashlar plan constants` lists the usual");
     answer->shown = answer->count < (size_t)flags->show ? answer->count : (size_t)flags->show;
     answer->has_split = ash_serve_split_find(&answer->consts, job, answer->points, answer->count, &answer->split);
     if (answer->has_split)

@@ -22,7 +22,9 @@ struct ash_serve_answer {
     struct ash_serve_advice advice;
 };
 
+/* Print the tables for people, the verdict last. */
 void ash_serve_print_table(const struct ash_serve_answer *answer);
+/* Print one JSON object. Returns 0 or a negative errno with the reason in err. */
 int ash_serve_print_json(const struct ash_serve_answer *answer, struct ash_err *err);
 /* Tokens/s per GPU over the time between tokens, for the best cuts. */
 int ash_serve_draw(const struct ash_serve_answer *answer, const char *path, struct ash_err *err);

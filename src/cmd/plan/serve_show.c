@@ -125,7 +125,7 @@ static void print_request(const struct ash_serve_answer *answer)
            dollars(best->usd_request, price, sizeof(price)), best->requests_s);
 }
 
-/* The replicas that are recommended, in words. */
+/* The replicas that are recommended. */
 static void print_choice(const struct ash_serve_answer *answer)
 {
     const struct ash_serve_advice *advice = &answer->advice;

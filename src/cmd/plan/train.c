@@ -1,4 +1,4 @@
-/* ashlar plan train: which layout, how fast, how dear, and what holds it back. */
+/* ashlar plan train: which layout, how fast, at what cost, and what bounds it. */
 #include "cmd/plan/train_priv.h"
 
 #include <errno.h>
@@ -71,7 +71,7 @@ static const struct ash_opt train_opts[] = {
      .type = ASH_OPT_CHOICE,
      .offset = FIELD(schedules),
      .fallback = "usual",
-     .help = "of pipelines; usual is 1F1B and interleaved, the others are tried beside it if your framework has them",
+     .help = "of pipelines; usual is 1F1B and interleaved, the others are tried, too, if your framework has them",
      .choices = schedules},
     {.name = "precision",
      .type = ASH_OPT_CHOICE,
@@ -110,7 +110,7 @@ static const struct ash_opt train_opts[] = {
     {.name = "overlap-dispatch",
      .type = ASH_OPT_BOOL,
      .offset = FIELD(overlap_dispatch),
-     .help = "expert traffic runs beside another micro-batch's compute"},
+     .help = "expert traffic overlaps with another micro-batch's compute"},
     {.name = "plain-dispatch",
      .type = ASH_OPT_BOOL,
      .offset = FIELD(plain_dispatch),

@@ -24,7 +24,9 @@ struct ash_plan_train_answer {
 
 /* Seconds per step that checkpoints add, over all steps. */
 double ash_plan_train_checkpoint(const struct ash_plan_train_answer *train, const struct ash_plan_step *step);
+/* Print the tables for people. */
 void ash_plan_train_print(const struct ash_plan_train_answer *train);
+/* Print one JSON object. Returns 0 or a negative errno with the reason in err. */
 int ash_plan_train_json(const struct ash_plan_train_answer *train, struct ash_err *err);
 
 #endif

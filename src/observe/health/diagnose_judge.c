@@ -179,7 +179,7 @@ static void name_part(const struct ash_series *series, char *where, size_t where
     }
 }
 
-/* Report a point whose value is in words already. */
+/* Report a point whose value is text already. */
 static int report_point(struct ash_diagnose *diagnose, struct ash_finding *finding, const struct point *point)
 {
     name_part(point->series, finding->where, sizeof(finding->where));

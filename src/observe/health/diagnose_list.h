@@ -1,8 +1,8 @@
-/* diagnose_list - the rules of `ashlar diagnose`, in the order of the layers: rows of a table of struct ash_rule. A limit
- * or floor that is not there is 0. Sources: DCGM is NVIDIA's field list, EFA the driver's hardware counters, node
+/* diagnose_list - the rules of `ashlar diagnose`, in the order of the layers: rows of a table of struct ash_rule. A
+ * limit or floor that is not there is 0. Sources: DCGM is NVIDIA's field list, EFA the driver's hardware counters, node
  * node_exporter's collectors, AWS the health checks that AWS publishes for its GPU clusters, Ashlar docs/. */
 
-/* ---- GPU --------------------------------------------------------------------------------------------------------- */
+/* ---- GPU ----------------------------------------------------------------------------------------------------- */
 {.layer = ASH_HEALTH_GPU,
  .kind = ASH_RULE_COUNT,
  .severity = ASH_BROKEN,
@@ -124,7 +124,7 @@
      .action = "reseat or replace; check link width and speed",
      .source = "DCGM field 202"},
 
-    /* ---- NVLink ------------------------------------------------------------------------------------------------------ */
+    /* ---- NVLink -------------------------------------------------------------------------------------------------- */
     {.layer = ASH_HEALTH_NVLINK,
      .kind = ASH_RULE_GROWTH,
      .severity = ASH_BROKEN,
@@ -169,7 +169,7 @@
      .action = "look for a link that is down (nvidia-smi nvlink -s)",
      .source = "DCGM field 449"},
 
-    /* ---- network ----------------------------------------------------------------------------------------------------- */
+    /* ---- network ------------------------------------------------------------------------------------------------- */
     {.layer = ASH_HEALTH_NETWORK,
      .kind = ASH_RULE_COUNT,
      .severity = ASH_BROKEN,
@@ -266,7 +266,7 @@
      .action = "look at the host's network",
      .source = "node: netstat"},
 
-    /* ---- storage ----------------------------------------------------------------------------------------------------- */
+    /* ---- storage ------------------------------------------------------------------------------------------------- */
     {.layer = ASH_HEALTH_STORAGE,
      .kind = ASH_RULE_SHARE,
      .severity = ASH_SLOW,
@@ -316,7 +316,7 @@
      .action = "look at its mount and its network",
      .source = "Ashlar"},
 
-    /* ---- host -------------------------------------------------------------------------------------------------------- */
+    /* ---- host ---------------------------------------------------------------------------------------------------- */
     {.layer = ASH_HEALTH_HOST,
      .kind = ASH_RULE_GROWTH,
      .severity = ASH_SLOW,
@@ -391,7 +391,7 @@
      .action = "replace the node",
      .source = "node: edac"},
 
-    /* ---- data loader and stragglers ---------------------------------------------------------------------------------- */
+    /* ---- data loader and stragglers ------------------------------------------------------------------------------ */
     {.layer = ASH_HEALTH_STEP,
      .kind = ASH_RULE_MIN,
      .severity = ASH_SLOW,

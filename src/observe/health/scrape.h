@@ -33,6 +33,7 @@ int ash_scrape_load(const char *path, struct ash_scrape **scrape_out, struct ash
 /* NULL is a no-op. */
 void ash_scrape_close(struct ash_scrape *scrape);
 
+/* Samples that were read. */
 size_t ash_scrape_count(const struct ash_scrape *scrape);
 /* In the order of the text; index is below ash_scrape_count. */
 const struct ash_scrape_sample *ash_scrape_at(const struct ash_scrape *scrape, size_t index);

@@ -70,7 +70,7 @@ static void settle(struct track *track, double now)
 
 /* ---- failures ---------------------------------------------------------------------------------------------------- */
 
-/* A node breaks at `now`. Returns when the job can go on: at once with a spare, else when the first node is back. */
+/* A node breaks at `now`. Returns when the job can continue: at once with a spare, else when the first node is back. */
 static double repair_node(struct simulation *sim, double now)
 {
     while (sim->repairs_count > 0 && sim->repairs[sim->repairs_begin] <= now) {
@@ -153,7 +153,7 @@ static void handle_failure(struct simulation *sim)
                recover_part(sim, level->load_s, &sim->spent.load);
     }
     sim->stall_until = sim->now;
-    settle(&sim->slow, sim->now); /* a write behind may have ended meanwhile */
+    settle(&sim->slow, sim->now); /* a background write may have ended meanwhile */
 }
 
 /* ---- work -------------------------------------------------------------------------------------------------------- */
@@ -216,7 +216,7 @@ static double quiet_of_fast(const struct simulation *sim)
 
 /* The same for both levels together, where the slow one's turns follow each other so closely that simulating a quiet
  * stretch would take too long. Copies keep their distance in progress; what two slow-downs at once would take is
- * neglected. Returns whether anything was skipped: then copies that were due are behind. */
+ * neglected. Returns whether anything was skipped: then copies that were due are late. */
 static bool skip_far(struct simulation *sim, double quiet_until)
 {
     const struct ash_goodput_level *fast = &sim->way->fast, *slow = &sim->way->slow;

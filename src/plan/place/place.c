@@ -196,7 +196,7 @@ static void close_loads(struct loads *loads)
 
 static void clear_axis(struct loads *loads, int hosts)
 {
-    memset(loads->up, 0, (size_t)loads->topology->count * 2 * sizeof(*loads->up)); /* down stands behind it */
+    memset(loads->up, 0, (size_t)loads->topology->count * 2 * sizeof(*loads->up)); /* down follows it */
     memset(loads->sent, 0, (size_t)hosts * sizeof(*loads->sent));
     loads->flow_bytes = loads->flow_hops = 0;
     loads->hops_max = 0;
@@ -339,23 +339,23 @@ int ash_placement_reorder(const struct ash_placement_job *job, const struct ash_
                           int *order_out, struct ash_placement *place_out)
 {
     int count = job->job.cluster.machines, pp = job->layout.pp, rc = -ENOMEM;
-    int *sorted = calloc((size_t)count, sizeof(*sorted)), *dealt = calloc((size_t)count, sizeof(*dealt));
+    int *sorted = calloc((size_t)count, sizeof(*sorted)), *striped = calloc((size_t)count, sizeof(*striped));
     struct ash_placement best;
 
-    if (sorted == NULL || dealt == NULL) goto done;
+    if (sorted == NULL || striped == NULL) goto done;
     memcpy(order_out, hosts, (size_t)count * sizeof(*hosts));
     rc = ash_placement_measure(job, topology, hosts, &best);
     if (rc == 0) rc = sort_by_way(topology, hosts, count, sorted);
     if (rc == 0) rc = keep_faster(job, topology, sorted, order_out, &best);
     if (rc == 0 && pp > 1 && count % pp == 0) { /* the stages of one pipeline side by side */
         for (int i = 0; i < count; i++)
-            dealt[i % pp * (count / pp) + i / pp] = sorted[i];
-        rc = keep_faster(job, topology, dealt, order_out, &best);
+            striped[i % pp * (count / pp) + i / pp] = sorted[i];
+        rc = keep_faster(job, topology, striped, order_out, &best);
     }
     if (rc == 0) *place_out = best;
 
 done:
     free(sorted);
-    free(dealt);
+    free(striped);
     return rc;
 }

@@ -6,6 +6,8 @@
 #include <limits.h>
 #include <math.h>
 
+#include "base/assert.h"
+
 static const double weight_bytes[ASH_GPU_PRECISIONS] = {2, 1, 0.5625}; /* fp4: a scale of 8 bits per 16 */
 static const double cache_element_bytes[ASH_GPU_PRECISIONS] = {2, 1, 0.5625};
 
@@ -82,8 +84,8 @@ static double cache_bytes(const struct ash_infer *infer)
 double ash_infer_requests(const struct ash_consts *consts, const struct ash_infer *infer, double context_tokens)
 {
     double workspace = infer->shape.sparse_layers > 0 ? consts->infer_workspace_sparse_gb : consts->infer_workspace_gb;
-    double beside = infer->cluster.machine.gpu->memory_bytes - ash_infer_weight_bytes(infer);
-    double free_bytes = fmax(beside - workspace * 1e9, beside * consts->infer_cache_min);
+    double left = infer->cluster.machine.gpu->memory_bytes - ash_infer_weight_bytes(infer);
+    double free_bytes = fmax(left - workspace * 1e9, left * consts->infer_cache_min);
 
     if (free_bytes <= 0) return 0;
     return consts->infer_reserve * free_bytes / cache_bytes(infer) / context_tokens * cut_of(infer).groups;
@@ -292,6 +294,7 @@ void ash_infer_pass(const struct ash_consts *consts, const struct ash_infer *inf
         .context = context_tokens,
     };
 
+    ash_assert(infer->pp >= 1 && infer->cluster.machine.gpu != NULL);
     if (new_tokens <= 1) pass.sequences = fmax(1, pass.sequences);
     pass.tokens = pass.sequences * new_tokens;
     pass.mine_sequences = pass.sequences / pass.cut.groups;

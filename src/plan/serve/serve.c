@@ -77,7 +77,7 @@ static bool meets(const struct ash_serve_job *job, double ttft_s, double itl_s)
            (job->itl_limit_s <= 0 || itl_s <= job->itl_limit_s);
 }
 
-/* Waiting behind the prompts of others: one server, equal service times, busy that share of the time. */
+/* Waiting for the prompts of others: one server, equal service times, busy that share of the time. */
 static double queue_s(double busy, double service_s)
 {
     return busy < 0.99 ? busy * service_s / (2 * (1 - busy)) : service_s * 50;

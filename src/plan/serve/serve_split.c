@@ -4,6 +4,8 @@
 
 #include <math.h>
 
+#include "base/assert.h"
+
 #define UTILISATION 0.8   /* prompt replicas are not kept busier: their queue would grow */
 #define NETWORK_SHARE 0.8 /* of the network's rate at which caches travel */
 #define TRIED_MAX 8       /* cuts of each kind */
@@ -245,6 +247,7 @@ void ash_serve_advise(const struct ash_serve_job *job, const struct ash_serve_po
     struct ash_serve_advice advice = {.replicas = floor((double)job->cluster.gpus / ash_infer_gpus(&best->infer))};
     double unified_tokens_s = advice.replicas * best->tokens_s;
 
+    ash_assert(advice.replicas >= 1);
     if (split != NULL) advice.split_gain = split->tokens_s / unified_tokens_s - 1;
     if (split != NULL && split->meets && (!best->meets || split->tokens_s > unified_tokens_s))
         advise_split(job, split, &advice);

@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "base/assert.h"
 #include "plan/price.h"
 #include "plan/train/parts.h"
 
@@ -67,7 +68,7 @@ static int search(const struct ash_consts *consts, const struct ash_compare_job 
     if (rc_other == 0) *row = other;
     if (rc == 0 || rc_other == 0) return 0;
     if (rc == -ERANGE || rc_other == -ERANGE) return -ERANGE;
-    return err == NULL ? rc : search_batch(consts, asked, batch, 0, row, err); /* again, for the words */
+    return err == NULL ? rc : search_batch(consts, asked, batch, 0, row, err); /* again, for the message */
 }
 
 static double days_of(const struct ash_compare_row *row)
@@ -185,8 +186,8 @@ void ash_compare(const struct ash_consts *consts, const struct ash_compare_job *
     struct ash_err err = {0};
     int rc = -EINVAL;
 
+    ash_assert((asked->gpus > 0 || asked->days > 0) && asked->job.tokens > 0);
     shared.search.memo = ash_plan_layer_memo_open();
-
     if (machine->gpu->flops[precision] <= 0)
         ash_err_set(&err, rc, "%s has no %s arithmetic", machine->gpu->name, ash_plan_precision_name(precision));
     else if (asked->gpus > 0)

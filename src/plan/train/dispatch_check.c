@@ -1,4 +1,4 @@
-/* Published measurements of expert traffic, as their sources print them, beside what the model says. */
+/* Published measurements of expert traffic, as their sources print them, compared with the model. */
 #include "plan/train/dispatch.h"
 
 #include <math.h>

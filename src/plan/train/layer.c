@@ -266,7 +266,7 @@ static void add_context_traffic(const struct layer_context *ctx, const struct as
     add_comm(&layer->backward, comm, 2 * share * fmax(0.1, 1 - 2 * hidden / comm.total_s));
 }
 
-/* Over EFA a host thread posts every send, beside the one that launches kernels. */
+/* Over EFA a host thread posts every send; another launches kernels. */
 static bool is_host_sent(const char *network)
 {
     return strncasecmp(network, "EFA", 3) == 0;

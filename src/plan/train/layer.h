@@ -41,20 +41,25 @@ struct ash_plan_layer_common {
     struct ash_plan_layer head;
 };
 
+/* Seconds of the parts that add up. */
 double ash_plan_parts_sum(const struct ash_plan_parts *parts);
+/* Add more, times over, to into: all of its fields. */
 void ash_plan_parts_add(struct ash_plan_parts *into, const struct ash_plan_parts *more, double times);
 
 /* Expert traffic of one sparse layer and one micro-batch, one way there and one back, before anything hides it. */
 void ash_plan_layer_dispatch(const struct ash_consts *consts, const struct ash_plan_job *job,
                              const struct ash_layout *layout, struct ash_dispatch_time *time_out);
-/* A layer from its common parts, its own experts and its traffic, and then what recomputation adds: in three steps for
- * those who keep what the steps have in common, or in one. */
+/* A layer is predicted in three steps, so that searches can keep what several layouts have in common. The first: the
+ * common parts. */
 void ash_plan_layer_prepare(const struct ash_consts *consts, const struct ash_plan_job *job,
                             const struct ash_layout *layout, struct ash_plan_layer_common *common_out);
+/* The second step: a layer from its common parts, its own experts and its traffic. */
 void ash_plan_layer_assemble(const struct ash_consts *consts, const struct ash_plan_job *job,
                              const struct ash_layout *layout, const struct ash_plan_layer_common *common,
                              struct ash_plan_layer *layer_out);
+/* The last step: what recomputation repeats, and the host time that the GPU waits for. */
 void ash_plan_layer_finish(enum ash_plan_recompute recompute, struct ash_plan_layer *layer);
+/* All three steps in one. */
 void ash_plan_layer_predict(const struct ash_consts *consts, const struct ash_plan_job *job,
                             const struct ash_layout *layout, enum ash_plan_recompute recompute,
                             struct ash_plan_layer *layer_out);

@@ -16,7 +16,7 @@ struct common_key {
     int tp, cp, micro_batch, precision;
 };
 
-/* What a layer depends on, beside recomputation. */
+/* What a layer depends on, apart from recomputation. */
 struct key {
     struct common_key common;
     int ep, etp, dual;

@@ -178,8 +178,8 @@ static double play_all(const struct ash_plan_pipeline *pipeline, struct ash_plan
     return end;
 }
 
-/* After its ramps a pipeline takes the same time for every further round of micro-batches: play two lengths and go on
- * at the rate of their difference. */
+/* After its ramps a pipeline takes the same time for every further round of micro-batches: simulate two lengths and
+ * extrapolate at the rate of their difference. */
 static double play_and_continue(const struct ash_plan_pipeline *pipeline)
 {
     struct ash_plan_pipeline some = *pipeline, more;

@@ -34,25 +34,25 @@ enum ash_plan_task_kind {
 struct ash_plan_pipeline_event {
     int stage, chunk, micro_batch; /* chunk: under DualPipe the end that the micro-batch came in at */
     enum ash_plan_task_kind kind;
-    bool paired; /* runs beside the event before or behind it, in the same seconds */
+    bool paired; /* overlaps with the event before or after it */
     double start_s, end_s;
 };
 
-/* Why such a pipeline cannot be, in words that say what could, or NULL. */
+/* Why such a pipeline cannot be, as a sentence that says what could, or NULL. */
 const char *ash_plan_pipeline_refuses(enum ash_plan_schedule schedule, int stages, int chunks, int micro_batches);
 /* How many events a rank has at most. */
 size_t ash_plan_pipeline_events(const struct ash_plan_pipeline *pipeline);
 /* The time from the first start to the last end, or a negative errno (-ENOMEM; -EINVAL: a size below 1, or what the
- * schedule refuses). Without events_out a long pipeline is simulated until it repeats itself, then continued at that rate.
- * events_out (may be NULL) has room for stages * ash_plan_pipeline_events, filled in the order of ranks; a rank that has
- * fewer leaves the rest of its room zeroed. */
+ * schedule refuses). Without events_out a long pipeline is simulated until it repeats itself, then continued at that
+ * rate. events_out (may be NULL) has room for stages * ash_plan_pipeline_events, filled in the order of ranks; a rank
+ * that has fewer leaves the rest of its room zeroed. */
 double ash_plan_pipeline_run(const struct ash_plan_pipeline *pipeline, struct ash_plan_pipeline_event *events_out);
 /* The same by formula, for searches: the busiest rank's work and the published bubble of the mean rank. Under DualPipe
- * forwards beside backwards of the busiest stage are taken to be the rule. */
+ * forward passes are taken to overlap with backward passes of the busiest stage. */
 double ash_plan_pipeline_estimate(const struct ash_plan_pipeline *pipeline);
 /* Seconds that simulating it cannot stay below: a rank's own work, and what must have passed the ranks before it. */
 double ash_plan_pipeline_least(const struct ash_plan_pipeline *pipeline);
-/* Forward passes of a rank at either end that run beside a backward pass (DualPipe; 0 under the others). */
+/* Forward passes of a rank at either end that overlap with a backward pass (DualPipe; 0 under the others). */
 int ash_plan_pipeline_pairs(const struct ash_plan_pipeline *pipeline);
 
 #endif

@@ -11,8 +11,8 @@ struct ash_plan_task {
     int micro;
 };
 
-/* Everything that rank `stage` does, in its order; room for ash_plan_pipeline_events pieces. Returns how many. The pipeline
- * is one that ash_plan_pipeline_refuses nothing of. */
+/* Everything that rank `stage` does, in its order; room for ash_plan_pipeline_events pieces. Returns how many. The
+ * pipeline is one that ash_plan_pipeline_refuses nothing of. */
 int ash_plan_pipeline_order(const struct ash_plan_pipeline *pipeline, int stage, struct ash_plan_task *pieces_out);
 
 #endif

@@ -46,9 +46,9 @@ static int at_most(int count, int limit)
 /* Forwards that a rank does before its first backward. */
 static int warm_up(const struct ash_plan_pipeline *p, int stage)
 {
-    int behind = p->stages - stage - 1;
+    int later = p->stages - stage - 1; /* stages after this one */
 
-    return at_most(p->chunks == 1 ? behind : behind * 2 + (p->chunks - 1) * p->stages, p->chunks * p->micro_batches);
+    return at_most(p->chunks == 1 ? later : later * 2 + (p->chunks - 1) * p->stages, p->chunks * p->micro_batches);
 }
 
 /* The index-th forward (or backward) of any rank: chunk by chunk in groups of `stages` micro-batches. */
@@ -105,7 +105,7 @@ static void add_backward(struct order *order, int line, bool split)
     add(order, split ? ASH_PLAN_TASK_INPUT : ASH_PLAN_TASK_BACKWARD, line, order->backwards[line]++);
 }
 
-/* A forward of one line beside a backward of the other. */
+/* A forward pass of one direction overlapping a backward pass of the other. */
 static void add_pair(struct order *order, int forward_line)
 {
     add_forward(order, forward_line);
@@ -122,7 +122,8 @@ static void add_weight(struct order *order)
     order->weights++;
 }
 
-/* The ramp: forwards of the near end, then of both, then backwards of the far end beside which nothing can run yet. */
+/* The ramp: forwards of the near end, then of both, then backward passes of the far end, which nothing can overlap yet.
+ * */
 static void order_dual_begin(struct order *order, int near, int depth, int to_middle)
 {
     for (int i = 0; i < 2 * to_middle; i++)

@@ -14,7 +14,7 @@ struct ash_search {
     int recompute;         /* of enum ash_plan_recompute; ASH_PLAN_RECOMPUTE_FIT: the least that fits */
     int zero;              /* -1: all */
     bool no_offload;       /* optimizer state must stay on the GPU */
-    unsigned schedules;    /* bits of enum ash_plan_schedule that are tried beside 1F1B: few frameworks have them */
+    unsigned schedules;    /* bits of enum ash_plan_schedule that are tried besides 1F1B: few frameworks have them */
     double floor_tokens_s; /* plans that are not faster are of no use; 0: all are */
     bool uncounted;        /* nobody reads tried and fitting: what cannot be the best is not looked at */
     const struct ash_layout *hint; /* one that may be good, as far as it can be cut so: what is slower is passed over */
@@ -30,10 +30,11 @@ struct ash_search_result {
 };
 
 /* Search tp, pp with its schedules, cp, ep, dp, ZeRO and the ranks that share it, micro-batch, recomputation,
- * precision, and offload where nothing fits without it or where optimizer state fills much of the GPU. The best max plans, one for each way to cut the GPUs, go into
- * plans in descending order of speed, their pipelines simulated. -ENOSPC: nothing fits, and err says what the leanest
- * layout needs and how many machines would do; -EINVAL: no layout divides the GPUs and the batch, and err says which
- * batch would; -ERANGE: layouts fit, none of them is faster than the floor. */
+ * precision, and offload where nothing fits without it or where optimizer state fills much of the GPU. The best max
+ * plans, one for each way to cut the GPUs, go into plans in descending order of speed, their pipelines simulated.
+ * -ENOSPC: nothing fits, and err says what the leanest layout needs and how many machines would do; -EINVAL: no layout
+ * divides the GPUs and the batch, and err says which batch would; -ERANGE: layouts fit, none of them is faster than the
+ * floor. */
 int ash_search_run(const struct ash_consts *consts, const struct ash_plan_job *job, const struct ash_search *search,
                    struct ash_plan *plans, size_t max, struct ash_search_result *result_out, struct ash_err *err);
 

@@ -64,7 +64,7 @@ static const struct ash_stack stacks[] = {
                   .sequence_parallel = true,
                   .fused = true},
     [EAGER] = {.name = "eager",
-               .meaning = "PyTorch FSDP: flash attention 2, one kernel per op, collectives beside compute",
+               .meaning = "PyTorch FSDP: flash attention 2, one kernel per op, collectives that overlap with compute",
                .like = eager_names,
                .flash = true,
                .overlap_dp = true},

@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "base/assert.h"
 #include "plan/train/comm.h"
 #include "plan/train/kernel.h"
 #include "plan/train/layer.h"
@@ -64,9 +65,9 @@ static void charge(struct ash_step_time *time, const struct ash_comm *comm, doub
         time->nvlink += seconds;
 }
 
-/* Gradients to their owners, weights back (ZeRO 0 to 2). Weights go once per step, beside the first forward pass.
- * Gradients go once beside the last backward pass; ZeRO 2 keeps no more than its own part of their sum, so they go
- * beside every one. What is hidden slows the compute that hides it. */
+/* Gradients to their owners, weights back (ZeRO 0 to 2). Weights go once per step, during the first forward pass.
+ * Gradients go once during the last backward pass; ZeRO 2 keeps no more than its own part of their sum, so they go
+ * during every one. What is hidden slows the compute that hides it. */
 static void add_data_parallel(const struct step_context *ctx, double forward_s, double backward_s, int micro_batches,
                               struct ash_plan_step *step)
 {
@@ -148,8 +149,8 @@ static double layers_of(double layers, int virtual_stages, int v)
     return even + (v < rest ? 1 : 0);
 }
 
-/* What a forward pass of the mean stage saves beside a backward pass (DualPipe): expert traffic of one runs beside the
- * other's compute, at the price of slowing it. */
+/* What a forward pass of the mean stage saves by overlapping a backward pass (DualPipe): expert traffic of one overlaps
+ * with the other's compute, at the price of slowing it. */
 static double pair_saving(const struct step_context *ctx)
 {
     const struct ash_plan_parts *f = &ctx->layer.forward, *b = &ctx->layer.backward;
@@ -449,6 +450,8 @@ void ash_step_predict_memo(const struct ash_consts *consts, const struct ash_pla
     struct ash_plan_step step = {.recompute = recompute};
     double pipeline, least, busy;
 
+    ash_assert(layout->dp >= 1 && layout->micro_batch >= 1 && layout->chunks >= 1);
+    ash_assert(job->cluster.gpus >= 1 && job->global_batch >= 1 && job->seq_tokens >= 1);
     ash_step_memory_of(consts, job, layout, step.recompute, &step.memory);
     step.fits = step.memory.total <= step.memory.capacity;
     step.micro_batches = ash_layout_micro_batches(job, layout);

@@ -2,6 +2,8 @@
  * that flash attention never keeps. */
 #include <math.h>
 
+#include "base/assert.h"
+
 #include "plan/train/step_priv.h"
 
 #define BF16_BYTES 2.0
@@ -102,7 +104,7 @@ static void state_bytes(const struct ash_plan_job *job, const struct ash_layout 
     /* the embedding and the output stay in bf16, without a second copy */
     memory->weights -= p.edge / (l->zero >= 3 ? p.shard : 1) * (weight - BF16_BYTES);
     if (l->zero >= 3) memory->buffers += 2 * p.one_layer * BF16_BYTES;
-    if (job->tuning == ASH_TUNING_LORA) return; /* adapters are small beside everything else */
+    if (job->tuning == ASH_TUNING_LORA) return; /* adapters are small compared with everything else */
     memory->gradients = (l->zero >= 2 ? sharded : own) * gradient;
     memory->optimizer = (l->zero >= 1 ? sharded : own) * OPTIMIZER_BYTES;
     if (l->offload) {
@@ -118,6 +120,7 @@ void ash_step_memory_of(const struct ash_consts *consts, const struct ash_plan_j
     struct ash_step_memory memory = {.buffers = consts->memory_buffers};
     double layers = ceil(job->shape.layers / layout->pp), tokens = layout->micro_batch * job->seq_tokens / layout->cp;
 
+    ash_assert(recompute != ASH_PLAN_RECOMPUTE_FIT && layout->tp >= 1 && layout->pp >= 1 && layout->cp >= 1);
     state_bytes(job, layout, &memory);
     memory.activations = layer_activations(job, layout, recompute) * layers * in_flight(job, layout);
     if (recompute == ASH_PLAN_RECOMPUTE_FULL)

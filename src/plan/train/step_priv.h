@@ -11,6 +11,7 @@ struct ash_step_params {
     double one_layer;             /* all of one layer */
 };
 
+/* Count the parameters of a checked layout. */
 void ash_step_params_of(const struct ash_plan_job *job, const struct ash_layout *layout, struct ash_step_params *out);
 
 #endif

@@ -3,6 +3,8 @@
 
 #include <stdlib.h>
 
+#include "base/assert.h"
+
 #define WIDE_DOMAIN 72  /* GPUs of the largest NVLink domain on offer */
 #define CHUNKS_MAX 20   /* of a pipeline that are tried */
 #define HOST_SHARE 0.02 /* of a step that launches must take for graphs to be worth a line */
@@ -180,7 +182,7 @@ static void add_choices(struct list *list, const struct ash_plan_job *job)
     trial = begin(job, list->plan);
     trial.job.overlap_dispatch = true;
     if (job->shape.sparse_layers > 0 && list->plan->layout.ep > 1 && !job->overlap_dispatch)
-        add(list, &trial, "expert traffic beside another micro-batch's compute");
+        add(list, &trial, "expert traffic overlapped with another micro-batch's compute");
     trial = begin(job, list->plan);
     trial.job.graphs = true;
     if (list->plan->step.time.host > HOST_SHARE * list->plan->step.time.total)
@@ -200,6 +202,7 @@ size_t ash_what_if_list(const struct ash_consts *consts, const struct ash_plan_j
 {
     struct list list = {.consts = consts, .search = search, .plan = plan, .items = what_ifs};
 
+    ash_assert(plan->layout.dp >= 1);
     add_rates(&list, job);
     add_sizes(&list, job);
     add_choices(&list, job);

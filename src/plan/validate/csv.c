@@ -25,7 +25,7 @@ struct cursor {
     const char *name;
 };
 
-/* A quoted field: at stands behind the opening quote. Doubled quotes become one. Leaves at on what follows the closing
+/* A quoted field: at follows the opening quote. Doubled quotes become one. Leaves at on what follows the closing
  * quote. */
 static int read_quoted(struct cursor *cursor, char **field_out, struct ash_err *err)
 {
@@ -112,7 +112,7 @@ static int add_field(struct ash_csv *csv, size_t index, const char *field)
     return 0;
 }
 
-/* One line of fields into row `row`; the header decides how many there are. Empty ones behind its last are nothing. */
+/* One line of fields into row `row`; the header decides how many there are. Empty ones after its last are ignored. */
 static int read_row(struct ash_csv *csv, struct cursor *cursor, size_t row, struct ash_err *err)
 {
     size_t limit = row == 0 ? COLUMNS_MAX : csv->columns, count = 0, line = cursor->line;
