@@ -70,35 +70,24 @@ double ash_shape_active_params(const struct ash_shape *shape)
     return layer_params(shape, shape->choices) + ash_shape_embed_params(shape) + ash_shape_head_params(shape);
 }
 
-/* Keys that a token sees on average over layers, of context before it. */
-static double seen(const struct ash_shape *shape, double context, bool averaged)
+/* Keys that a token sees on average in a causal sequence, summed over layers. */
+static double keys_seen(const struct ash_shape *shape, double seq_tokens)
 {
-    double window = shape->window, short_keys;
-    double full = averaged ? context / 2 : context;
+    double window = shape->window, full = seq_tokens / 2;
 
-    if (shape->window_layers == 0 || window <= 0 || window >= context) return full * shape->attn_layers;
-    short_keys = averaged ? window - window * window / (2 * context) : window;
-    return full * (shape->attn_layers - shape->window_layers) + short_keys * shape->window_layers;
+    if (shape->window_layers == 0 || window <= 0 || window >= seq_tokens) return full * shape->attn_layers;
+    return full * (shape->attn_layers - shape->window_layers) +
+           (window - window * window / (2 * seq_tokens)) * shape->window_layers;
 }
 
-static double forward_flops(const struct ash_shape *shape, double keys_times_layers)
+double ash_shape_train_flops(const struct ash_shape *shape, double seq_tokens)
 {
     double qk = shape->kv_rank > 0 ? shape->nope_dim + shape->rope_dim : shape->head_dim;
     double v = shape->kv_rank > 0 ? shape->v_dim : shape->head_dim;
     double scan = 4 * shape->ssm_inner * shape->ssm_state / 8 * shape->ssm_layers; /* states per group of heads */
 
-    return 2 * (layer_params(shape, shape->choices) + shape->hidden * shape->vocab) +
-           2 * shape->heads * (qk + v) * keys_times_layers + scan;
-}
-
-double ash_shape_train_flops(const struct ash_shape *shape, double seq_tokens)
-{
-    return 3 * forward_flops(shape, seen(shape, seq_tokens, true));
-}
-
-double ash_shape_forward_flops(const struct ash_shape *shape, double context_tokens)
-{
-    return forward_flops(shape, seen(shape, context_tokens, false));
+    return 3 * (2 * (layer_params(shape, shape->choices) + shape->hidden * shape->vocab) +
+                2 * shape->heads * (qk + v) * keys_seen(shape, seq_tokens) + scan);
 }
 
 double ash_shape_cache_bytes(const struct ash_shape *shape, double element_bytes)

@@ -65,8 +65,6 @@ double ash_shape_head_params(const struct ash_shape *shape);
 /* Model FLOPs per token of forward and backward (3 x forward, no recomputation), causal attention counted by what is
  * computed (half), output matrix included. seq_tokens is the length of a sequence. */
 double ash_shape_train_flops(const struct ash_shape *shape, double seq_tokens);
-/* FLOPs of a forward pass for one token that sees context_tokens before it. */
-double ash_shape_forward_flops(const struct ash_shape *shape, double context_tokens);
 /* Bytes that the key/value cache holds per token with this many bytes per element, over all layers (windows ignored).
  */
 double ash_shape_cache_bytes(const struct ash_shape *shape, double element_bytes);

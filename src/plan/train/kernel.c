@@ -5,12 +5,9 @@
 #include <math.h>
 #include <stdint.h>
 
-#define SMS_UNKNOWN 128
+#include "plan/number.h"
 
-static double larger(double a, double b)
-{
-    return a > b ? a : b;
-}
+#define SMS_UNKNOWN 128
 
 double ash_precision_bytes(enum ash_gpu_precision precision)
 {
@@ -64,13 +61,13 @@ double ash_kernel_gemm(const struct ash_consts *consts, const struct ash_gpu *gp
     if (groups <= 0 || m <= 0 || n <= 0 || k <= 0) return 0;
     if (m <= 64) tile_m = 64;
     tiles = groups * up(m / tile_m) * up(n / tile_n);
-    waves = tiles / larger(1, groups / at_once) / sms;
+    waves = tiles / ash_larger(1, groups / at_once) / sms;
     filled = groups * m * n / (tiles * tile_m * tile_n); /* of the tiles' area */
     depth = consts->gemm_depth * (2 / ash_precision_bytes(precision));
     arithmetic = 2 * groups * m * n * k / ash_kernel_gemm_rate(consts, gpu, precision) / filled * (1 + depth / k) *
                  wave_loss(waves, consts->gemm_wave);
     bytes = groups * (ash_precision_bytes(precision) * (m * k + k * n) + 2 * m * n);
-    return larger(arithmetic, ash_kernel_memory(consts, gpu, bytes));
+    return ash_larger(arithmetic, ash_kernel_memory(consts, gpu, bytes));
 }
 
 double ash_kernel_attention(const struct ash_consts *consts, const struct ash_gpu *gpu, bool new_attention,

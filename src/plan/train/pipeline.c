@@ -6,13 +6,10 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "plan/number.h"
+
 #define PLAYED_PIECES 20000 /* of work; longer pipelines repeat themselves and are continued from a shorter one */
 #define PLAYED_ROUNDS 4 /* of as many micro-batches as there are stages: the ramps are over and the rhythm is found */
-
-static double larger(double a, double b)
-{
-    return a > b ? a : b;
-}
 
 /* A piece of work with what it waits for, so that simulating it is one comparison and one sum. */
 struct task {
@@ -81,11 +78,11 @@ static bool step(struct play *play, int stage, struct ash_plan_pipeline_event *e
         double arrived = tasks[i].needs != NULL ? *tasks[i].needs : 0;
 
         if (arrived < 0) return false;
-        if (tasks[i].needs != NULL) at = larger(at, arrived + tasks[i].wait_s);
+        if (tasks[i].needs != NULL) at = ash_larger(at, arrived + tasks[i].wait_s);
         sum += tasks[i].seconds;
-        longest = larger(longest, tasks[i].seconds);
+        longest = ash_larger(longest, tasks[i].seconds);
     }
-    end = at + (count > 1 ? larger(longest, sum - play->p->saved_s) : sum);
+    end = at + (count > 1 ? ash_larger(longest, sum - play->p->saved_s) : sum);
     for (int i = 0; i < count; i++) {
         const struct ash_plan_task *piece = &play->pieces[first + (size_t)i];
 
@@ -114,7 +111,7 @@ static double last_end(const struct play *play)
     double end = 0;
 
     for (int stage = 0; stage < play->p->stages; stage++)
-        end = larger(end, play->free_s[stage]);
+        end = ash_larger(end, play->free_s[stage]);
     return end;
 }
 
@@ -269,7 +266,7 @@ double ash_plan_pipeline_least(const struct ash_plan_pipeline *p)
 
         for (int v = stage; v < p->stages * p->chunks; v += p->stages)
             one += p->forward_s[v] + p->backward_s[v];
-        least = larger(least, ramp + one * p->micro_batches);
+        least = ash_larger(least, ramp + one * p->micro_batches);
         /* where gradients of weights can wait, a rank may end after the backward passes of those before it */
         ramp += p->forward_s[stage] + p->p2p_s + (split ? 0 : p->backward_s[stage] + p->p2p_s);
     }

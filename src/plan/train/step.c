@@ -6,136 +6,13 @@
 #include <stdlib.h>
 
 #include "base/assert.h"
+#include "plan/number.h"
 #include "plan/train/comm.h"
 #include "plan/train/kernel.h"
 #include "plan/train/layer.h"
 #include "plan/train/pipeline.h"
 
 #define ADAM_BYTES 30.0 /* per weight: gradient 4, master, two moments read and written 24, bf16 copy 2 */
-
-struct step_context {
-    const struct ash_consts *consts;
-    const struct ash_plan_job *job;
-    const struct ash_layout *layout;
-    const struct ash_stack *stack;
-    const struct ash_gpu *gpu;
-    struct ash_step_params params;
-    struct ash_plan_layer layer, head;
-};
-
-static double larger(double a, double b)
-{
-    return a > b ? a : b;
-}
-
-/* Ranks that hold copies of the same weights; under DualPipe a rank and its mirror image hold the same two stages. */
-static double copies_of(const struct ash_layout *l)
-{
-    return (double)l->dp * l->cp * (l->schedule == ASH_PLAN_DUALPIPE ? 2 : 1);
-}
-
-/* ---- data-parallel traffic --------------------------------------------------------------------------------------- */
-
-static struct ash_comm sum(struct ash_comm a, struct ash_comm b)
-{
-    return (struct ash_comm){a.nvlink_s + b.nvlink_s, a.network_s + b.network_s, a.total_s + b.total_s,
-                             a.network_bytes + b.network_bytes};
-}
-
-/* Gather (or scatter) of dense and of expert weights, each over the ranks that hold copies of the same; copies of dense
- * ones are tp apart, of experts ep * etp. */
-static struct ash_comm sweep(const struct step_context *ctx, double copies, double dense, double experts,
-                             double bytes_each)
-{
-    const struct ash_layout *l = ctx->layout;
-    double spread = (double)l->ep * l->etp, expert_copies = larger(1, copies * l->tp / spread);
-    struct ash_group_place all = ash_group_place_of(&ctx->job->cluster, copies, l->tp);
-    struct ash_group_place few = ash_group_place_of(&ctx->job->cluster, expert_copies, spread);
-
-    all.net_share = few.net_share = ctx->job->net.dp;
-    return sum(ash_comm_gather(ctx->consts, &ctx->job->cluster, all, dense * bytes_each),
-               ash_comm_gather(ctx->consts, &ctx->job->cluster, few, experts * bytes_each));
-}
-
-static void charge(struct ash_step_time *time, const struct ash_comm *comm, double seconds)
-{
-    if (comm->network_s > comm->nvlink_s)
-        time->network += seconds;
-    else
-        time->nvlink += seconds;
-}
-
-/* Gradients to their owners, weights back (ZeRO 0 to 2). Weights go once per step, during the first forward pass.
- * Gradients go once during the last backward pass; ZeRO 2 keeps no more than its own part of their sum, so they go
- * during every one. What is hidden slows the compute that hides it. */
-static void add_data_parallel(const struct step_context *ctx, double forward_s, double backward_s, int micro_batches,
-                              struct ash_plan_step *step)
-{
-    double dense = ctx->params.layers + ctx->params.edge, times = ctx->layout->zero == 2 ? micro_batches : 1;
-    struct ash_comm comm = sweep(ctx, copies_of(ctx->layout), dense, ctx->params.experts, 2);
-    double hidden_f = 0, hidden_b = 0, tail = comm.total_s / ctx->job->shape.layers;
-
-    if (ctx->job->tuning == ASH_TUNING_LORA || comm.total_s <= 0) return;
-    if (ctx->stack->overlap_dp) {
-        hidden_b = fmin(larger(0, comm.total_s - tail), backward_s);
-        hidden_f = fmin(larger(0, comm.total_s - tail), forward_s);
-    }
-    step->traffic.dp += (1 + times) * comm.network_bytes;
-    charge(&step->time, &comm,
-           (1 + times) * comm.total_s - (hidden_f + times * hidden_b) * (1 - ctx->consts->interference));
-}
-
-/* Ranks that share one copy of the state. */
-static double sharers(const struct ash_layout *l)
-{
-    return l->shard > 0 ? l->shard : copies_of(l);
-}
-
-/* The weights of one layer to all ranks that share them. */
-static struct ash_comm gather_layer(const struct step_context *ctx)
-{
-    double held = ceil(ctx->job->shape.layers / ctx->layout->pp);
-
-    return sweep(ctx, sharers(ctx->layout), ctx->params.layers / held, ctx->params.experts / held, 2);
-}
-
-/* Gathers of weights and scatters of gradients in a backward pass. */
-static double backward_gathers(const struct step_context *ctx)
-{
-    return (ctx->layout->zero == 3 ? 1 : 0) + (ctx->job->tuning == ASH_TUNING_LORA ? 0 : 1);
-}
-
-/* Weights that are gathered layer by layer (ZeRO 3): seconds that one pass of one micro-batch waits for them. */
-static void add_sharded(const struct step_context *ctx, const struct ash_plan_parts *pass, double gathers,
-                        double micro_batches, struct ash_plan_step *step)
-{
-    const struct ash_layout *l = ctx->layout;
-    double ranks = sharers(l), layers = ctx->job->shape.layers / l->pp;
-    struct ash_comm one = gather_layer(ctx);
-    struct ash_comm edge = sweep(ctx, ranks, ctx->params.edge, 0, 2);
-    double comm = one.total_s * gathers, work = ash_plan_parts_sum(pass);
-    double waits = larger(0, comm - work) + ctx->consts->interference * fmin(comm, work);
-
-    if (!ctx->stack->overlap_dp) waits = comm;
-    step->traffic.dp += (one.network_bytes * layers + edge.network_bytes * 0.5) * gathers * micro_batches;
-    charge(&step->time, &one, (waits * layers + one.total_s + edge.total_s * gathers * 0.5) * micro_batches);
-}
-
-/* Replicas of sharded groups add their gradients up once per step. */
-static void add_replicas(const struct step_context *ctx, struct ash_plan_step *step)
-{
-    const struct ash_layout *l = ctx->layout;
-    double shard = sharers(l), replicas = copies_of(l) / shard;
-    struct ash_group_place place = ash_group_place_of(&ctx->job->cluster, replicas, l->tp * shard);
-    double own = (ctx->params.layers + ctx->params.edge + ctx->params.experts) / shard;
-    struct ash_comm comm;
-
-    if (replicas <= 1) return;
-    place.net_share = ctx->job->net.dp;
-    comm = ash_comm_reduce(ctx->consts, &ctx->job->cluster, place, own * 2);
-    step->traffic.dp += comm.network_bytes;
-    charge(&step->time, &comm, comm.total_s * 0.5);
-}
 
 /* ---- the pipeline ------------------------------------------------------------------------------------------------ */
 
@@ -151,7 +28,7 @@ static double layers_of(double layers, int virtual_stages, int v)
 
 /* What a forward pass of the mean stage saves by overlapping a backward pass (DualPipe): expert traffic of one overlaps
  * with the other's compute, at the price of slowing it. */
-static double pair_saving(const struct step_context *ctx)
+static double pair_saving(const struct ash_step_context *ctx)
 {
     const struct ash_plan_parts *f = &ctx->layer.forward, *b = &ctx->layer.backward;
     double work = f->compute + f->memory + b->compute + b->memory, hidden = fmin(ctx->layer.dispatch_s, work);
@@ -161,7 +38,7 @@ static double pair_saving(const struct step_context *ctx)
 }
 
 /* One micro-batch's activations to the next stage. */
-static struct ash_comm send(const struct step_context *ctx)
+static struct ash_comm send(const struct ash_step_context *ctx)
 {
     const struct ash_layout *l = ctx->layout;
     double tokens = l->micro_batch * ctx->job->seq_tokens / l->cp;
@@ -175,14 +52,14 @@ struct pass {
     double layer, head;
 };
 
-static struct pass pass_of(const struct step_context *ctx, bool backward)
+static struct pass pass_of(const struct ash_step_context *ctx, bool backward)
 {
     return (struct pass){ash_plan_parts_sum(backward ? &ctx->layer.backward : &ctx->layer.forward),
                          ash_plan_parts_sum(backward ? &ctx->head.backward : &ctx->head.forward)};
 }
 
 /* The pipeline of a step with the times of its stages, which the caller frees as forward_s; NULL: memory is short. */
-static struct ash_plan_pipeline pipeline_of(const struct step_context *ctx, int micro_batches, double p2p_s)
+static struct ash_plan_pipeline pipeline_of(const struct ash_step_context *ctx, int micro_batches, double p2p_s)
 {
     const struct ash_layout *l = ctx->layout;
     int count = l->pp * l->chunks;
@@ -208,8 +85,8 @@ static struct ash_plan_pipeline pipeline_of(const struct step_context *ctx, int 
 }
 
 /* The pipeline's seconds; *least_out: that it takes at least. */
-static double run_pipeline(const struct step_context *ctx, int micro_batches, bool simulate, struct ash_plan_step *step,
-                           double *least_out)
+static double run_pipeline(const struct ash_step_context *ctx, int micro_batches, bool simulate,
+                           struct ash_plan_step *step, double *least_out)
 {
     struct ash_plan_pipeline pipeline;
     int shown = ctx->layout->pp * ctx->layout->chunks > 1 ? 1 : 0;
@@ -277,20 +154,20 @@ static void mix_layers(const struct ash_consts *consts, const struct ash_plan_jo
 }
 
 /* Take what pairs of passes hide off the traffic that they hide. */
-static void hide_pairs(const struct step_context *ctx, int micro_batches, struct ash_step_time *time)
+static void hide_pairs(const struct ash_step_context *ctx, int micro_batches, struct ash_step_time *time)
 {
     struct ash_plan_pipeline pipeline = {
         .schedule = ctx->layout->schedule, .stages = ctx->layout->pp, .micro_batches = micro_batches};
-    double hidden = larger(0, ash_plan_pipeline_pairs(&pipeline)) * pair_saving(ctx),
+    double hidden = ash_larger(0, ash_plan_pipeline_pairs(&pipeline)) * pair_saving(ctx),
            traffic = time->network + time->nvlink;
-    double left = traffic > 0 ? larger(0, 1 - hidden / traffic) : 1;
+    double left = traffic > 0 ? ash_larger(0, 1 - hidden / traffic) : 1;
 
     time->network *= left;
     time->nvlink *= left;
 }
 
 /* The work of the busiest stage, by part. */
-static void add_work(const struct step_context *ctx, int micro_batches, struct ash_plan_step *step)
+static void add_work(const struct ash_step_context *ctx, int micro_batches, struct ash_plan_step *step)
 {
     struct ash_step_time *time = &step->time;
     struct ash_plan_parts sum = {0};
@@ -313,18 +190,18 @@ static void add_work(const struct step_context *ctx, int micro_batches, struct a
     step->traffic.ep = sum.ep_bytes;
 }
 
-static double optimizer_seconds(const struct step_context *ctx)
+static double optimizer_seconds(const struct ash_step_context *ctx)
 {
     const struct ash_step_params *p = &ctx->params;
     double own = (p->layers + p->edge) / p->shard + p->experts / p->expert_shard;
 
     if (ctx->job->tuning == ASH_TUNING_LORA) return 0;
-    if (ctx->layout->offload) return own * 8 / larger(ctx->gpu->host_bandwidth, 1e9) + own * ADAM_BYTES / 40e9;
+    if (ctx->layout->offload) return own * 8 / ash_larger(ctx->gpu->host_bandwidth, 1e9) + own * ADAM_BYTES / 40e9;
     return ash_kernel_memory(ctx->consts, ctx->gpu, own * ADAM_BYTES);
 }
 
 /* Gradients of every micro-batch are added to a buffer of their own; under DualPipe it passes one of two stages. */
-static double accumulate_seconds(const struct step_context *ctx, int micro_batches)
+static double accumulate_seconds(const struct ash_step_context *ctx, int micro_batches)
 {
     double stages = ctx->layout->schedule == ASH_PLAN_DUALPIPE ? 2 : 1;
     double own = (ctx->params.layers + ctx->params.edge + ctx->params.experts) / stages;
@@ -333,29 +210,14 @@ static double accumulate_seconds(const struct step_context *ctx, int micro_batch
     return ash_kernel_memory(ctx->consts, ctx->gpu, own * (ctx->stack->fused ? 6 : 12)) * micro_batches;
 }
 
-static void add_parallel(const struct step_context *ctx, int micro_batches, struct ash_plan_step *step)
-{
-    double layers = ctx->job->shape.layers / ctx->layout->pp;
-
-    if (copies_of(ctx->layout) <= 1) return;
-    if (ctx->layout->zero < 2 || (ctx->layout->zero == 2 && ctx->stack->fused)) {
-        add_data_parallel(ctx, layers * ash_plan_parts_sum(&ctx->layer.forward),
-                          layers * ash_plan_parts_sum(&ctx->layer.backward), micro_batches, step);
-        return;
-    }
-    add_sharded(ctx, &ctx->layer.forward, 1, micro_batches, step);
-    add_sharded(ctx, &ctx->layer.backward, backward_gathers(ctx), micro_batches, step);
-    add_replicas(ctx, step);
-}
-
-static void finish(const struct step_context *ctx, struct ash_plan_step *step)
+static void finish(const struct ash_step_context *ctx, struct ash_plan_step *step)
 {
     struct ash_step_time *t = &step->time;
     double busy = t->compute + t->memory + t->host + t->nvlink + t->network + t->bubble + t->optimizer, tokens;
     double peak = ctx->gpu->flops[ctx->layout->precision] * ctx->job->cluster.gpus;
 
     t->data = ctx->consts->step_overhead;
-    t->jitter = busy * ctx->consts->jitter * log2(larger(1, ctx->job->cluster.machines));
+    t->jitter = busy * ctx->consts->jitter * log2(ash_larger(1, ctx->job->cluster.machines));
     t->total = busy + t->data + t->jitter;
     tokens = ctx->job->global_batch * ctx->job->seq_tokens;
     step->tokens_s = tokens / t->total;
@@ -364,15 +226,15 @@ static void finish(const struct step_context *ctx, struct ash_plan_step *step)
     step->mfu = step->tokens_s * step->model_flops / peak;
 }
 
-static struct step_context context_of(const struct ash_consts *consts, const struct ash_plan_job *job,
-                                      const struct ash_layout *layout, enum ash_plan_recompute recompute,
-                                      struct ash_plan_layer_memo *memo)
+static struct ash_step_context context_of(const struct ash_consts *consts, const struct ash_plan_job *job,
+                                          const struct ash_layout *layout, enum ash_plan_recompute recompute,
+                                          struct ash_plan_layer_memo *memo)
 {
-    struct step_context ctx = {.consts = consts,
-                               .job = job,
-                               .layout = layout,
-                               .stack = job->stack != NULL ? job->stack : ash_stack_find(NULL),
-                               .gpu = job->cluster.machine.gpu};
+    struct ash_step_context ctx = {.consts = consts,
+                                   .job = job,
+                                   .layout = layout,
+                                   .stack = job->stack != NULL ? job->stack : ash_stack_find(NULL),
+                                   .gpu = job->cluster.machine.gpu};
 
     ash_step_params_of(job, layout, &ctx.params);
     ash_plan_layer_memo_predict(memo, consts, job, layout, recompute, &ctx.layer, &ctx.head);
@@ -392,12 +254,12 @@ static double least_layers(double layers, int pp, int chunks, double micro_batch
     if (pp == 1) return layers * micro_batches;
     if (rest > 0 && ash_divides(stages, layers + 2)) { /* ends hold one layer less: the last but one */
         own = (even + 1) * chunks - (pp == 2 ? 1 : 0);
-        before = larger(0, (pp - 2) * (even + 1) - 1);
+        before = ash_larger(0, (pp - 2) * (even + 1) - 1);
     } else if (rest > 0 && chunks == 1) {
         own = even + 1;
         before = (rest - 1) * (even + 1);
     }
-    return larger(layers / pp * micro_batches, own * micro_batches + before);
+    return ash_larger(layers / pp * micro_batches, own * micro_batches + before);
 }
 
 double ash_step_least(const struct ash_consts *consts, const struct ash_plan_job *job, const struct ash_layout *layout,
@@ -408,7 +270,8 @@ double ash_step_least(const struct ash_consts *consts, const struct ash_plan_job
     double work = ash_plan_layer_memo_work(memo, consts, job, layout, fit ? ASH_PLAN_RECOMPUTE_NONE : layout->recompute,
                                            &dispatch_s);
 
-    if (layout->schedule == ASH_PLAN_DUALPIPE) work = larger(0, work - dispatch_s); /* at best all of it is hidden */
+    if (layout->schedule == ASH_PLAN_DUALPIPE)
+        work = ash_larger(0, work - dispatch_s); /* at best all of it is hidden */
     if (layout->schedule == ASH_PLAN_1F1B)
         return work * least_layers(job->shape.layers, layout->pp, layout->chunks, micro_batches);
     return job->shape.layers / layout->pp * work * micro_batches;
@@ -417,22 +280,22 @@ double ash_step_least(const struct ash_consts *consts, const struct ash_plan_job
 double ash_step_gathers(const struct ash_consts *consts, const struct ash_plan_job *job,
                         const struct ash_layout *layout)
 {
-    struct step_context ctx = {.consts = consts, .job = job, .layout = layout};
+    struct ash_step_context ctx = {.consts = consts, .job = job, .layout = layout};
 
-    if (layout->zero < 3 || copies_of(layout) <= 1) return 0;
+    if (layout->zero < 3 || ash_step_copies(layout) <= 1) return 0;
     ash_step_params_of(job, layout, &ctx.params);
-    return gather_layer(&ctx).total_s * job->shape.layers / layout->pp * (1 + backward_gathers(&ctx));
+    return ash_step_gather_layer(&ctx).total_s * job->shape.layers / layout->pp * (1 + ash_step_backward_gathers(&ctx));
 }
 
 double ash_step_timeline(const struct ash_consts *consts, const struct ash_plan_job *job,
                          const struct ash_layout *layout, int micro_batches, struct ash_plan_pipeline_event *events_out)
 {
-    struct step_context ctx = context_of(consts, job, layout, ash_step_recompute(consts, job, layout), NULL);
+    struct ash_step_context ctx = context_of(consts, job, layout, ash_step_recompute(consts, job, layout), NULL);
     struct ash_plan_pipeline pipeline = pipeline_of(&ctx, micro_batches, layout->pp > 1 ? send(&ctx).total_s : 0);
     double total = pipeline.forward_s != NULL ? ash_plan_pipeline_run(&pipeline, events_out) : 0;
 
     free((void *)pipeline.forward_s);
-    return larger(0, total);
+    return ash_larger(0, total);
 }
 
 void ash_step_predict(const struct ash_consts *consts, const struct ash_plan_job *job, const struct ash_layout *layout,
@@ -446,7 +309,7 @@ void ash_step_predict_memo(const struct ash_consts *consts, const struct ash_pla
                            struct ash_plan_step *step_out)
 {
     enum ash_plan_recompute recompute = ash_step_recompute(consts, job, layout);
-    struct step_context ctx = context_of(consts, job, layout, recompute, memo);
+    struct ash_step_context ctx = context_of(consts, job, layout, recompute, memo);
     struct ash_plan_step step = {.recompute = recompute};
     double pipeline, least, busy;
 
@@ -458,10 +321,10 @@ void ash_step_predict_memo(const struct ash_consts *consts, const struct ash_pla
     pipeline = run_pipeline(&ctx, step.micro_batches, simulate, &step, &least);
     add_work(&ctx, step.micro_batches, &step);
     busy = step.time.compute + step.time.memory + step.time.host + step.time.nvlink + step.time.network;
-    step.time.bubble = larger(0, pipeline - busy);
-    step.bubble_least = larger(0, least - busy);
+    step.time.bubble = ash_larger(0, pipeline - busy);
+    step.bubble_least = ash_larger(0, least - busy);
     step.time.memory += accumulate_seconds(&ctx, step.micro_batches);
-    add_parallel(&ctx, step.micro_batches, &step);
+    ash_step_add_parallel(&ctx, step.micro_batches, &step);
     step.time.optimizer = optimizer_seconds(&ctx);
     finish(&ctx, &step);
     step.layer_forward = ash_plan_parts_sum(&ctx.layer.forward);
