@@ -3,7 +3,8 @@
 #   - a tag, an enumerator or a macro with the project's prefix (ash_, ASH_) is defined in more than one file;
 #   - a header defines a tag or a constant without the prefix (templates, *_body.h and compute/cpu/, are as local as a .c);
 #   - a function has the name of a struct, union or enum (without the prefix: of one in the same file).
-# PCRE2_* are that library's. Macros that some file #undefs are parameters of a template or a list: they are not compared. sh and awk are all it needs.
+# Macros that some file #undefs are parameters of a template or a list: they are not compared; PCRE2_* are that library's.
+# sh and awk are all it needs.
 # usage: names.sh ROOT
 root=${1:-.}
 cd "$root" || exit 1

@@ -7,14 +7,19 @@
 #include <stddef.h>
 #include <stdint.h>
 #include "ashlar/err.h"
+#include "base/str.h"
 
 #define ASH_JSON_MAX_BYTES ((size_t)512 << 20)
 
 /* Parse one JSON text (strict: UTF-8, no trailing text, no duplicate keys, bounded depth). name is for messages
  * ("config.json"). The caller owns *json_out (json_decref). */
 int ash_json_parse(const char *text, size_t size_bytes, const char *name, json_t **json_out, struct ash_err *err);
+/* The same of a file of at most ASH_JSON_MAX_BYTES. */
 int ash_json_load(const char *path, json_t **json_out, struct ash_err *err);
-/* Write json to path through ash_file_replace, indented by 2. */
+/* Append json as text, indented by 2, reals in the fewest digits that read back (1e-05, not 1.0000000000000001e-5).
+ * Returns 0 or -ENOMEM. */
+int ash_json_add_text(const json_t *json, struct ash_str *text);
+/* Write that text and a newline to path through ash_file_replace. */
 int ash_json_save(const char *path, const json_t *json, struct ash_err *err);
 
 /* Each looks key up in obj. Absent or null keeps *value_out and returns 0 (the caller put the default there). Present

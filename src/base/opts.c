@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/math.h"
 #include "base/opts_priv.h"
 #include "base/spelling.h"
 
@@ -35,15 +36,15 @@ struct ash_opt_slot *ash_opts_find(const struct ash_opts *opts, const char *key)
 const struct ash_opt_slot *ash_opts_nearest(const struct ash_opts *opts, const char *key)
 {
     const struct ash_opt_slot *nearest = NULL;
-    size_t least = 0;
+    size_t least = SIZE_MAX;
 
     for (size_t i = 0; i < opts->count; i++) {
         const struct ash_opt_slot *slot = &opts->slots[i];
-        size_t distance = 2 * ash_spelling_distance(key, slot->key);
-        size_t bare = 2 * ash_spelling_distance(key, slot->opt->name) +
-                      1; /* `steps` for `train.steps`: the whole key wins a tie */
-        if (bare < distance) distance = bare;
-        if (nearest != NULL && distance >= least) continue;
+        size_t distance = ash_spelling_nearness(key, slot->key);
+        size_t bare = ash_spelling_nearness(key, slot->opt->name); /* `steps` for `train.steps` */
+
+        if (bare != SIZE_MAX) distance = ash_min(distance, bare + 1); /* the whole key wins a tie */
+        if (distance >= least) continue;
         nearest = slot;
         least = distance;
     }
@@ -53,9 +54,12 @@ const struct ash_opt_slot *ash_opts_nearest(const struct ash_opts *opts, const c
 int ash_opts_unknown(const struct ash_opts *opts, const char *key, const char *source, struct ash_err *err)
 {
     const struct ash_opt_slot *nearest = ash_opts_nearest(opts, key);
+    const char *colon = source != NULL ? ": " : "";
 
-    if (nearest == NULL) return ash_err_set(err, -ENOENT, "%s: there is no setting '%.100s'", source, key);
-    return ash_err_set(err, -ENOENT, "%s: there is no setting '%.100s'; did you mean '%s'?", source, key, nearest->key);
+    if (source == NULL) source = "";
+    if (nearest == NULL) return ash_err_set(err, -ENOENT, "%s%sthere is no setting '%.100s'", source, colon, key);
+    return ash_err_set(err, -ENOENT, "%s%sthere is no setting '%.100s'; did you mean '%s'?", source, colon, key,
+                       nearest->key);
 }
 
 /* "section.name" in the set's memory, or NULL. */

@@ -11,7 +11,7 @@
 #include "ashlar/err.h"
 
 enum ash_opt_type {
-    ASH_OPT_INT,    /* int64_t; the text may end in k, m, g (powers of 1,000) or ki, mi, gi (of 1,024) */
+    ASH_OPT_INT,    /* int64_t; 1000000, 1_000_000, 1e6, 1m and the like (ash_number_parse_whole) */
     ASH_OPT_DOUBLE, /* double */
     ASH_OPT_BOOL,   /* bool; true/false, yes/no, on/off, 1/0; a bare --flag is true */
     ASH_OPT_STRING, /* const char *, owned by the set; NULL when unset */
@@ -59,7 +59,7 @@ int ash_opts_open(const struct ash_opt_binding *bindings, size_t count, struct a
 void ash_opts_close(struct ash_opts *opts);
 
 /* Set one value from text. key is "section.name" or, for the empty section, "name". source is for messages
- * ("job.yaml:12", "command line"). An unknown key is -ENOENT and the sentence names the nearest known one. */
+ * ("job.yaml:12"); NULL is the command line. An unknown key is -ENOENT, and the sentence names a near one. */
 int ash_opts_set(struct ash_opts *opts, const char *key, const char *value, const char *source, struct ash_err *err);
 /* Every ASHLAR_SECTION_NAME that is in the environment. */
 int ash_opts_set_env(struct ash_opts *opts, struct ash_err *err);

@@ -36,12 +36,18 @@ static inline bool ash_opt_is_list(const struct ash_opt *opt)
 bool ash_opts_same_key(const char *a, const char *b);
 /* The slot of key, or NULL. */
 struct ash_opt_slot *ash_opts_find(const struct ash_opts *opts, const char *key);
-/* The slot whose key, or name alone, is nearest to key; NULL when there are none. */
+/* The slot whose key, or name alone, is nearest to key; NULL when none is near (ash_spelling_nearness). */
 const struct ash_opt_slot *ash_opts_nearest(const struct ash_opts *opts, const char *key);
-/* -ENOENT with the nearest known key in the sentence. */
+/* -ENOENT with the nearest known key, if one is near, in the sentence. source: as in ash_opts_set. */
 int ash_opts_unknown(const struct ash_opts *opts, const char *key, const char *source, struct ash_err *err);
 
-/* Parse text and store it, within the current generation. Returns 0, -EINVAL, -ERANGE or -ENOMEM; on error the field is
+#define ASH_OPT_SUBJECT_BYTES 512
+
+/* The setting as whoever gave it knows it, for a message: "--max-tokens" or "train.steps" from the command line (source
+ * NULL), "job.yaml:12: 'train.steps'" from elsewhere. In buf or in slot. */
+const char *ash_opts_subject(const struct ash_opt_slot *slot, const char *source, char *buf, size_t buf_bytes);
+
+/* Parse text and store it, within the current generation. source: as in ash_opts_set. Returns 0, -EINVAL, -ERANGE or -ENOMEM; on error the field is
  * as it was. */
 int ash_opts_store(struct ash_opts *opts, struct ash_opt_slot *slot, const char *text, const char *source,
                    struct ash_err *err);

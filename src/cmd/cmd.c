@@ -18,16 +18,16 @@
 static const struct ash_cmd *nearest(const struct ash_cmd *const *commands, size_t count, const char *name)
 {
     const struct ash_cmd *best = NULL;
-    size_t best_distance = SIZE_MAX, close_enough = strlen(name) / 3 + 1;
+    size_t least = SIZE_MAX;
 
     for (size_t i = 0; i < count; i++) {
-        size_t distance = ash_spelling_distance(name, commands[i]->name);
+        size_t distance = ash_spelling_nearness(name, commands[i]->name);
 
-        if (distance >= best_distance) continue;
-        best_distance = distance;
+        if (distance >= least) continue;
+        least = distance;
         best = commands[i];
     }
-    return best_distance <= close_enough ? best : NULL;
+    return best;
 }
 
 static void print_list(FILE *out, const char *prefix, const struct ash_cmd *const *commands, size_t count)

@@ -5,6 +5,9 @@
 #include "base/opts.h"
 #include "serve/engine.h"
 
+/* What --model takes, in every command that runs a model. */
+#define ASH_CMD_MODEL_HELP "the model: a Hugging Face folder, or a GGUF file (or the folder of a model.gguf)"
+
 struct ash_engine_flags {
     const char *backend;
     int64_t threads;

@@ -315,8 +315,10 @@ int ash_model_convert(int argc, char **argv)
     if (ash_opts_open(&binding, 1, &opts, &err) < 0) return ash_cmd_fail(&err);
     code = ash_cmd_parse(&usage, opts, argc, argv, dirs, 2, &count);
     if (code == ASH_CMD_GO && count != 2) code = ash_cmd_misuse("model convert", "it takes two folders, SRC and DST");
-    if (code == ASH_CMD_GO && ash_opts_is_set(opts, "dtype") == ash_opts_is_set(opts, "quant"))
-        code = ash_cmd_misuse("model convert", "it takes --dtype or --quant");
+    if (code == ASH_CMD_GO && ash_opts_is_set(opts, "dtype") && ash_opts_is_set(opts, "quant"))
+        code = ash_cmd_misuse("model convert", "--dtype or --quant, not both");
+    if (code == ASH_CMD_GO && !ash_opts_is_set(opts, "dtype") && !ash_opts_is_set(opts, "quant"))
+        code = ash_cmd_misuse("model convert", "which precision? Give --dtype or --quant");
     if (code == ASH_CMD_GO) {
         if (!ash_opts_is_set(opts, "quant")) convert.quant = -1;
         convert.gguf |= convert.quant >= 0;

@@ -216,35 +216,6 @@ int ash_model_config_parse(const json_t *json, struct ash_model_config *config_o
     return 0;
 }
 
-/* There is no config.json: what was meant instead? */
-static int explain_missing(const char *dir, struct ash_err *err)
-{
-    char inner[4096];
-
-    if (!ash_path_exists(dir)) return ash_err_set(err, -ENOENT, "there is no model folder or .gguf file '%s'", dir);
-    if (ash_path_join(inner, sizeof(inner), dir, "model/config.json") == 0 && ash_path_exists(inner))
-        return ash_err_set(err, -ENOENT, "'%s' is the folder of a run: its model is '%s/model'", dir, dir);
-    if (ash_path_join(inner, sizeof(inner), dir, "model.gguf") == 0 && ash_path_exists(inner))
-        return ash_err_set(err, -ENOENT, "'%s' has a model in one file: '%s/model.gguf'", dir, dir);
-    return ash_err_set(err, -ENOENT,
-                       "'%s' is not a model: it takes a folder with a config.json, or a file whose name ends in .gguf",
-                       dir);
-}
-
-int ash_model_config_load(const char *dir, struct ash_model_config *config_out, struct ash_err *err)
-{
-    char path[4096];
-    json_t *json = NULL;
-    int rc = ash_path_join(path, sizeof(path), dir, "config.json");
-
-    if (rc < 0) return ash_err_set(err, rc, "%s: the path is too long", dir);
-    if (!ash_path_exists(path)) return explain_missing(dir, err);
-    if ((rc = ash_json_load(path, &json, err)) < 0) return rc;
-    rc = ash_model_config_parse(json, config_out, err);
-    json_decref(json);
-    return rc < 0 ? ash_err_prefix(err, rc, "%s", path) : 0;
-}
-
 void ash_model_config_fini(struct ash_model_config *config)
 {
     json_decref(config->source);

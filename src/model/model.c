@@ -210,15 +210,19 @@ fail:
 
 int ash_model_open(const char *path, struct ash_model **model_out, struct ash_err *err)
 {
-    return ash_gguf_named(path) ? open_gguf(path, model_out, err) : open_folder(path, NULL, model_out, err);
+    char file[ASH_GGUF_PATH_BYTES];
+
+    return ash_gguf_locate(path, file) ? open_gguf(file, model_out, err) : open_folder(path, NULL, model_out, err);
 }
 
 int ash_model_open_slice(const char *path, const struct ash_slice *slice, struct ash_model **model_out,
                          struct ash_err *err)
 {
-    if (slice == NULL || !ash_gguf_named(path))
-        return slice == NULL ? ash_model_open(path, model_out, err) : open_folder(path, slice, model_out, err);
-    return ash_err_set(err, -ENOTSUP, "a model from a GGUF file cannot be trained: use its Hugging Face folder");
+    char file[ASH_GGUF_PATH_BYTES];
+
+    if (slice == NULL) return ash_model_open(path, model_out, err);
+    if (!ash_gguf_locate(path, file)) return open_folder(path, slice, model_out, err);
+    return ash_err_set(err, -ENOTSUP, "'%s' is a GGUF file: training starts from a Hugging Face folder", file);
 }
 
 static bool role_is_residual_output(const struct ash_model *model, int32_t index)

@@ -28,19 +28,35 @@ static const struct {
 } tensor_types[] = {{0, ASH_F32},   {1, ASH_F16}, {2, ASH_Q4_0}, {8, ASH_Q8_0},
                     {30, ASH_BF16}, {8, ASH_Q8_W}}; /* written alike; what is read is Q8_0 until metadata say more */
 
+/* The names of all of GGML's types by their numbers, for messages; NULL: the number is not, or no longer, used. */
+static const char *const ggml_names[] = {
+    [0] = "F32",     [1] = "F16",    [2] = "Q4_0",     [3] = "Q4_1",    [6] = "Q5_0",     [7] = "Q5_1",
+    [8] = "Q8_0",    [9] = "Q8_1",   [10] = "Q2_K",    [11] = "Q3_K",   [12] = "Q4_K",    [13] = "Q5_K",
+    [14] = "Q6_K",   [15] = "Q8_K",  [16] = "IQ2_XXS", [17] = "IQ2_XS", [18] = "IQ3_XXS", [19] = "IQ1_S",
+    [20] = "IQ4_NL", [21] = "IQ3_S", [22] = "IQ2_S",   [23] = "IQ4_XS", [24] = "I8",      [25] = "I16",
+    [26] = "I32",    [27] = "I64",   [28] = "F64",     [29] = "IQ1_M",  [30] = "BF16",    [34] = "TQ1_0",
+    [35] = "TQ2_0",  [39] = "MXFP4",
+};
+
 /* ---- tensors ----------------------------------------------------------------------------------------------------- */
 
 static int read_type(uint64_t number, enum ash_dtype *dtype_out, struct ash_err *err)
 {
+    char name[40];
+
     for (size_t i = 0; i < ASH_COUNT(tensor_types); i++) {
         if (tensor_types[i].number != number) continue;
         *dtype_out = tensor_types[i].dtype;
         return 0;
     }
+    if (number < ASH_COUNT(ggml_names) && ggml_names[number] != NULL)
+        snprintf(name, sizeof(name), "%s", ggml_names[number]);
+    else
+        snprintf(name, sizeof(name), "GGML's number %" PRIu64, number);
     return ash_err_set(err, -ENOTSUP,
-                       "its type (GGML type %" PRIu64 ") is not supported; F32, F16, BF16, Q8_0 and Q4_0 are: "
-                       "quantise the model to one of these",
-                       number);
+                       "its type, %s, is not read; F32, F16, BF16, Q8_0 and Q4_0 are: take a file of one of these, or "
+                       "make one of the Hugging Face folder (`ashlar model convert --quant`)",
+                       name);
 }
 
 int ash_gguf_tensor_type(enum ash_dtype dtype)
@@ -279,6 +295,15 @@ bool ash_gguf_named(const char *path)
     size_t length = strlen(path), suffix = strlen(SUFFIX);
 
     return length > suffix && strcmp(path + length - suffix, SUFFIX) == 0;
+}
+
+bool ash_gguf_locate(const char *path, char *buf)
+{
+    char config[ASH_GGUF_PATH_BYTES];
+
+    if (ash_gguf_named(path)) return (size_t)snprintf(buf, ASH_GGUF_PATH_BYTES, "%s", path) < ASH_GGUF_PATH_BYTES;
+    if (ash_path_join(config, sizeof(config), path, "config.json") < 0 || ash_path_exists(config)) return false;
+    return ash_path_join(buf, ASH_GGUF_PATH_BYTES, path, ASH_GGUF_MODEL) == 0 && ash_path_exists(buf);
 }
 
 int ash_gguf_home(const char *path, char *buf, size_t buf_bytes)

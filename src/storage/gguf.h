@@ -33,12 +33,11 @@ enum ash_gguf_type {
 struct ash_gguf_value {
     const char *key;
     enum ash_gguf_type type;
-    int64_t
-        integer; /* of whole numbers and BOOL; a U64 above INT64_MAX is refused when it is asked for, see too_large */
-    bool too_large;
-    double real; /* of F32 and F64 */
-    const uint8_t
-        *data; /* STRING: its bytes, not terminated. ARRAY: its elements as they lie in the file (checked, unaligned) */
+    int64_t integer;   /* of whole numbers and BOOL */
+    bool is_too_large; /* a U64 above INT64_MAX: refused when it is asked for */
+    double real;       /* of F32 and F64 */
+    /* STRING: its bytes, not terminated. ARRAY: its elements as they lie in the file (checked, unaligned). */
+    const uint8_t *data;
     size_t size_bytes;          /* of data */
     enum ash_gguf_type element; /* ARRAY: of its elements */
     size_t count;               /* ARRAY: how many */
@@ -57,8 +56,14 @@ void ash_gguf_close(struct ash_gguf *file);
 /* The mapping that a tensor's data lie in (the file's), or NULL where they are a copy. */
 const struct ash_map *ash_gguf_map(const struct ash_gguf *file, const void *data);
 
+#define ASH_GGUF_PATH_BYTES 4096
+#define ASH_GGUF_MODEL "model.gguf" /* the file that a folder of one GGUF file has */
+
 /* Does the path name such a file (by its end, .gguf)? */
 bool ash_gguf_named(const char *path);
+/* The GGUF file that path means, into buf (ASH_GGUF_PATH_BYTES): path itself where ash_gguf_named, or the model.gguf of
+ * a folder that has no config.json. False where path means something else, or is too long. */
+bool ash_gguf_locate(const char *path, char *buf);
 /* The folder that path, which ash_gguf_named, lies in, into buf. 0 or -ENAMETOOLONG. */
 int ash_gguf_home(const char *path, char *buf, size_t buf_bytes);
 

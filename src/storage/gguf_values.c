@@ -163,8 +163,8 @@ static int set_number(struct ash_gguf_value *value, uint64_t bits)
         memcpy(&value->real, &bits, sizeof(value->real));
         return 0;
     default:
-        value->too_large = value->type == ASH_GGUF_U64 && bits > INT64_MAX;
-        value->integer = value->too_large ? INT64_MAX : (int64_t)bits;
+        value->is_too_large = value->type == ASH_GGUF_U64 && bits > INT64_MAX;
+        value->integer = value->is_too_large ? INT64_MAX : (int64_t)bits;
         return 0;
     }
 }
@@ -225,7 +225,7 @@ int ash_gguf_int(const struct ash_gguf *file, const char *key, int64_t min, int6
     if (value == NULL) return 0;
     if (value->type == ASH_GGUF_F32 || value->type == ASH_GGUF_F64 || type_bytes[value->type] == 0)
         return ash_err_set(err, -EINVAL, "%s: '%s' is not a whole number", file->name, key);
-    if (value->too_large || value->integer < min || value->integer > max)
+    if (value->is_too_large || value->integer < min || value->integer > max)
         return ash_err_set(err, -EINVAL, "%s: '%s' is %lld; %lld to %lld can be used", file->name, key,
                            (long long)value->integer, (long long)min, (long long)max);
     *value_out = value->integer;

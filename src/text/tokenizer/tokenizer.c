@@ -181,7 +181,26 @@ int ash_tokenizer_parse(const char *json, size_t size_bytes, const char *name, s
     return rc;
 }
 
-/* What lies beside the file goes first: it is the tokenizer itself, not what such a file can say of it. */
+/* From a tokenizer.json: path is the file, or the folder that holds it. */
+static int open_json(const char *path, struct ash_tokenizer **tokenizer_out, struct ash_err *err)
+{
+    char inner[PATH_MAX];
+    const char *file;
+    char *text = NULL;
+    size_t size = 0;
+    int rc = ash_path_join(inner, sizeof(inner), path, FILE_NAME);
+
+    if (rc < 0) return ash_err_set(err, rc, "'%.200s': the path is too long", path);
+    file = ash_path_exists(inner) ? inner : path;
+    rc = ash_file_read(file, ASH_JSON_MAX_BYTES, &text, &size, err);
+    if (rc == -EISDIR) return ash_err_set(err, -ENOENT, "'%s' holds no " FILE_NAME, path);
+    if (rc < 0) return rc;
+    rc = ash_tokenizer_parse(text, size, file, tokenizer_out, err);
+    free(text);
+    return rc;
+}
+
+/* A tokenizer.json in the same folder goes first: it is the tokenizer itself, not what such a file can say of it. */
 static int open_gguf(const char *path, struct ash_tokenizer **tokenizer_out, struct ash_err *err)
 {
     char home[PATH_MAX], beside[PATH_MAX];
@@ -190,7 +209,7 @@ static int open_gguf(const char *path, struct ash_tokenizer **tokenizer_out, str
 
     if (rc == 0) rc = ash_path_join(beside, sizeof(beside), home, FILE_NAME);
     if (rc < 0) return ash_err_set(err, rc, "'%.200s': the path is too long", path);
-    if (ash_path_exists(beside)) return ash_tokenizer_open(home, tokenizer_out, err);
+    if (ash_path_exists(beside)) return open_json(home, tokenizer_out, err);
     rc = ash_gguf_open(path, &file, err);
     if (rc < 0) return rc;
     rc = ash_tokenizer_from_gguf(file, path, tokenizer_out, err);
@@ -198,21 +217,11 @@ static int open_gguf(const char *path, struct ash_tokenizer **tokenizer_out, str
     return rc;
 }
 
-int ash_tokenizer_open(const char *dir, struct ash_tokenizer **tokenizer_out, struct ash_err *err)
+int ash_tokenizer_open(const char *path, struct ash_tokenizer **tokenizer_out, struct ash_err *err)
 {
-    char path[PATH_MAX];
-    char *text = NULL;
-    size_t size = 0;
-    int rc = ash_path_join(path, sizeof(path), dir, FILE_NAME);
+    char file[ASH_GGUF_PATH_BYTES];
 
-    if (rc < 0) return ash_err_set(err, rc, "'%.200s': the path is too long", dir);
-    if (ash_gguf_named(dir)) return open_gguf(dir, tokenizer_out, err);
-    rc = ash_file_read(ash_path_exists(path) ? path : dir, ASH_JSON_MAX_BYTES, &text, &size, err);
-    if (rc == -EISDIR) return ash_err_set(err, -ENOENT, "'%s' holds no " FILE_NAME, dir);
-    if (rc < 0) return rc;
-    rc = ash_tokenizer_parse(text, size, ash_path_exists(path) ? path : dir, tokenizer_out, err);
-    free(text);
-    return rc;
+    return ash_gguf_locate(path, file) ? open_gguf(file, tokenizer_out, err) : open_json(path, tokenizer_out, err);
 }
 
 void ash_tokenizer_close(struct ash_tokenizer *tokenizer)

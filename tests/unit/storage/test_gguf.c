@@ -214,7 +214,10 @@ static void test_bad_tensors(void **state)
     (void)state;
     maker_init(&maker, 3);
     maker_tensor(&maker, "t", 12, 1, (uint64_t[]){256}, 144);
-    refuse(&maker, "type 12");
+    refuse(&maker, "its type, Q4_K, is not read; F32, F16, BF16, Q8_0 and Q4_0 are");
+    maker_init(&maker, 3);
+    maker_tensor(&maker, "t", 99, 1, (uint64_t[]){256}, 144);
+    refuse(&maker, "GGML's number 99");
     maker_init(&maker, 3);
     maker_tensor(&maker, "t", 8, 1, (uint64_t[]){33}, 34);
     refuse(&maker, "whole blocks");
