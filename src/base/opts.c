@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/assert.h"
 #include "base/math.h"
 #include "base/opts_priv.h"
 #include "base/spelling.h"
@@ -187,6 +188,18 @@ int ash_opts_set_env(struct ash_opts *opts, struct ash_err *err)
         if (rc < 0) return rc;
     }
     return 0;
+}
+
+size_t ash_opts_count(const struct ash_opts *opts)
+{
+    return opts->count;
+}
+
+const struct ash_opt *ash_opts_at(const struct ash_opts *opts, size_t index, const struct ash_opt_table **table_out)
+{
+    ash_assert(index < opts->count);
+    if (table_out != NULL) *table_out = opts->slots[index].table;
+    return opts->slots[index].opt;
 }
 
 bool ash_opts_is_set(const struct ash_opts *opts, const char *key)

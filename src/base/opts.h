@@ -75,6 +75,11 @@ int ash_opts_parse_yaml(struct ash_opts *opts, const char *text, size_t size_byt
 int ash_opts_parse_args(struct ash_opts *opts, int argc, char **argv, const char **positionals, size_t max_positionals,
                         size_t *positional_count_out, bool *help_out, struct ash_err *err);
 
+/* How many settings there are, and each of them: index is below the count; *table_out (may be NULL) is the table that
+ * it stands in. Borrowed from the tables. */
+size_t ash_opts_count(const struct ash_opts *opts);
+const struct ash_opt *ash_opts_at(const struct ash_opts *opts, size_t index, const struct ash_opt_table **table_out);
+
 /* Was it set by anyone (file, flag, environment)? */
 bool ash_opts_is_set(const struct ash_opts *opts, const char *key);
 /* Print the settings with defaults, limits and help, aligned, section by section: the body of --help. */

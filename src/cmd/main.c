@@ -10,9 +10,15 @@
 #include "base/log.h"
 
 static const struct ash_cmd *const commands[] = {
-    &ash_cmd_data,  &ash_cmd_train,   &ash_cmd_launch, &ash_cmd_generate, &ash_cmd_eval,
-    &ash_cmd_model, &ash_cmd_catalog, &ash_cmd_plan,   &ash_cmd_bench,    &ash_cmd_version,
+    &ash_cmd_data,    &ash_cmd_train, &ash_cmd_launch, &ash_cmd_generate, &ash_cmd_eval,       &ash_cmd_model,
+    &ash_cmd_catalog, &ash_cmd_plan,  &ash_cmd_bench,  &ash_cmd_version,  &ash_cmd_completion,
 };
+
+const struct ash_cmd *const *ash_cmd_all(size_t *count_out)
+{
+    *count_out = ASH_COUNT(commands);
+    return commands;
+}
 
 /* Whoever reads our output (`| head`) may stop reading: that ends the program without a word. A disk that is full is
  * said. */
