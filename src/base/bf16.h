@@ -6,6 +6,7 @@
 #include <stdint.h>
 #include "base/bits.h"
 
+/* Exact. */
 static inline float ash_bf16_to_f32(uint16_t h)
 {
     return ash_f32_from_bits((uint32_t)h << 16);
@@ -26,7 +27,9 @@ static inline float ash_bf16_round(float f)
     return ash_bf16_to_f32(ash_f32_to_bf16(f));
 }
 
+/* IEEE half to float32: exact, subnormals, infinities and NaN too. */
 float ash_f16_to_f32(uint16_t h);
+/* The nearest IEEE half, ties to even; too large becomes infinite, NaN stays NaN. */
 uint16_t ash_f32_to_f16(float f);
 
 #endif

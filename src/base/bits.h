@@ -11,6 +11,7 @@
 #define ASH_F32_ROUND_MAGIC 12582912.0f
 #define ASH_F32_ROUND_MAGIC_BITS 0x4b400000u
 
+/* The bits of a float. */
 static inline uint32_t ash_f32_bits(float f)
 {
     uint32_t bits;
@@ -19,6 +20,7 @@ static inline uint32_t ash_f32_bits(float f)
     return bits;
 }
 
+/* The float of these bits. */
 static inline float ash_f32_from_bits(uint32_t bits)
 {
     float f;

@@ -23,12 +23,18 @@ int ash_json_add_text(const json_t *json, struct ash_str *text);
 int ash_json_save(const char *path, const json_t *json, struct ash_err *err);
 
 /* Each looks key up in obj. Absent or null keeps *value_out and returns 0 (the caller put the default there). Present
- * sets it and returns 1. A wrong type or a value outside [min, max] is -EINVAL. Strings are borrowed from obj. */
+ * sets it and returns 1. A wrong type or a value outside [min, max] is -EINVAL. Strings are borrowed from obj. First, an
+ * integer in [min, max]. */
 int ash_json_int(const json_t *obj, const char *key, int64_t min, int64_t max, int64_t *value_out, struct ash_err *err);
+/* A number, integer or real, in [min, max]. */
 int ash_json_double(const json_t *obj, const char *key, double min, double max, double *value_out, struct ash_err *err);
+/* true or false. */
 int ash_json_bool(const json_t *obj, const char *key, bool *value_out, struct ash_err *err);
+/* A string. */
 int ash_json_string(const json_t *obj, const char *key, const char **value_out, struct ash_err *err);
+/* An object, borrowed from obj. */
 int ash_json_object(const json_t *obj, const char *key, const json_t **value_out, struct ash_err *err);
+/* An array, borrowed from obj. */
 int ash_json_array(const json_t *obj, const char *key, const json_t **value_out, struct ash_err *err);
 
 #endif

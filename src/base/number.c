@@ -122,7 +122,7 @@ static int evaluate(struct decimal decimal, uint64_t *value_out)
     return 0;
 }
 
-/* Do so many digits stand here that they do not fit, or none? */
+/* Why take_digits refused: too many digits for 64 bits, or none at all. */
 static int refuse_digits(const char *text)
 {
     return isdigit((unsigned char)text[text[0] == '.']) ? -ERANGE : -EINVAL;

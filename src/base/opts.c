@@ -111,7 +111,7 @@ static int add_slot(struct ash_opts *opts, const struct ash_opt_binding *binding
         .table = binding->table, .opt = opt, .field = (char *)binding->object + opt->offset, .key = key};
     opts->count++;
     clear_field(opt, slot->field);
-    return opt->fallback != NULL ? ash_opts_store(opts, slot, opt->fallback, "default", err) : 0;
+    return opt->default_text != NULL ? ash_opts_store(opts, slot, opt->default_text, "default", err) : 0;
 }
 
 int ash_opts_open(const struct ash_opt_binding *bindings, size_t count, struct ash_opts **opts_out, struct ash_err *err)

@@ -30,7 +30,7 @@ struct ash_opt {
     const char *name; /* "steps"; `--global-batch` and `global_batch` name the same setting */
     enum ash_opt_type type;
     size_t offset;              /* of the field in the module's struct */
-    const char *fallback;       /* the default, as text; NULL leaves zero */
+    const char *default_text;   /* the default; NULL leaves zero */
     const char *help;           /* one line, lower case, with the unit */
     double min, max;            /* for numbers; both 0 means no limit */
     const char *const *choices; /* for ASH_OPT_CHOICE, NULL-terminated */
@@ -68,6 +68,7 @@ int ash_opts_set_env(struct ash_opts *opts, struct ash_err *err);
 const char *ash_env_get(const char *name);
 /* A YAML job file: nested maps, or dotted keys. Anchors and aliases are refused; depth and size are bounded. */
 int ash_opts_load_yaml(struct ash_opts *opts, const char *path, struct ash_err *err);
+/* The same from text in memory; name is for messages. */
 int ash_opts_parse_yaml(struct ash_opts *opts, const char *text, size_t size_bytes, const char *name,
                         struct ash_err *err);
 /* Command-line words: --name value, --name=value, --no-name for booleans, key=value (any section), `--` ends flags, the
@@ -75,9 +76,9 @@ int ash_opts_parse_yaml(struct ash_opts *opts, const char *text, size_t size_byt
 int ash_opts_parse_args(struct ash_opts *opts, int argc, char **argv, const char **positionals, size_t max_positionals,
                         size_t *positional_count_out, bool *help_out, struct ash_err *err);
 
-/* How many settings there are, and each of them: index is below the count; *table_out (may be NULL) is the table that
- * it stands in. Borrowed from the tables. */
+/* How many settings there are, over all tables. */
 size_t ash_opts_count(const struct ash_opts *opts);
+/* Setting index, below the count; *table_out (may be NULL) is the table that it is in. Borrowed. */
 const struct ash_opt *ash_opts_at(const struct ash_opts *opts, size_t index, const struct ash_opt_table **table_out);
 
 /* Was it set by anyone (file, flag, environment)? */

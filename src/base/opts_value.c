@@ -7,6 +7,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/assert.h"
 #include "base/number.h"
 #include "base/opts_priv.h"
 #include "base/utf8.h"
@@ -31,7 +32,7 @@ static int parse_double(const char *text, double *value_out)
         return ash_number_parse(text, value_out);
     memcpy(digits, text, length);
     digits[length] = '\0';
-    for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
+    for (size_t i = 0; i < ASH_COUNT(known); i++) {
         if (tolower((unsigned char)text[length]) != known[i].letter) continue;
         rc = ash_number_parse(digits, value_out);
         if (rc == 0) *value_out *= known[i].factor;

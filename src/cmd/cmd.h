@@ -31,7 +31,7 @@ extern const struct ash_cmd ash_cmd_version;
 
 /* Run the one of commands that argv[1] names, or print their list (--help, -h, help: exit code 0; nothing: 2; `help
  * NAME` is `NAME --help`). A name that is not there gets the nearest one as a suggestion and exit code 2. prefix is
- * what stands before the name ("ashlar", "ashlar model"). */
+ * what comes before the name ("ashlar", "ashlar model"). */
 int ash_cmd_dispatch(const char *prefix, const struct ash_cmd *const *commands, size_t count, int argc, char **argv);
 
 /* All commands of the program, in the order of `ashlar --help`. */

@@ -12,7 +12,7 @@ static const struct ash_opt opts[] = {
     {.name = "threads",
      .type = ASH_OPT_INT,
      .offset = FIELD(threads),
-     .fallback = "0",
+     .default_text = "0",
      .help = "threads; 0: one per core. Changes the speed, never the result",
      .max = 256},
     {.name = "backend",
@@ -26,7 +26,7 @@ static const struct ash_opt opts[] = {
     {.name = "precision",
      .type = ASH_OPT_CHOICE,
      .offset = FIELD(precision),
-     .fallback = "fp32",
+     .default_text = "fp32",
      .help = "bf16: round what is multiplied to bfloat16, as in bf16 training",
      .choices = precisions},
 };

@@ -14,7 +14,7 @@ struct ash_engine_flags {
     int precision;
 };
 
-/* Bind it beside the command's own table: `{&ash_engine_table, &flags}`. */
+/* Bind it next to the command's own table: `{&ash_engine_table, &flags}`. */
 extern const struct ash_opt_table ash_engine_table;
 
 /* Open the model in dir as the flags say. */

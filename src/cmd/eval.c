@@ -62,7 +62,7 @@ static size_t problem_flags(struct ash_opt *flags, size_t max)
     ash_assert(ash_arithmetic_table.count <= max);
     for (size_t i = 0; i < ash_arithmetic_table.count; i++) {
         flags[i] = ash_arithmetic_table.opts[i];
-        if (strcmp(flags[i].name, "split") == 0) flags[i].fallback = "valid";
+        if (strcmp(flags[i].name, "split") == 0) flags[i].default_text = "valid";
     }
     return ash_arithmetic_table.count;
 }

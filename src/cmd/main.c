@@ -20,8 +20,7 @@ const struct ash_cmd *const *ash_cmd_all(size_t *count_out)
     return commands;
 }
 
-/* Whoever reads our output (`| head`) may stop reading: that ends the program without a word. A disk that is full is
- * said. */
+/* A reader of our output (`| head`) may stop: that ends the program without a word. A full disk is reported. */
 static int flush_output(int code)
 {
     if (fflush(stdout) == 0 && !ferror(stdout)) return code;

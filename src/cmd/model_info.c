@@ -48,7 +48,7 @@ static const struct ash_cmd_usage usage = {
 /* Of a sparse layer's experts a token visits only some: the share of their weights that counts as active. */
 static size_t active_weights(const struct ash_model *model)
 {
-    const struct ash_expert_config *expert = &ash_model_config(model)->expert;
+    const struct ash_expert_config *expert = &ash_model_get_config(model)->expert;
     size_t routed = 0;
 
     if (expert->experts == 0) return ash_model_weight_count(model);
@@ -78,7 +78,7 @@ static json_t *size_json(size_t value)
 
 static void add_architecture(json_t *facts, const struct ash_model *model)
 {
-    const struct ash_model_config *config = ash_model_config(model);
+    const struct ash_model_config *config = ash_model_get_config(model);
 
     json_object_set_new(facts, "family", json_string(config->family->type));
     json_object_set_new(facts, "layers", size_json(config->layers));
@@ -101,7 +101,7 @@ static void add_architecture(json_t *facts, const struct ash_model *model)
 
 static void add_weights(json_t *facts, struct ash_model *model)
 {
-    const struct ash_model_config *config = ash_model_config(model);
+    const struct ash_model_config *config = ash_model_get_config(model);
 
     json_object_set_new(facts, "parameters", size_json(ash_model_weight_count(model)));
     json_object_set_new(facts, "active_parameters", size_json(active_weights(model)));
@@ -144,7 +144,7 @@ static int add_tokens(json_t *facts, const char *path, const struct ash_defaults
     return 0;
 }
 
-/* Whether there is a chat template; one that cannot be read is there all the same, and `generate --chat` says why. */
+/* Whether there is a chat template; one that cannot be read counts, and `generate --chat` says why. */
 static void add_chat_template(json_t *facts, const char *path)
 {
     struct ash_str text = {0};
@@ -201,7 +201,7 @@ static void add_tensors(json_t *facts, const struct ash_model *model)
     json_object_set_new(facts, "tensors", list);
 }
 
-/* What lies around the weights: tokenizer, chat template, end tokens, files. */
+/* What comes with the weights: tokenizer, chat template, end tokens, files. */
 static int add_companions(json_t *facts, const char *path, const struct ash_model *model, struct ash_err *err)
 {
     const char *slash = strrchr(path, '/'), *lone = slash != NULL ? slash + 1 : path;
@@ -210,7 +210,7 @@ static int add_companions(json_t *facts, const char *path, const struct ash_mode
     int rc = ash_model_home(path, home, sizeof(home));
 
     if (rc < 0) return ash_err_set(err, rc, "the path '%s' is too long", path);
-    rc = ash_defaults_load(home, ash_model_config(model), &defaults, err);
+    rc = ash_defaults_load(home, ash_model_get_config(model), &defaults, err);
     if (rc < 0) return rc;
     rc = add_tokens(facts, path, &defaults, err);
     if (rc < 0) return rc;
@@ -248,7 +248,7 @@ static size_t fact(const json_t *facts, const char *key)
 
 static void print_count(const char *name, size_t value, const char *unit)
 {
-    char text[UNITS_BYTES];
+    char text[ASH_UNITS_BYTES];
 
     printf("  %-14s %s%s\n", name, ash_units_count(value, text, sizeof(text)), unit);
 }
@@ -264,7 +264,7 @@ static void print_experts(const json_t *facts)
 
 static void print_weights(const json_t *facts)
 {
-    char total[UNITS_BYTES], active[UNITS_BYTES];
+    char total[ASH_UNITS_BYTES], active[ASH_UNITS_BYTES];
     const char *name, *comma = "";
     json_t *value;
 
@@ -281,7 +281,7 @@ static void print_weights(const json_t *facts)
 
 static void print_files(const json_t *facts)
 {
-    char text[UNITS_BYTES];
+    char text[ASH_UNITS_BYTES];
     const char *name;
     json_t *value, *files = json_object_get(facts, "files");
 
@@ -312,7 +312,7 @@ static void print_tensors(const json_t *facts)
 
 static void print_cache(const json_t *facts)
 {
-    char wide[UNITS_BYTES], narrow[UNITS_BYTES];
+    char wide[ASH_UNITS_BYTES], narrow[ASH_UNITS_BYTES];
     size_t latent = fact(facts, "latent_cache_bytes_per_token_bf16");
 
     printf("  %-14s %s per token (%s with bf16)\n", "cache",

@@ -1,5 +1,5 @@
 /* config - what a model is: one normalised description that every family's config.json is read into.
- * The families differ in names and defaults (families.c); everything behind this header sees only the description. */
+ * The families differ in names and defaults (families.c); everything else sees only the description. */
 #ifndef ASH_MODEL_CONFIG_H
 #define ASH_MODEL_CONFIG_H
 

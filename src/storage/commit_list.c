@@ -32,7 +32,7 @@ static void candidates_fini(struct candidates *list)
     *list = (struct candidates){0};
 }
 
-/* The text behind prefix, or NULL. */
+/* The text after prefix, or NULL. */
 static const char *skip_prefix(const char *text, const char *prefix)
 {
     size_t length = strlen(prefix);
@@ -40,7 +40,7 @@ static const char *skip_prefix(const char *text, const char *prefix)
     return strncmp(text, prefix, length) == 0 ? text + length : NULL;
 }
 
-/* Digits at text into *number_out. Returns the text behind them, or NULL where there is none or too many. */
+/* Digits at text into *number_out. Returns the text after them, or NULL where there is none or too many. */
 static const char *skip_number(const char *text, uint64_t *number_out)
 {
     char *end = NULL;

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "base/math.h"
 
 #define SUFFIX ".gguf"
 #define MAGIC 0x46554747u /* "GGUF", little endian */
@@ -66,7 +67,7 @@ int ash_gguf_tensor_type(enum ash_dtype dtype)
     return -1;
 }
 
-/* Dimensions, turned round: the file has the fastest first. */
+/* Dimensions in reverse: the file has the fastest first. */
 static int read_dims(struct ash_gguf_cursor *cursor, struct ash_tensor_view *view, struct ash_err *err)
 {
     uint64_t count = 0, dim = 0;
@@ -111,7 +112,8 @@ static int read_tensor(struct ash_gguf_cursor *cursor, struct ash_tensor_view *v
     if (rc < 0) return rc;
     if (ash_gguf_take(cursor, 4, &type) < 0 || ash_gguf_take(cursor, 8, offset_out) < 0)
         return ash_err_set(err, -EINVAL, "the file ends inside its description");
-    if ((rc = read_type(type, &view->dtype, err)) < 0) return rc;
+    rc = read_type(type, &view->dtype, err);
+    if (rc < 0) return rc;
     return measure(view, err);
 }
 
@@ -134,7 +136,7 @@ static int read_tensors(struct ash_gguf *file, struct ash_gguf_cursor *cursor, s
 static int place_tensors(struct ash_gguf *file, const struct ash_gguf_cursor *cursor, size_t alignment,
                          const uint64_t *offsets, struct ash_err *err)
 {
-    size_t begin = (cursor->at + alignment - 1) / alignment * alignment;
+    size_t begin = ash_round_up(cursor->at, alignment);
     size_t data_bytes = begin <= cursor->size_bytes ? cursor->size_bytes - begin : 0;
 
     for (size_t i = 0; i < file->view_count; i++) {
@@ -213,15 +215,20 @@ static int read_file(struct ash_gguf *file, const uint8_t *data, size_t size_byt
     size_t alignment = 0;
     int rc;
 
-    if ((rc = read_header(file, &cursor, &tensors, &values, err)) < 0) return rc;
-    if ((rc = ash_gguf_read_values(file, &cursor, (size_t)values, err)) < 0) return rc;
-    if ((rc = read_alignment(file, &alignment, err)) < 0) return rc;
+    rc = read_header(file, &cursor, &tensors, &values, err);
+    if (rc < 0) return rc;
+    rc = ash_gguf_read_values(file, &cursor, (size_t)values, err);
+    if (rc < 0) return rc;
+    rc = read_alignment(file, &alignment, err);
+    if (rc < 0) return rc;
     file->views = calloc((size_t)tensors + 1, sizeof(*file->views)); /* never of size 0 */
     offsets = ash_arena_calloc(file->arena, (size_t)tensors, sizeof(*offsets));
     if (file->views == NULL || offsets == NULL)
         return ash_err_set(err, -ENOMEM, "%s: no memory for the list of tensors", file->name);
-    if ((rc = read_tensors(file, &cursor, (size_t)tensors, offsets, err)) < 0) return rc;
-    if ((rc = place_tensors(file, &cursor, alignment, offsets, err)) < 0) return rc;
+    rc = read_tensors(file, &cursor, (size_t)tensors, offsets, err);
+    if (rc < 0) return rc;
+    rc = place_tensors(file, &cursor, alignment, offsets, err);
+    if (rc < 0) return rc;
     return sort_tensors(file, err);
 }
 
@@ -243,8 +250,10 @@ int ash_gguf_open(const char *path, struct ash_gguf **file_out, struct ash_err *
     int rc;
 
     if (file == NULL) return ash_err_set(err, -ENOMEM, "%s: no memory to open it", path);
-    if ((rc = ash_map_open(path, &file->map, err)) < 0) goto fail;
-    if ((rc = read_file(file, file->map.base, file->map.size_bytes, err)) < 0) goto fail;
+    rc = ash_map_open(path, &file->map, err);
+    if (rc < 0) goto fail;
+    rc = read_file(file, file->map.base, file->map.size_bytes, err);
+    if (rc < 0) goto fail;
     *file_out = file;
     return 0;
 
@@ -265,7 +274,8 @@ int ash_gguf_parse(const void *data, size_t size_bytes, const char *name, struct
         goto fail;
     }
     if (size_bytes > 0) memcpy(file->copy, data, size_bytes);
-    if ((rc = read_file(file, file->copy, size_bytes, err)) < 0) goto fail;
+    rc = read_file(file, file->copy, size_bytes, err);
+    if (rc < 0) goto fail;
     *file_out = file;
     return 0;
 

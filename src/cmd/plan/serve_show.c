@@ -34,7 +34,7 @@ static void print_points(const struct serve_answer *answer)
            "TTFT ms", "ITL ms", "stall ms", "tok/s", "tok/s/GPU", "$/M out");
     for (size_t i = 0; i < answer->shown; i++) {
         const struct ash_serve_point *point = &answer->points[i];
-        char cut[32], price[24], weights[UNITS_BYTES];
+        char cut[32], price[24], weights[ASH_UNITS_BYTES];
 
         printf("%-12s %5d %9s %8.0f %6.0f %9.0f %8.1f %9.0f %10.0f %9.0f %9s%s\n",
                ash_serve_cut(&point->infer, cut, sizeof(cut)), ash_infer_gpus(&point->infer),
@@ -91,7 +91,7 @@ static void print_split(const struct serve_answer *answer)
 {
     const struct ash_serve_split *split = &answer->split;
     const struct ash_serve_point *best = &answer->points[0];
-    char prompt[32], decode[32], cache[UNITS_BYTES];
+    char prompt[32], decode[32], cache[ASH_UNITS_BYTES];
 
     if (!answer->has_split) {
         printf("\ndisaggregated: the cluster is too small for a replica of each kind\n");
@@ -146,7 +146,7 @@ static void print_verdict(const struct serve_answer *answer)
 void ash_serve_print_table(const struct serve_answer *answer)
 {
     const struct ash_serve_job *job = &answer->job;
-    char cache[UNITS_BYTES];
+    char cache[ASH_UNITS_BYTES];
 
     printf("%s on %d x %s (%d GPUs %s), prompts of %g, answers of %g tokens\n", job->shape.name, job->cluster.machines,
            job->cluster.machine.name, job->cluster.gpus, job->cluster.machine.gpu->name, job->in_tokens,

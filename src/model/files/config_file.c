@@ -40,7 +40,7 @@ static int load_gguf(const char *path, struct ash_model_config *config_out, stru
 
     if (rc < 0) return rc;
     rc = ash_gguf_model_config(file, config_out, err);
-    if (rc == 0) config_out->rope.factors = NULL; /* they lie in the file */
+    if (rc == 0) config_out->rope.factors = NULL; /* they are in the file */
     ash_gguf_close(file);
     return rc < 0 ? ash_err_prefix(err, rc, "%s", path) : 0;
 }

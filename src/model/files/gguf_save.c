@@ -1,4 +1,4 @@
-/* Writes a model as a GGUF file, in another precision or quantised on the way, with its vocabulary and chat template:
+/* Writes a model as a GGUF file, in another precision or quantised, with its vocabulary and chat template:
  * all that llama.cpp needs. The rows of q and k are put into its order where the architecture has one, as its own
  * converter does (gguf_model.c says why). */
 #include "model/files/gguf_model_priv.h"

@@ -385,7 +385,7 @@ static void test_args_errors(void **state)
 static void test_table_mistakes(void **state)
 {
     static const struct ash_opt wrong[] = {
-        {.name = "a", .type = ASH_OPT_INT, .fallback = "x", .help = "wrong default"}};
+        {.name = "a", .type = ASH_OPT_INT, .default_text = "x", .help = "wrong default"}};
     static const struct ash_opt_table table = {.section = "s", .opts = wrong, .count = 1};
     struct sample *sample = *state;
     int64_t value = 0;

@@ -83,7 +83,7 @@ static void test_round_trip(void **state)
 static void test_create_is_pure(void **state)
 {
     struct ash_model *golden = golden_open("qwen3_moe-mixed"), *a = NULL, *b = NULL, *c = NULL;
-    struct ash_model_config config = *ash_model_config(golden);
+    struct ash_model_config config = *ash_model_get_config(golden);
     struct ash_err err = {0};
 
     (void)state;

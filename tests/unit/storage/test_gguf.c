@@ -70,10 +70,10 @@ static void test_values(void **state)
     assert_true(real == 0.25);
     assert_int_equal(ash_gguf_string(file, "a.text", &text, &err), 1);
     assert_string_equal(text, "stein");
-    assert_int_equal(ash_gguf_value(file, "a.numbers")->count, 3);
-    assert_int_equal(ash_gguf_value(file, "a.numbers")->size_bytes, 6);
-    assert_int_equal(ash_gguf_value(file, "a.nested")->element, ASH_GGUF_ARRAY);
-    assert_int_equal(ash_gguf_value(file, "a.nested")->size_bytes, 12 + 9 + 12);
+    assert_int_equal(ash_gguf_get_value(file, "a.numbers")->count, 3);
+    assert_int_equal(ash_gguf_get_value(file, "a.numbers")->size_bytes, 6);
+    assert_int_equal(ash_gguf_get_value(file, "a.nested")->element, ASH_GGUF_ARRAY);
+    assert_int_equal(ash_gguf_get_value(file, "a.nested")->size_bytes, 12 + 9 + 12);
     /* what cannot be had, says so and leaves the default */
     number = 5;
     assert_int_equal(ash_gguf_int(file, "a.none", 0, 1, &number, &err), 0);
