@@ -216,7 +216,7 @@ int ash_file_sweep(const char *dir, struct ash_err *err)
     if (listing == NULL) return ash_err_set(err, -errno, "%s: cannot list the folder: %s", dir, strerror(errno));
     while (rc == 0 && (entry = readdir(listing)) != NULL) {
         if (!is_temp(entry->d_name) || unlinkat(dirfd(listing), entry->d_name, 0) == 0) continue;
-        if (errno == ENOENT || errno == EISDIR) continue; /* an unfinished folder is for those who commit folders */
+        if (errno == ENOENT || errno == EISDIR) continue; /* an unfinished folder belongs to storage/commit */
         rc = ash_err_set(err, -errno, "%s/%s: cannot remove it: %s", dir, entry->d_name, strerror(errno));
     }
     closedir(listing);

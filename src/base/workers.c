@@ -56,13 +56,13 @@ struct ash_workers {
     _Atomic int sleepers; /* workers in (or about to enter) a futex wait */
     _Atomic int caller_sleeps;
     _Alignas(64) _Atomic size_t next; /* first unit that nobody has taken */
-    /* The loop: written by the caller before it offers seats, read by those who took one. */
+    /* The loop: written by the caller before it offers seats, read by the threads that took one. */
     _Alignas(64) size_t count, min_units;
     size_t max_units; /* of a range */
     take_fn take;
     ash_range_fn body;
     void *ctx;
-    bool spin; /* there is a core for every thread */
+    bool may_spin; /* there is a core for every thread */
     int thread_count, started;
     struct stretch stretches[ASH_WORKERS_MAX];
     struct worker threads[];
@@ -103,7 +103,7 @@ static uint32_t spin_until(struct ash_workers *workers, bool (*ready)(uint32_t))
     uint32_t word = atomic_load_explicit(&workers->word, memory_order_acquire);
     uint64_t end_ns;
 
-    if (ready(word) || !workers->spin) return word;
+    if (ready(word) || !workers->may_spin) return word;
     end_ns = ash_clock_ns() + SPIN_NS;
     do {
         for (int i = 0; i < SPINS_PER_LOOK; i++) {
@@ -367,7 +367,7 @@ int ash_workers_open(int thread_count, struct ash_workers **workers_out, struct 
     if (workers == NULL) return ash_err_set(err, -ENOMEM, "out of memory for %d threads", thread_count);
     memset(workers, 0, size_bytes);
     workers->thread_count = thread_count;
-    workers->spin = thread_count <= cores;
+    workers->may_spin = thread_count <= cores;
     rc = start_threads(workers);
     if (rc < 0) goto fail;
     *workers_out = workers;

@@ -81,7 +81,7 @@ static const struct ash_cmd_usage usage = {
              "for the scales that lose least, among those that prompts are read fast with. q8w is q8 with one\n"
              "scale per 256 inputs instead of 32: prompts are read faster, a little less exactly.",
     .examples = "  ashlar model convert stories stories-bf16 --dtype bf16\n"
-                "  ashlar model convert stories stories-q8 --quant q8 && ashlar generate --model stories-q8/model.gguf",
+                "  ashlar model convert stories stories-q8 --quant q8 && ashlar generate --model stories-q8",
 };
 
 /* ---- the child: writes the folder -------------------------------------------------------------------------------- */

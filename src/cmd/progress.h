@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 struct ash_progress {
-    bool live; /* stderr is a terminal */
+    bool is_live; /* stderr is a terminal */
     uint64_t began_ns, next_ns;
 };
 

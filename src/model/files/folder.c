@@ -108,7 +108,7 @@ static void convert(const float *values, size_t count, enum ash_dtype dtype, voi
         half[i] = dtype == ASH_BF16 ? ash_f32_to_bf16(values[i]) : ash_f32_to_f16(values[i]);
 }
 
-/* A model's own values, and who hears how many were read. */
+/* A model's own values, and the progress callback of a save. */
 struct own {
     const struct ash_model *model;
     const struct ash_save_watch *watch;

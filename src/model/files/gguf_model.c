@@ -62,7 +62,7 @@ static const char *key_of(struct reader *reader, const char *name)
 
 static const struct {
     const char *key, *config_key;
-    bool required;
+    bool is_required;
 } whole_numbers[] = {
     {"embedding_length", "hidden_size", true},
     {"block_count", "num_hidden_layers", true},
@@ -82,7 +82,7 @@ static int add_whole_numbers(struct reader *reader, json_t *json, struct ash_err
         int rc = ash_gguf_int(reader->file, key, 0, INT32_MAX, &value, err);
 
         if (rc < 0) return rc;
-        if (rc == 0 && whole_numbers[i].required) return ash_err_set(err, -EINVAL, "the metadata lack '%s'", key);
+        if (rc == 0 && whole_numbers[i].is_required) return ash_err_set(err, -EINVAL, "the metadata lack '%s'", key);
         if (rc == 1) json_object_set_new(json, whole_numbers[i].config_key, json_integer(value));
     }
     return 0;
