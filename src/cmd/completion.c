@@ -331,4 +331,4 @@ static int run(int argc, char **argv)
     return ash_cmd_run(&form, argc, argv);
 }
 
-const struct ash_cmd ash_cmd_completion = {"completion", "words that bash, zsh and fish complete", run};
+const struct ash_cmd ash_cmd_completion = {"completion", "a script with which bash, zsh or fish complete words", run};
