@@ -7,13 +7,14 @@ comma  := ,
 BUILD  := build$(if $(SAN),-$(subst $(comma),-,$(SAN)))
 PREFIX ?= /usr/local
 
-.PHONY: help configure build run test bench install fmt clean coverage docs
+.PHONY: help configure build run test bench install dist fmt clean coverage docs
 help:
 	@echo "make run      install what is missing, build, train the quick-start model and talk to it"
 	@echo "make test     install what is missing, build and run every test"
 	@echo "make bench    measure, beside what you would use instead (BENCH=pattern for a part)"
 	@echo "make build    build/ashlar (SAN=address,undefined or SAN=thread for a sanitizer build)"
-	@echo "make install  into PREFIX (now $(PREFIX))"
+	@echo "make install  program, libraries, headers, man page and completions, into PREFIX (now $(PREFIX))"
+	@echo "make dist     the last commit as build/dist/ashlar-VERSION.tar.gz"
 	@echo "make coverage line and branch coverage of the test suite"
 	@echo "make docs     write what the documentation takes from the program and from scripts: reference, figures, history"
 	@echo "make fmt      format the sources;  make clean  remove the build folders"
@@ -46,8 +47,12 @@ docs: configure
 	@scripts/figures.py docs/figures
 	@bench/history/plot.py bench/history docs/figures/performance-history.svg
 
-install: build
+install: configure
+	@cmake --build $(BUILD) --target installable
 	@cmake --install $(BUILD) --prefix $(PREFIX)
+
+dist:
+	@scripts/dist.sh
 
 fmt:
 	@git ls-files '*.c' '*.h' | xargs clang-format -i
