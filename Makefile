@@ -11,7 +11,7 @@ PREFIX ?= /usr/local
 help:
 	@echo "make run      install what is missing, build, train the quick-start model and talk to it"
 	@echo "make test     install what is missing, build and run every test"
-	@echo "make bench    measure, beside what you would use instead (BENCH=pattern for a part)"
+	@echo "make bench    measure, compared with what you would use instead (BENCH=pattern for a part)"
 	@echo "make build    build/ashlar (SAN=address,undefined or SAN=thread for a sanitizer build)"
 	@echo "make install  program, libraries, headers, man page and completions, into PREFIX (now $(PREFIX))"
 	@echo "make dist     the last commit as build/dist/ashlar-VERSION.tar.gz"
