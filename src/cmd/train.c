@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "base/assert.h"
@@ -17,12 +18,16 @@
 #include "train/job/job.h"
 #include "train/run/run.h"
 
-#define EXIT_INTERRUPTED 130 /* what a shell expects after Ctrl-C */
+#define EXIT_BAD_SETTINGS 2 /* as for a job that is refused: starting it again does not help */
+#define EXIT_SIGNAL 128     /* plus the signal's number: what shells and schedulers expect */
+#define STOPPING "ashlar: stopping after this step (Ctrl-C again: at once, without saving)\n"
+#define CLEAR_LINE "\r\033[K"
 
 struct flags {
     const char *out;
     bool resume, allow_change;
     int64_t metrics_port;
+    const char *metrics_address;
     const char *cpu;
 };
 
@@ -45,7 +50,12 @@ static const struct ash_opt flag_opts[] = {
      .fallback = "-1",
      .min = -1,
      .max = 65535,
-     .help = "serve Prometheus metrics on this port of 127.0.0.1; 0: a free one; -1: do not"},
+     .help = "serve Prometheus metrics on this port; 0: a free one; -1: do not"},
+    {.name = "metrics_address",
+     .type = ASH_OPT_STRING,
+     .offset = offsetof(struct flags, metrics_address),
+     .fallback = "127.0.0.1",
+     .help = "address to serve metrics on; 0.0.0.0 or ::: all of this machine, for a Prometheus elsewhere"},
     {.name = "cpu",
      .type = ASH_OPT_STRING,
      .offset = offsetof(struct flags, cpu),
@@ -62,7 +72,7 @@ static const struct ash_cmd_usage usage = {
         "section.setting=value override them. Ctrl-C saves and ends, --resume goes on as if nothing had happened:\n"
         "results depend on the job and the data alone, never on threads, micro-batches or interruptions.",
     .examples = "  ashlar train examples/quickstart.yaml --out runs/quickstart\n"
-                "  ashlar train job.yaml optimizer.lr=1e-3 train.steps=2000 --out runs/lr-1e-3 --metrics-port 9100\n"
+                "  ashlar train job.yaml optimizer.lr=1e-3 train.steps=2000 --out runs/lr-1e-3 --metrics-port 9780\n"
                 "  ashlar train --resume --out runs/quickstart runtime.threads=4",
 };
 
@@ -117,11 +127,21 @@ static int serve_metrics(const struct flags *flags, const struct ash_group *grou
     int rc;
 
     if (flags->metrics_port < 0 || (group != NULL && ash_group_rank(group) != 0)) return 0;
-    rc = ash_exporter_open(NULL, (int)flags->metrics_port, exporter_out, err);
-    if (rc < 0) return rc;
-    printf("metrics: http://127.0.0.1:%d/metrics\n", ash_exporter_port(*exporter_out));
+    rc = ash_exporter_open(flags->metrics_address, (int)flags->metrics_port, exporter_out, err);
+    if (rc < 0) return ash_err_prefix(err, rc, "--metrics-address, --metrics-port");
+    bool v6 = strchr(flags->metrics_address, ':') != NULL;
+    printf("metrics: http://%s%s%s:%d/metrics\n", v6 ? "[" : "", flags->metrics_address, v6 ? "]" : "",
+           ash_exporter_port(*exporter_out));
     fflush(stdout);
     return 0;
+}
+
+/* The exit code of a run that was asked to stop, here or on another rank. */
+static int stop_code(void)
+{
+    int signal_number = ash_interrupt_signal();
+
+    return EXIT_SIGNAL + (signal_number != 0 ? signal_number : SIGTERM);
 }
 
 static int train(const struct ash_job *job, const struct flags *flags, struct ash_group *group, struct ash_err *err)
@@ -141,10 +161,11 @@ static int train(const struct ash_job *job, const struct flags *flags, struct as
     signal(SIGXFSZ, SIG_IGN); /* a file-size limit is a failed save, not the end */
     signal(SIGPIPE, SIG_IGN); /* nor is a reader of the screen who left */
     ash_interrupt_install();
-    rc = ash_run(job, &opts, &result, err);
+    if (group == NULL || ash_group_rank(group) == 0)
+        ash_interrupt_announce(isatty(STDERR_FILENO) ? CLEAR_LINE STOPPING : STOPPING);
+    rc = ash_run_job(job, &opts, &result, err);
     ash_exporter_close(exporter);
-    if (rc < 0) return rc;
-    return result.stopped ? EXIT_INTERRUPTED : 0;
+    return rc < 0 || !result.stopped ? rc : stop_code();
 }
 
 static int run(int argc, char **argv)
@@ -174,6 +195,7 @@ static int run(int argc, char **argv)
             rc = join_ranks(&group_opts, &group, &err);
             if (rc == 0) rc = train(&job, &flags, group, &err);
             exit_code = rc < 0 ? ash_cmd_fail(&err) : rc;
+            if (rc == -EBADE) exit_code = EXIT_BAD_SETTINGS;
             ash_group_close(group);
         }
     }

@@ -118,18 +118,25 @@ static json_t *encode_state(const struct ash_state *state, const struct ash_chec
                      ash_guard_encode(&state->guard), "arithmetic", save->arithmetic, "job", save->job_yaml);
 }
 
+int ash_checkpoint_path(const char *root, uint64_t step, char *buf, size_t buf_bytes)
+{
+    char name[32];
+
+    snprintf(name, sizeof(name), PREFIX "%06" PRIu64, step);
+    return ash_path_join(buf, buf_bytes, root, name);
+}
+
 static int write_state(const struct ash_state *state, struct source *source, const struct ash_checkpoint_save *save,
                        struct ash_err *err)
 {
     struct ash_commit *commit = NULL;
     json_t *json = NULL;
-    char name[32], path[PATH_MAX];
-    int rc;
+    char path[PATH_MAX];
+    int rc = ash_checkpoint_path(save->root, state->step, path, sizeof(path));
 
-    snprintf(name, sizeof(name), PREFIX "%06" PRIu64, state->step);
-    if ((rc = ash_path_join(path, sizeof(path), save->root, name)) < 0)
-        return ash_err_set(err, rc, "%s: the path is too long", save->root);
-    if ((rc = ash_commit_begin(path, &commit, err)) < 0) return rc;
+    if (rc < 0) return ash_err_set(err, rc, "%s: the path is too long", save->root);
+    rc = ash_commit_begin(path, &commit, err);
+    if (rc < 0) return rc;
     rc = ash_model_save_from(ash_collect_outline(source->collect), read_weights, source, ash_commit_dir(commit),
                              ASH_F32, 0, err);
     if (rc < 0) goto fail;
@@ -220,16 +227,16 @@ void ash_checkpoint_fini(struct ash_checkpoint *checkpoint)
     memset(checkpoint, 0, sizeof(*checkpoint));
 }
 
-bool ash_checkpoint_exists(const char *root)
+size_t ash_checkpoint_count(const char *root)
 {
     DIR *dir = opendir(root);
-    bool found = false;
+    size_t count = 0;
 
-    if (dir == NULL) return false;
-    for (struct dirent *entry = readdir(dir); entry != NULL && !found; entry = readdir(dir))
-        found = strncmp(entry->d_name, PREFIX, strlen(PREFIX)) == 0;
+    if (dir == NULL) return 0;
+    for (struct dirent *entry = readdir(dir); entry != NULL; entry = readdir(dir))
+        count += strncmp(entry->d_name, PREFIX, strlen(PREFIX)) == 0;
     closedir(dir);
-    return found;
+    return count;
 }
 
 static int decode_hash(const json_t *json, const char *key, uint64_t *hash_out, struct ash_err *err)

@@ -39,8 +39,10 @@ int ash_checkpoint_save(struct ash_stages *stages, bool writes, const struct ash
 /* Remove all but the newest `keep` complete ones (0: keep all), and what killed saves left behind. */
 int ash_checkpoint_prune(const char *root, size_t keep, struct ash_err *err);
 
-/* Are there checkpoints at all, complete or not? */
-bool ash_checkpoint_exists(const char *root);
+/* Where the checkpoint of a step is: root/step-NNNNNN. Returns 0 or -ENAMETOOLONG. */
+int ash_checkpoint_path(const char *root, uint64_t step, char *buf, size_t buf_bytes);
+/* How many checkpoints there are, complete or not. */
+size_t ash_checkpoint_count(const char *root);
 /* Find the newest complete checkpoint whose files are undamaged. Returns 0 or -ENOENT when there is none: err says what
  * is wrong with the newest, if there is one. */
 int ash_checkpoint_find(const char *root, struct ash_checkpoint *checkpoint_out, struct ash_err *err);

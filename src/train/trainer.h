@@ -43,7 +43,8 @@ struct ash_trainer_facts {
 
 /* Build everything that a resolved job needs. weights_dir: a Hugging Face folder whose weights to take (a
  * checkpoint's); NULL: those of job->model. group: the ranks that share each step, all of which open the same job;
- * NULL: this process is alone. Borrows job and group until close. */
+ * NULL: this process is alone. Borrows job and group until close. Where ranks have different jobs, data, weights or
+ * arithmetic, all of them get -EBADE and a sentence that names what differs. */
 int ash_trainer_open(const struct ash_job *job, const char *weights_dir, struct ash_group *group,
                      struct ash_trainer **trainer_out, struct ash_err *err);
 void ash_trainer_close(struct ash_trainer *trainer);

@@ -10,6 +10,7 @@
 #include "base/cores.h"
 #include "base/file.h"
 #include "text/tokenizer.h"
+#include "train/job/agree.h"
 
 /* Version of the order in which bf16 weight gradients sum over tokens, where it is not that of "ref". 2: in groups of
  * four that start anew with each sequence; before that, one chain of fused multiply-adds. */
@@ -177,6 +178,35 @@ static void name_arithmetic(struct ash_trainer *trainer)
              plain ? "" : TOKEN_ORDER);
 }
 
+/* Identity of the data, or 0 where there are none. */
+static uint64_t hash_data(const struct ash_dataset *dataset)
+{
+    return dataset != NULL ? ash_dataset_hash(dataset) : 0;
+}
+
+/* Do all ranks have the same job, data, weights and arithmetic? Before anything that they do together depends on it. */
+static int check_agreement(const struct ash_trainer *trainer, const char *weights_dir, struct ash_err *err)
+{
+    const char *dir = weights_dir != NULL ? weights_dir : trainer->job->model.from;
+    struct ash_str lines = {0};
+    uint64_t weights = 0;
+    int rc = 0;
+
+    if (trainer->group == NULL) return 0;
+    if (dir != NULL) rc = ash_agree_hash_model(dir, &weights, err);
+    if (rc < 0) return rc;
+    if (ash_agree_add_job(&lines, trainer->job) < 0 ||
+        ash_agree_add_hash(&lines, "data.train", hash_data(trainer->train)) < 0 ||
+        ash_agree_add_hash(&lines, "data.valid", hash_data(trainer->valid)) < 0 ||
+        ash_agree_add_hash(&lines, weights_dir != NULL ? "checkpoint" : "model.from", weights) < 0 ||
+        ash_str_addf(&lines, "arithmetic %s\n", trainer->arithmetic) < 0)
+        rc = ash_err_set(err, -ENOMEM, "out of memory for the settings that ranks compare");
+    else
+        rc = ash_agree_check(trainer->group, &lines, err);
+    ash_str_fini(&lines);
+    return rc;
+}
+
 /* Threads of this process: as told, or its share of the machine. */
 static int thread_count(const struct ash_trainer *trainer)
 {
@@ -203,6 +233,7 @@ int ash_trainer_open(const struct ash_job *job, const char *weights_dir, struct 
     if ((rc = open_data(trainer, err)) < 0) goto fail;
     if ((rc = find_tokenizer(trainer, weights_dir, err)) < 0) goto fail;
     if ((rc = check_tokenizer(trainer, err)) < 0) goto fail;
+    if ((rc = check_agreement(trainer, weights_dir, err)) < 0) goto fail;
     if ((rc = open_mesh(trainer, err)) < 0) goto fail;
     if ((rc = open_stages(trainer, weights_dir, err)) < 0) goto fail;
     trainer->losses = calloc((size_t)job->train.grains, sizeof(*trainer->losses));

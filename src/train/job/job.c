@@ -80,6 +80,8 @@ static const struct ash_opt train_opts[] = {
     {"save_every", ASH_OPT_INT, TRAIN(save_every), "500",
      "steps between checkpoints (and at the end); 0: only at the end", 0, MAX_COUNT, NULL},
     {"keep", ASH_OPT_INT, TRAIN(keep), "2", "newest checkpoints that are kept; 0: all", 0, 1e6, NULL},
+    {"save_wait", ASH_OPT_INT, TRAIN(save_wait), "600",
+     "seconds that the last checkpoint waits for room on a full disk; 0: it fails at once", 0, 1e6, NULL},
     {"hash_every", ASH_OPT_INT, TRAIN(hash_every), "100",
      "steps between state hashes in the log (and at saves and the end); 0: only there", 0, MAX_COUNT, NULL},
 };
@@ -119,7 +121,8 @@ static const struct ash_opt schedule_opts[] = {
     {"kind", ASH_OPT_CHOICE, SCHED(kind), "cosine",
      "cosine: down to the end; wsd: level, then down by one minus a square root; constant: level", 0, 0,
      schedule_names},
-    {"warmup", ASH_OPT_INT, SCHED(warmup), "100", "steps of linear warm-up", 0, MAX_COUNT, NULL},
+    {"warmup", ASH_OPT_INT, SCHED(warmup), "-1",
+     "steps of linear warm-up; -1: 100, or a tenth of a run that is shorter than that", -1, MAX_COUNT, NULL},
     {"decay_steps", ASH_OPT_INT, SCHED(decay_steps), "0", "steps of wsd's way down; 0: by decay_share", 0, MAX_COUNT,
      NULL},
     {"decay_share", ASH_OPT_DOUBLE, SCHED(decay_share), "0.2", "share of all steps that wsd goes down", 0, 1, NULL},

@@ -36,7 +36,7 @@ struct ash_job_train {
     int precision;                             /* enum ash_precision */
     int recompute;                             /* enum ash_recompute */
     int64_t seed;
-    int64_t valid_every, valid_batches, save_every, keep, hash_every;
+    int64_t valid_every, valid_batches, save_every, keep, save_wait, hash_every;
 };
 
 struct ash_job_mesh {
@@ -85,9 +85,13 @@ struct ash_job {
 /* One binding per section, bound to the parts of job: for ash_opts_open. */
 void ash_job_bind(struct ash_job *job, struct ash_opt_binding bindings[ASH_JOB_SECTIONS]);
 /* Check what one table row cannot (things that must divide each other, paths that must be given) and put numbers where
- * a setting says "choose": train.steps, grains, micro_batch, schedule.decay_steps. Returns 0 or -EINVAL naming the
+ * a setting says "choose": train.steps, grains, micro_batch, schedule.warmup, decay_steps. Returns 0 or -EINVAL naming the
  * settings. */
 int ash_job_resolve(struct ash_job *job, struct ash_err *err);
+
+/* Settings of a new model, other than the defaults, that have no effect because of model.from: "model.layers=3, ...",
+ * or "" where there are none. Returns buf. */
+const char *ash_job_unused(const struct ash_job *job, char *buf, size_t buf_bytes);
 
 /* The job as a YAML job file with every setting; the caller frees *yaml_out. */
 int ash_job_print(const struct ash_job *job, char **yaml_out, struct ash_err *err);
