@@ -107,7 +107,7 @@ out:
     return rc;
 }
 
-static json_t *encode_state(const struct ash_state *state, const struct ash_checkpoint_save *save)
+static json_t *encode_state(const struct ash_state *state, const struct ash_checkpoint_save_opts *save)
 {
     char state_hash[24], data_hash[24];
 
@@ -126,8 +126,8 @@ int ash_checkpoint_path(const char *root, uint64_t step, char *buf, size_t buf_b
     return ash_path_join(buf, buf_bytes, root, name);
 }
 
-static int write_state(const struct ash_state *state, struct source *source, const struct ash_checkpoint_save *save,
-                       struct ash_err *err)
+static int write_state(const struct ash_state *state, struct source *source,
+                       const struct ash_checkpoint_save_opts *save, struct ash_err *err)
 {
     struct ash_commit *commit = NULL;
     json_t *json = NULL;
@@ -171,7 +171,7 @@ static int end_collect(struct ash_collect *collect, int rc, struct ash_err *err)
     return result;
 }
 
-int ash_checkpoint_save(struct ash_stages *stages, bool writes, const struct ash_checkpoint_save *save,
+int ash_checkpoint_save(struct ash_stages *stages, bool writes, const struct ash_checkpoint_save_opts *save,
                         struct ash_err *err)
 {
     struct source source = {0};
@@ -368,7 +368,7 @@ int ash_checkpoint_load(const struct ash_checkpoint *checkpoint, struct ash_stag
 
     for (size_t i = 0; i < stages->chunk_count; i++) {
         struct ash_state *state = &stages->chunks[i].state;
-        if ((rc = read_state(checkpoint, state, err)) < 0 || (rc = ash_state_meet(state, err)) < 0) return rc;
+        if ((rc = read_state(checkpoint, state, err)) < 0 || (rc = ash_state_barrier(state, err)) < 0) return rc;
     }
     if ((rc = ash_stages_hash(stages, &hash, err)) < 0) return rc;
     if (hash == checkpoint->state_hash) return 0;

@@ -23,7 +23,7 @@ struct ash_checkpoint {
 };
 void ash_checkpoint_fini(struct ash_checkpoint *checkpoint);
 
-struct ash_checkpoint_save {
+struct ash_checkpoint_save_opts {
     const char *root;          /* DIR/checkpoints, made when missing */
     const char *tokenizer_dir; /* its tokenizer files are copied; NULL: none */
     const char *job_yaml;
@@ -33,7 +33,7 @@ struct ash_checkpoint_save {
 
 /* Save the state of a job as root/step-NNNNNN. All its ranks call it, one writes. On error (a full disk) nothing of it
  * remains and older checkpoints are untouched; all ranks return it. */
-int ash_checkpoint_save(struct ash_stages *stages, bool writes, const struct ash_checkpoint_save *save,
+int ash_checkpoint_save(struct ash_stages *stages, bool writes, const struct ash_checkpoint_save_opts *save,
                         struct ash_err *err);
 
 /* Remove all but the newest `keep` complete ones (0: keep all), and what killed saves left behind. */

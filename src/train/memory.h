@@ -17,7 +17,7 @@ struct ash_train_memory {
 };
 
 /* What this rank of a job that has been opened needs. */
-void ash_train_memory(const struct ash_stages *stages, struct ash_train_memory *memory_out);
+void ash_train_memory_measure(const struct ash_stages *stages, struct ash_train_memory *memory_out);
 size_t ash_train_memory_total(const struct ash_train_memory *memory);
 
 #endif

@@ -10,7 +10,7 @@
 #include "collective/group.h"
 #include "train/job/job.h"
 #include "train/memory.h"
-#include "train/layout/meter.h"
+#include "train/state/meter.h"
 #include "train/layout/stages.h"
 
 struct ash_trainer;
@@ -58,6 +58,6 @@ int ash_trainer_validate(struct ash_trainer *trainer, double *loss_out, struct a
 struct ash_state *ash_trainer_state(struct ash_trainer *trainer);
 /* All that this rank holds; a checkpoint is saved from it and loaded into it. */
 struct ash_stages *ash_trainer_stages(struct ash_trainer *trainer);
-struct ash_trainer_facts ash_trainer_facts(const struct ash_trainer *trainer);
+struct ash_trainer_facts ash_trainer_get_facts(const struct ash_trainer *trainer);
 
 #endif

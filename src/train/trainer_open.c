@@ -156,7 +156,7 @@ static int open_stages(struct ash_trainer *trainer, const char *weights_dir, str
     if (rc == 0) rc = count_weights(trainer, &config, err);
     if (rc == 0) rc = ash_stages_open(&trainer->stages, trainer->job, &trainer->exec, &trainer->mesh, &source, err);
     ash_model_config_fini(&config);
-    if (rc == 0) ash_train_memory(&trainer->stages, &trainer->memory);
+    if (rc == 0) ash_train_memory_measure(&trainer->stages, &trainer->memory);
     return rc;
 }
 
@@ -172,7 +172,7 @@ static int open_mesh(struct ash_trainer *trainer, struct ash_err *err)
 static void name_arithmetic(struct ash_trainer *trainer)
 {
     const struct ash_ops *reference = trainer->exec.ops->reference;
-    bool plain = trainer->job->train.precision != ASH_PRECISION_BF16 || reference == &ash_ops_ref;
+    bool plain = trainer->job->train.precision != ASH_JOB_BF16 || reference == &ash_ops_ref;
 
     snprintf(trainer->arithmetic, sizeof(trainer->arithmetic), "%s%s", plain ? ash_ops_ref.name : reference->name,
              plain ? "" : TOKEN_ORDER);
@@ -225,8 +225,8 @@ int ash_trainer_open(const struct ash_job *job, const char *weights_dir, struct 
     if (trainer == NULL) return ash_err_set(err, -ENOMEM, "out of memory");
     trainer->job = job;
     trainer->group = group;
-    trainer->schedule = ash_job_schedule(job);
-    trainer->guard = ash_job_guard(job);
+    trainer->schedule = ash_job_get_schedule(job);
+    trainer->guard = ash_job_get_guard(job);
     if ((rc = ash_exec_init(&trainer->exec, job->runtime.backend, thread_count(trainer), err)) < 0) goto fail;
     if ((rc = ash_workers_pin(trainer->exec.workers, (enum ash_pin)job->runtime.pin, err)) < 0) goto fail;
     name_arithmetic(trainer);

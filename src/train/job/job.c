@@ -103,7 +103,7 @@ static const struct ash_opt mesh_opts[] = {
      "chunks of layers on each stage: more of them leave less idle time and send more", 1, ASH_MODEL_LAYERS_MAX, NULL},
 };
 
-#define OPTIM(field) offsetof(struct ash_job_optimizer, field)
+#define OPTIM(field) offsetof(struct ash_optimizer_opts, field)
 static const struct ash_opt optimizer_opts[] = {
     {"lr", ASH_OPT_DOUBLE, OPTIM(lr), "3e-4", "peak learning rate of adamw", 0, 1e30, NULL},
     {"beta1", ASH_OPT_DOUBLE, OPTIM(beta1), "0.9", "decay of the first moment", 0, 0.999999, NULL},

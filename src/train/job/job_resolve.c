@@ -142,7 +142,7 @@ int ash_job_resolve(struct ash_job *job, struct ash_err *err)
     return resolve_model(job, err);
 }
 
-struct ash_schedule ash_job_schedule(const struct ash_job *job)
+struct ash_schedule ash_job_get_schedule(const struct ash_job *job)
 {
     return (struct ash_schedule){.kind = (enum ash_schedule_kind)job->schedule.kind,
                                  .steps = (uint64_t)job->train.steps,
@@ -152,14 +152,14 @@ struct ash_schedule ash_job_schedule(const struct ash_job *job)
                                  .final_share = job->schedule.final_share};
 }
 
-struct ash_pass_opts ash_job_pass_opts(const struct ash_job *job)
+struct ash_pass_opts ash_job_get_pass_opts(const struct ash_job *job)
 {
     return (struct ash_pass_opts){.max_rows = (size_t)job->data.seq_tokens * (size_t)job->train.micro_batch,
                                   .backward = true,
                                   .recompute = (enum ash_recompute)job->train.recompute};
 }
 
-struct ash_guard_opts ash_job_guard(const struct ash_job *job)
+struct ash_guard_opts ash_job_get_guard(const struct ash_job *job)
 {
     return (struct ash_guard_opts){.nan = (enum ash_guard_nan)job->guard.nan,
                                    .norm_factor = job->guard.spike_norm,

@@ -82,7 +82,8 @@ static void put_parts(struct ash_collect *collect, const struct ash_state *state
     struct ash_shard_part part;
     const float *own;
 
-    if (param == NULL || !param->counts || !state->part.stands || !(param->expert || state->part.stands_dense)) return;
+    if (param == NULL || !param->counts || !state->part.is_counted || !(param->expert || state->part.is_dense_counted))
+        return;
     part = ash_shards_part(state->shards, param);
     own = own_values(state, param, &part, kind);
     for (size_t p = 0; p < ash_param_piece_count(param); p++) {
@@ -96,7 +97,7 @@ static void put_parts(struct ash_collect *collect, const struct ash_state *state
 }
 
 /* The next tensor of the order, on all ranks. */
-static int bring_next(struct ash_collect *collect, struct ash_err *err)
+static int gather_next(struct ash_collect *collect, struct ash_err *err)
 {
     size_t entry = collect->order[collect->next++];
     const struct ash_param *param = ash_model_param(collect->outline, entry / 3);
@@ -118,7 +119,7 @@ int ash_collect_tensor(struct ash_collect *collect, enum ash_collect_kind kind, 
 
     while (collect->next == 0 || collect->order[collect->next - 1] != wanted) {
         ash_assert(collect->next < collect->total);
-        if ((rc = bring_next(collect, err)) < 0) return rc;
+        if ((rc = gather_next(collect, err)) < 0) return rc;
     }
     if (collect->group != NULL) {
         *values_out = collect->tensor;
@@ -137,7 +138,7 @@ int ash_collect_close(struct ash_collect *collect, int rc, int *rc_out, struct a
     int lost = 0;
 
     while (lost == 0 && collect->group != NULL && collect->next < collect->total)
-        lost = bring_next(collect, err);
+        lost = gather_next(collect, err);
     if (lost == 0 && collect->group != NULL)
         lost = ash_group_broadcast(collect->group, &result, sizeof(result), 0, err);
     if (lost == 0) *rc_out = result;

@@ -10,14 +10,14 @@
 
 /* ---- life -------------------------------------------------------------------------------------------------------- */
 
-size_t ash_fsdp_width(const struct ash_fsdp *fsdp)
+size_t ash_fsdp_weight_bytes(const struct ash_fsdp *fsdp)
 {
     return fsdp->state->bf16.data != NULL ? sizeof(uint16_t) : sizeof(float);
 }
 
-bool ash_fsdp_is_shared(const struct ash_fsdp *fsdp)
+bool ash_fsdp_is_node_shared(const struct ash_fsdp *fsdp)
 {
-    return fsdp->state->part.sharers != NULL;
+    return fsdp->state->part.node_shard_group != NULL;
 }
 
 /* The largest unit, its parts filled up. */
@@ -33,12 +33,12 @@ static size_t largest_unit(const struct ash_shards *shards)
 /* Slots that the ranks of tp see: sums by rows read their weights there (model/axis.h). Ranks meet in every unit, so no
  * other is further behind than the unit before this rank's, and nobody reads any more in the slot that it takes next.
  */
-static int open_seen_slots(struct ash_fsdp *fsdp, struct ash_group *readers, size_t count, struct ash_err *err)
+static int open_shared_slots(struct ash_fsdp *fsdp, struct ash_group *tp_peers, size_t count, struct ash_err *err)
 {
-    int64_t bytes = (int64_t)(largest_unit(fsdp->shards) * ash_fsdp_width(fsdp)); /* may differ */
-    int rc = ash_group_all_reduce(readers, &bytes, &bytes, 1, ASH_COLL_I64, ASH_COLL_MAX, err);
+    int64_t bytes = (int64_t)(largest_unit(fsdp->shards) * ash_fsdp_weight_bytes(fsdp)); /* may differ */
+    int rc = ash_group_all_reduce(tp_peers, &bytes, &bytes, 1, ASH_COLL_I64, ASH_COLL_MAX, err);
 
-    if (rc == 0) rc = ash_group_window_open(readers, (size_t)bytes * count, &fsdp->slot_window, err);
+    if (rc == 0) rc = ash_group_window_open(tp_peers, (size_t)bytes * count, &fsdp->slot_window, err);
     if (rc < 0) return rc;
     ash_window_fill(fsdp->slot_window);
     for (; fsdp->slot_count < count; fsdp->slot_count++)
@@ -50,10 +50,10 @@ static int open_seen_slots(struct ash_fsdp *fsdp, struct ash_group *readers, siz
 
 static int open_slots(struct ash_fsdp *fsdp, size_t count, struct ash_err *err)
 {
-    struct ash_group *readers = ash_mesh_readers(fsdp->mesh);
-    size_t bytes = largest_unit(fsdp->shards) * ash_fsdp_width(fsdp);
+    struct ash_group *tp_peers = ash_mesh_tp_peers(fsdp->mesh);
+    size_t bytes = largest_unit(fsdp->shards) * ash_fsdp_weight_bytes(fsdp);
 
-    if (fsdp->mesh->zero == 3 && count > 0 && readers != NULL) return open_seen_slots(fsdp, readers, count, err);
+    if (fsdp->mesh->zero == 3 && count > 0 && tp_peers != NULL) return open_shared_slots(fsdp, tp_peers, count, err);
     for (; fsdp->slot_count < count; fsdp->slot_count++) {
         int rc = ash_buffer_init(&fsdp->slots[fsdp->slot_count].data, fsdp->state->exec->memory, bytes,
                                  "weights of a layer", err);
@@ -66,9 +66,9 @@ static size_t slots_of(const struct ash_fsdp *fsdp)
 {
     size_t units = ash_model_expert_size(fsdp->state->model) > 0 ? 2 : 1; /* of a layer */
 
-    if (ash_fsdp_is_shared(fsdp)) return 0;
+    if (ash_fsdp_is_node_shared(fsdp)) return 0;
     if (fsdp->mesh->zero < 3) return 1;
-    return units * (ash_mesh_readers(fsdp->mesh) != NULL ? ASH_FSDP_SLOTS_SEEN : ASH_FSDP_SLOTS);
+    return units * (ash_mesh_tp_peers(fsdp->mesh) != NULL ? ASH_FSDP_SLOTS_SHARED : ASH_FSDP_SLOTS);
 }
 
 int ash_fsdp_init(struct ash_fsdp *fsdp, struct ash_state *state, struct ash_mesh *mesh, size_t grain_count,
@@ -81,10 +81,10 @@ int ash_fsdp_init(struct ash_fsdp *fsdp, struct ash_state *state, struct ash_mes
                               .group = mesh->groups[ASH_MESH_FSDP],
                               .shards = ash_model_shards(state->model),
                               .grain_count = grain_count,
-                              .streams = mesh->zero > 1 && grain_micros == 1};
+                              .sends_by_layer = mesh->zero > 1 && grain_micros == 1};
     if (mesh->zero == 0) return 0;
     rc = open_slots(fsdp, slots_of(fsdp), err);
-    if (rc == 0 && ash_fsdp_is_brought(fsdp)) rc = ash_fsdp_open_bringing(fsdp, err);
+    if (rc == 0 && ash_fsdp_prefetches(fsdp)) rc = ash_fsdp_open_prefetch(fsdp, err);
     if (rc == 0) rc = ash_fsdp_open_sums(fsdp, err);
     if (rc < 0) ash_fsdp_fini(fsdp);
     return rc;
@@ -92,19 +92,19 @@ int ash_fsdp_init(struct ash_fsdp *fsdp, struct ash_state *state, struct ash_mes
 
 void ash_fsdp_fini(struct ash_fsdp *fsdp)
 {
-    ash_fsdp_close_flights(fsdp);
+    ash_fsdp_close_requests(fsdp);
     for (size_t i = 0; i < fsdp->slot_count; i++) {
         ash_call_wait(fsdp->slots[i].call, NULL);
         ash_buffer_fini(&fsdp->slots[i].data);
     }
-    ash_fsdp_close_bringing(fsdp);
+    ash_fsdp_close_prefetch(fsdp);
     ash_window_close(fsdp->slot_window);
-    for (size_t lane = 0; fsdp->expert_leaves != NULL && lane < fsdp->experts.opts.lane_count; lane++)
-        ash_buffer_fini(&fsdp->expert_leaves[lane]);
-    free(fsdp->expert_leaves);
+    for (size_t strand = 0; fsdp->expert_grad_buffers != NULL && strand < fsdp->experts.opts.strand_count; strand++)
+        ash_buffer_fini(&fsdp->expert_grad_buffers[strand]);
+    free(fsdp->expert_grad_buffers);
     ash_grains_fini(&fsdp->sums);
     ash_grains_fini(&fsdp->experts);
-    ash_fsdp_close_leaf(fsdp);
+    ash_fsdp_close_grad_buffer(fsdp);
     memset(fsdp, 0, sizeof(*fsdp));
 }
 
@@ -118,7 +118,7 @@ char *ash_fsdp_weights(const struct ash_fsdp *fsdp)
 int ash_fsdp_gather(struct ash_fsdp *fsdp, struct ash_fsdp_slot *slot, const struct ash_shard_unit *unit,
                     struct ash_err *err)
 {
-    size_t width = ash_fsdp_width(fsdp), bytes = unit->part * width;
+    size_t width = ash_fsdp_weight_bytes(fsdp), bytes = unit->part * width;
     char *own = (char *)slot->data.data + fsdp->shards->rank * bytes;
 
     memcpy(own, ash_fsdp_weights(fsdp) + unit->own.first * width, unit->own.count * width);
@@ -151,7 +151,7 @@ void ash_fsdp_bind(struct ash_fsdp *fsdp, const struct ash_shard_unit *unit, con
     for (size_t i = 0; i < ash_model_param_count(model); i++) {
         size_t offset = ash_model_param(model, i)->offset;
         if (offset >= whole->first && offset < whole->first + whole->count)
-            ash_model_bind(model, i, data + (offset - whole->first) * ash_fsdp_width(fsdp));
+            ash_model_bind(model, i, data + (offset - whole->first) * ash_fsdp_weight_bytes(fsdp));
     }
 }
 
@@ -218,7 +218,7 @@ static int fetch_next(struct ash_fsdp *fsdp, int unit, bool backward, struct ash
 
     for (int ahead = ahead_of(fsdp, unit); ahead > 0; ahead--) {
         next = next_unit(fsdp, next, backward);
-        if (next == ASH_UNIT_EMBED && backward && fsdp->last) return 0;
+        if (next == ASH_UNIT_EMBED && backward && fsdp->is_last_of_step) return 0;
         for (size_t i = 0; i < fsdp->shards->unit_count; i++)
             if (fsdp->shards->units[i].unit == next && (rc = fetch(fsdp, &fsdp->shards->units[i], &slot, err)) < 0)
                 return rc;
@@ -230,16 +230,16 @@ static int fetch_next(struct ash_fsdp *fsdp, int unit, bool backward, struct ash
 
 bool ash_fsdp_has_hooks(const struct ash_fsdp *fsdp)
 {
-    return fsdp->mesh->zero > 1 || ash_fsdp_is_brought(fsdp);
+    return fsdp->mesh->zero > 1 || ash_fsdp_prefetches(fsdp);
 }
 
 int ash_fsdp_need(struct ash_fsdp *fsdp, int unit, bool backward, struct ash_err *err)
 {
     int rc;
 
-    if (backward && ash_fsdp_in_turn(fsdp, unit) && (rc = ash_fsdp_clear_layer(fsdp, unit, err)) < 0) return rc;
-    if (ash_fsdp_is_brought(fsdp)) return ash_fsdp_take_weights(fsdp, unit, err);
-    if (fsdp->mesh->zero < 3 || ash_fsdp_is_shared(fsdp)) return 0;
+    if (backward && ash_fsdp_in_ring(fsdp, unit) && (rc = ash_fsdp_clear_layer(fsdp, unit, err)) < 0) return rc;
+    if (ash_fsdp_prefetches(fsdp)) return ash_fsdp_wait_unit(fsdp, unit, err);
+    if (fsdp->mesh->zero < 3 || ash_fsdp_is_node_shared(fsdp)) return 0;
     for (size_t i = 0; i < fsdp->shards->unit_count; i++) {
         struct ash_fsdp_slot *slot = NULL;
         if (fsdp->shards->units[i].unit != unit) continue;
@@ -259,37 +259,41 @@ int ash_fsdp_done(struct ash_fsdp *fsdp, int unit, bool backward, struct ash_err
 {
     int rc;
 
-    for (size_t i = 0; fsdp->mesh->zero == 3 && ash_fsdp_is_shared(fsdp) && i < fsdp->shards->unit_count; i++)
-        if (fsdp->shards->units[i].unit == unit) ash_state_look_away(fsdp->state, fsdp->shards->units[i].whole);
-    if (!backward || !fsdp->closes || fsdp->mesh->zero < 2 || !ash_fsdp_completes(fsdp->state->model, unit)) return 0;
-    if ((rc = ash_fsdp_take(fsdp, err)) < 0) return rc; /* of the layer before, which others have had time for */
+    for (size_t i = 0; fsdp->mesh->zero == 3 && ash_fsdp_is_node_shared(fsdp) && i < fsdp->shards->unit_count; i++)
+        if (fsdp->shards->units[i].unit == unit) ash_state_unmap(fsdp->state, fsdp->shards->units[i].whole);
+    if (!backward || !fsdp->is_last_micro_batch || fsdp->mesh->zero < 2 ||
+        !ash_fsdp_completes(fsdp->state->model, unit))
+        return 0;
+    if ((rc = ash_fsdp_reduce_published(fsdp, err)) < 0)
+        return rc; /* of the layer before, which others have had time for */
     for (size_t i = 0; i < fsdp->shards->unit_count; i++)
         if (fsdp->shards->units[i].unit == unit && (rc = ash_fsdp_send_unit(fsdp, &fsdp->shards->units[i], err)) < 0)
             return rc;
     return 0;
 }
 
-int ash_fsdp_whole(struct ash_fsdp *fsdp, const struct ash_param *param, const void **data_out, struct ash_err *err)
+int ash_fsdp_gather_param(struct ash_fsdp *fsdp, const struct ash_param *param, const void **data_out,
+                          struct ash_err *err)
 {
     const struct ash_shard_unit *unit = fsdp->shards->units;
     struct ash_fsdp_slot *slot = NULL;
     int rc;
 
-    *data_out = ash_fsdp_weights(fsdp) + param->offset * ash_fsdp_width(fsdp);
-    if (fsdp->mesh->zero < 3 || ash_fsdp_is_shared(fsdp)) return 0;
+    *data_out = ash_fsdp_weights(fsdp) + param->offset * ash_fsdp_weight_bytes(fsdp);
+    if (fsdp->mesh->zero < 3 || ash_fsdp_is_node_shared(fsdp)) return 0;
     while (param->offset >= unit->whole.first + unit->whole.count)
         unit++;
     if ((rc = fetch(fsdp, unit, &slot, err)) < 0 || (rc = wait_for(fsdp, slot, err)) < 0) return rc;
-    *data_out = (char *)slot->data.data + (param->offset - unit->whole.first) * ash_fsdp_width(fsdp);
+    *data_out = (char *)slot->data.data + (param->offset - unit->whole.first) * ash_fsdp_weight_bytes(fsdp);
     return 0;
 }
 
-void ash_fsdp_keep(struct ash_fsdp *fsdp, const struct ash_param *param, const void *data)
+void ash_fsdp_store_param(struct ash_fsdp *fsdp, const struct ash_param *param, const void *data)
 {
-    size_t width = ash_fsdp_width(fsdp);
+    size_t width = ash_fsdp_weight_bytes(fsdp);
     struct ash_shard_part part = {0, param->count, 0};
 
-    if (!ash_fsdp_is_brought(fsdp)) part = ash_shards_part_in(fsdp->shards, param, fsdp->state->own);
+    if (!ash_fsdp_prefetches(fsdp)) part = ash_shards_part_in(fsdp->shards, param, fsdp->state->own);
     memcpy(ash_fsdp_weights(fsdp) + (param->offset + part.first) * width, (const char *)data + part.first * width,
            part.count * width);
 }
@@ -305,31 +309,31 @@ static int forget(struct ash_fsdp *fsdp, struct ash_err *err)
     return fetch_next(fsdp, NO_UNIT, false, err);
 }
 
-int ash_fsdp_spread(struct ash_fsdp *fsdp, struct ash_err *err)
+int ash_fsdp_after_update(struct ash_fsdp *fsdp, struct ash_err *err)
 {
-    if (fsdp->mesh->zero == 3 && ash_fsdp_is_shared(fsdp)) /* vectors have just been read */
-        ash_state_look_away(fsdp->state, (struct ash_range){0, ash_model_size(fsdp->state->model)});
-    if (fsdp->mesh->zero == 0 || ash_fsdp_is_shared(fsdp)) return 0;
+    if (fsdp->mesh->zero == 3 && ash_fsdp_is_node_shared(fsdp)) /* vectors have just been read */
+        ash_state_unmap(fsdp->state, (struct ash_range){0, ash_model_size(fsdp->state->model)});
+    if (fsdp->mesh->zero == 0 || ash_fsdp_is_node_shared(fsdp)) return 0;
     if (fsdp->mesh->zero == 3) return forget(fsdp, err);
-    return ash_fsdp_bring(fsdp, err);
+    return ash_fsdp_prefetch(fsdp, err);
 }
 
 /* Gradients that are on their way to their owners. */
-static size_t leaf_bytes(const struct ash_fsdp *fsdp)
+static size_t grad_buffer_bytes(const struct ash_fsdp *fsdp)
 {
-    size_t lanes = fsdp->experts.opts.lane_count, layer = largest_unit(fsdp->shards) * sizeof(float);
+    size_t strands = fsdp->experts.opts.strand_count, layer = largest_unit(fsdp->shards) * sizeof(float);
 
-    if (lanes == 0) return fsdp->leaf.size_bytes;
-    if (fsdp->streams) return fsdp->leaf.size_bytes + (lanes + ASH_FSDP_FLIGHTS) * layer;
-    return fsdp->leaf.size_bytes + lanes * fsdp->expert_leaves[0].size_bytes;
+    if (strands == 0) return fsdp->grad_buffer.size_bytes;
+    if (fsdp->sends_by_layer) return fsdp->grad_buffer.size_bytes + (strands + ASH_FSDP_REQUESTS) * layer;
+    return fsdp->grad_buffer.size_bytes + strands * fsdp->expert_grad_buffers[0].size_bytes;
 }
 
 size_t ash_fsdp_bytes(const struct ash_fsdp *fsdp)
 {
-    size_t bytes = ash_fsdp_flight_bytes(fsdp);
+    size_t bytes = ash_fsdp_request_bytes(fsdp);
 
     if (fsdp->mesh->zero == 0) return 0;
     for (size_t i = 0; i < fsdp->slot_count; i++)
         bytes += fsdp->slots[i].data.size_bytes;
-    return bytes + ash_grains_bytes(&fsdp->sums) + ash_grains_bytes(&fsdp->experts) + leaf_bytes(fsdp);
+    return bytes + ash_grains_bytes(&fsdp->sums) + ash_grains_bytes(&fsdp->experts) + grad_buffer_bytes(fsdp);
 }

@@ -27,9 +27,9 @@
 struct ash_grains_opts {
     struct ash_exec *exec; /* borrowed */
     struct ash_group *group;
-    struct ash_group *along; /* ranks of a node that add to the same leaves and have one sum (borrowed; NULL: nobody) */
-    size_t grain_count, lane_count;
-    size_t at_once;   /* leaves of a lane that ash_grains_put gets at a time (at its end, fewer); 0: it is not called */
+    struct ash_group *peers; /* ranks of a node that add to the same leaves and have one sum (borrowed; NULL: nobody) */
+    size_t grain_count, strand_count;
+    size_t at_once;   /* leaves of a lane that ash_grains_add gets at a time (at its end, fewer); 0: it is not called */
     size_t sum_size;  /* floats that are added up: the first ones of a leaf */
     size_t leaf_size; /* floats of a leaf */
     struct ash_range unused; /* of those, floats behind the sum that no leaf has: once only, for sums from elsewhere */
@@ -37,11 +37,11 @@ struct ash_grains_opts {
     const struct ash_range
         *wanted;         /* of windows: runs of the sum's floats that this rank asks for, and no other does */
     size_t wanted_count; /* 0: it asks for all. The list is borrowed until fini. */
-    size_t runs;         /* into which a step's sum is cut by ash_grains_start; 0: that is not called */
+    size_t runs;         /* into which a step's sum is cut by ash_grains_start_reduce; 0: that is not called */
 };
 
 /* A run of elements that is being joined. */
-struct ash_grains_flight {
+struct ash_grains_request {
     struct ash_call *call;
     const void *parts[ASH_GRAINS_DEPTH_MAX];
 };
@@ -52,12 +52,12 @@ struct ash_grains_stack {
     struct ash_range spans[ASH_GRAINS_DEPTH_MAX + 1];
 };
 
-struct ash_grains_lane {
+struct ash_grains_strand {
     struct ash_range grains;
     struct ash_grains_stack stack;
     size_t buffer_count;
     struct ash_buffer buffers[ASH_GRAINS_DEPTH_MAX]; /* where they are not windows */
-    struct ash_window *along[ASH_GRAINS_DEPTH_MAX];  /* what the first of opts.along has, as all of them see it */
+    struct ash_window *peers[ASH_GRAINS_DEPTH_MAX];  /* what the first of opts.along has, as all of them see it */
     float *sums[ASH_GRAINS_DEPTH_MAX];               /* the partial sums, in one or the other */
 };
 
@@ -65,14 +65,14 @@ struct ash_grains_lane {
 struct ash_grains {
     struct ash_grains_opts opts;
     struct ash_shares shares; /* which partial sums each rank of the group ends with */
-    struct ash_grains_lane *lanes;
+    struct ash_grains_strand *strands;
     struct ash_window *windows[ASH_GRAINS_DEPTH_MAX]; /* as many as any rank has partial sums */
-    struct ash_grains_flight *flights;                /* [opts.runs] */
-    size_t flight_count;
+    struct ash_grains_request *requests;              /* [opts.runs] */
+    size_t request_count;
 };
 
 /* What `rank` of size gets of grain_count grains that are dealt out in order, as evenly as can be. */
-struct ash_range ash_grains_dealt(size_t grain_count, size_t rank, size_t size);
+struct ash_range ash_grains_partition(size_t grain_count, size_t rank, size_t size);
 /* The sum of one value per grain in the order of the tree. */
 double ash_grains_fold(const double *values, size_t grain_count);
 
@@ -83,29 +83,29 @@ void ash_grains_fini(struct ash_grains *grains);
 /* Bytes that the sums take. */
 size_t ash_grains_bytes(const struct ash_grains *grains);
 /* The grains of a lane. */
-struct ash_range ash_grains_lane(const struct ash_grains *grains, size_t lane);
+struct ash_range ash_grains_of(const struct ash_grains *grains, size_t strand);
 
 /* Forget partial sums. */
 void ash_grains_reset(struct ash_grains *grains);
 /* For each grain of a lane in order: begin gives a leaf to add to (zeroed, or as it is), end puts it into the tree. */
-float *ash_grains_begin(struct ash_grains *grains, size_t lane, bool zeroed);
-void ash_grains_end(struct ash_grains *grains, size_t lane);
+float *ash_grains_begin(struct ash_grains *grains, size_t strand, bool zeroed);
+void ash_grains_end(struct ash_grains *grains, size_t strand);
 /* Or piece by piece: elements run of the next count leaves, each where it lies; and when all pieces of them have been
  * put, the lane moves on. */
-void ash_grains_put(struct ash_grains *grains, size_t lane, struct ash_range run, const float *const *leaves,
+void ash_grains_add(struct ash_grains *grains, size_t strand, struct ash_range run, const float *const *leaves,
                     size_t count);
-void ash_grains_move(struct ash_grains *grains, size_t lane, size_t count);
+void ash_grains_advance(struct ash_grains *grains, size_t strand, size_t count);
 
 /* Between nodes, where there is one lane: elements run of all its leaves are there, so begin to join them over the
  * ranks. part: rank r of the group wants part elements from r * part on only, which all together are the run; 0: all
  * want all. All ranks start the same runs in the same order, each once, and then all of the sum. Of a leaf that
- * ash_grains_begin gave, the run is put into the tree first; the lane moves on when all have been (ash_grains_move). */
-int ash_grains_start(struct ash_grains *grains, struct ash_range run, size_t part, struct ash_err *err);
-void ash_grains_end_run(struct ash_grains *grains, struct ash_range run);
+ * ash_grains_begin gave, the run is put into the tree first; the lane moves on when all have been (ash_grains_advance). */
+int ash_grains_start_reduce(struct ash_grains *grains, struct ash_range run, size_t part, struct ash_err *err);
+void ash_grains_end_range(struct ash_grains *grains, struct ash_range run);
 
 /* Behind the last grain: the root over all ranks' grains goes to out (not from windows), or (NULL) stays where
  * ash_grains_sum says, until the next reset. Fails only where another rank is lost. */
-int ash_grains_finish(struct ash_grains *grains, float *out, struct ash_err *err);
+int ash_grains_reduce(struct ash_grains *grains, float *out, struct ash_err *err);
 float *ash_grains_sum(const struct ash_grains *grains);
 
 #endif

@@ -14,7 +14,7 @@
 #include "model/axis.h"
 #include "model/slice.h"
 #include "train/job/job.h"
-#include "train/layout/meter.h"
+#include "train/state/meter.h"
 
 enum ash_mesh_axis { ASH_MESH_TP, ASH_MESH_CP, ASH_MESH_EP, ASH_MESH_FSDP, ASH_MESH_DP, ASH_MESH_PP, ASH_MESH_AXES };
 
@@ -35,16 +35,17 @@ struct ash_mesh {
     struct ash_group *data;    /* who holds the same slice (experts apart) for other sequences; NULL: nobody */
     struct ash_group *experts; /* who holds the same experts; NULL: nobody */
     struct ash_group *blocks;  /* zero 2 and 3: who holds the same shard (experts apart) for other grains (dp, ep) */
-    struct ash_group *twins; /* replicas (below) on this node, where nothing of the state is dealt out; NULL: nobody */
+    struct ash_group
+        *node_replicas; /* replicas (below) on this node, where nothing of the state is dealt out; NULL: nobody */
     struct ash_mesh_link links[ASH_MESH_EP + 1];
-    struct ash_group *together; /* those along tp and cp, where both have several ranks and all are on one node */
-    struct ash_mesh_link together_link;
+    struct ash_group *tp_cp; /* those along tp and cp, where both have several ranks and all are on one node */
+    struct ash_mesh_link tp_cp_link;
     /* where the ranks of ep are on several nodes: of each, and those of this one (model/axis.h) */
     uint32_t *ep_nodes;
-    struct ash_group *ep_here;
+    struct ash_group *ep_node_group;
     struct ash_mesh_link ep_link;
     struct ash_axis ep_axis;
-    bool one_sum;           /* ranks of cp make one sum of gradients: see ash_mesh_one_sum */
+    bool shares_gradients;  /* ranks of cp make one sum of gradients: see ash_mesh_shares_gradients */
     struct ash_meter meter; /* of the step at hand */
 };
 
@@ -60,7 +61,7 @@ const char *ash_mesh_describe(const struct ash_mesh *mesh, char *buf, size_t buf
 /* Does every rank hold the whole state? */
 bool ash_mesh_is_whole(const struct ash_mesh *mesh);
 /* Of those that compute the same sequences, does this rank speak for them (last stage, first of tp and cp)? */
-bool ash_mesh_speaks(const struct ash_mesh *mesh);
+bool ash_mesh_is_reporting_rank(const struct ash_mesh *mesh);
 /* This rank's place among those that share the sequences of a step. */
 size_t ash_mesh_data_rank(const struct ash_mesh *mesh);
 size_t ash_mesh_data_size(const struct ash_mesh *mesh);
@@ -69,19 +70,19 @@ size_t ash_mesh_replica(const struct ash_mesh *mesh);
 size_t ash_mesh_replicas(const struct ash_mesh *mesh);
 /* Do this rank's passes alone add to its gradients, or those of cp to one sum, so that each grain's first batch can
  * start them? */
-bool ash_mesh_starts(const struct ash_mesh *mesh);
+bool ash_mesh_can_overwrite_grads(const struct ash_mesh *mesh);
 /* Are all that share sequences (cp, and tp beside it) on one node each, so that those of cp make one sum of gradients
  * in memory that all see? Not where gradients are dealt out (zero 2 and 3). Then the first of cp is the one who joins
  * it with others'. */
-bool ash_mesh_one_sum(const struct ash_mesh *mesh);
-bool ash_mesh_leads(const struct ash_mesh *mesh);
+bool ash_mesh_shares_gradients(const struct ash_mesh *mesh);
+bool ash_mesh_is_leader(const struct ash_mesh *mesh);
 /* Where they do, all of cp meet, on the clock. */
-int ash_mesh_meet_tokens(struct ash_mesh *mesh, struct ash_err *err);
+int ash_mesh_cp_barrier(struct ash_mesh *mesh, struct ash_err *err);
 /* Those that this rank's slice is dealt out to (fsdp), where all of them are on this node; NULL: nobody, or they are
  * not. */
-struct ash_group *ash_mesh_sharers(const struct ash_mesh *mesh);
+struct ash_group *ash_mesh_node_shard_group(const struct ash_mesh *mesh);
 /* Those of tp, where all of them are on this node; NULL: nobody, or they are not. */
-struct ash_group *ash_mesh_readers(const struct ash_mesh *mesh);
+struct ash_group *ash_mesh_tp_peers(const struct ash_mesh *mesh);
 /* The world's rank on another stage, all else equal. */
 size_t ash_mesh_stage_rank(const struct ash_mesh *mesh, size_t stage);
 
@@ -92,8 +93,8 @@ struct ash_slice ash_mesh_slice(const struct ash_mesh *mesh, const struct ash_mo
 int ash_mesh_check(const struct ash_mesh *mesh, const struct ash_model_config *config, const struct ash_job *job,
                    struct ash_err *err);
 /* Those along tp and cp together, where they can share memory (see struct ash_pass_opts); else of size 1. */
-struct ash_axis ash_mesh_together(struct ash_mesh *mesh);
+struct ash_axis ash_mesh_tp_cp_axis(struct ash_mesh *mesh);
 /* An axis (tp, cp or ep) for a pass, whose messages have up to message_floats. */
-struct ash_axis ash_mesh_axis(struct ash_mesh *mesh, enum ash_mesh_axis axis, size_t message_floats);
+struct ash_axis ash_mesh_pass_axis(struct ash_mesh *mesh, enum ash_mesh_axis axis, size_t message_floats);
 
 #endif

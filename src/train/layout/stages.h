@@ -11,7 +11,7 @@
 #include "train/job/job.h"
 #include "train/layout/mesh.h"
 #include "train/state/optimizer.h"
-#include "train/layout/pipeline.h"
+#include "train/layout/stage_order.h"
 #include "train/state/state.h"
 
 /* A micro-batch between its forward and its backward. */
@@ -31,18 +31,18 @@ struct ash_stage {
     struct ash_grains grains; /* where gradients are whole */
     struct ash_range *wanted; /* of their sum, runs of elements that this rank updates, where no other asks for them */
     size_t wanted_count;
-    bool joins;                /* their sum goes between nodes, beside the way back (stages_hooks.c) */
-    bool leads;                /* that is for this rank to do: it is the first of those who make one sum */
-    bool ends;                 /* the batch on its way back is the last of the rank's last grain */
-    bool *joined;              /* [units of the model]: whose sums have set out */
-    struct ash_grains experts; /* then, of experts that serve several ranks: a lane for each; others' are in grains */
-    float *leaf;               /* gradients of the grain whose backward is under way */
-    float **expert_leaves;     /* [ep]: those of experts, of the grains of the ranks that are served */
-    float *grads;              /* of the whole step, once joined: the shard's (optimizer.flat says where they lie) */
+    bool overlap_reduce;         /* their sum goes between nodes, beside the way back (stages_hooks.c) */
+    bool is_leader;              /* that is for this rank to do: it is the first of those who make one sum */
+    bool is_last_micro_batch;    /* the batch on its way back is the last of the rank's last grain */
+    bool *reduce_started;        /* [units of the model]: whose sums have set out */
+    struct ash_grains experts;   /* then, of experts that serve several ranks: a lane for each; others' are in grains */
+    float *grad_buffer;          /* gradients of the grain whose backward is under way */
+    float **expert_grad_buffers; /* [ep]: those of experts, of the grains of the ranks that are served */
+    float *grads;                /* of the whole step, once joined: the shard's (optimizer.flat says where they lie) */
 };
 
 /* To and from the neighbours in the pipeline; NULL where there is none. */
-struct ash_stage_lines {
+struct ash_stage_channels {
     struct ash_channel *forward_to, *forward_from, *backward_to, *backward_from;
     struct ash_channel *tie_to, *tie_from; /* between the embedding and a tied output matrix on another stage */
 };
@@ -54,8 +54,8 @@ struct ash_stages {
     struct ash_mesh *mesh;
     struct ash_stage *chunks;
     size_t chunk_count;
-    struct ash_pipeline pipeline;
-    struct ash_stage_lines lines;
+    struct ash_stage_order order;
+    struct ash_stage_channels channels;
     struct ash_buffer tie; /* where a tied output matrix's sum arrives */
     struct ash_feed feed;  /* for reading alone */
     size_t micro_batch;    /* sequences */

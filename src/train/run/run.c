@@ -157,7 +157,7 @@ static void keep_records(struct run *run, const struct due *due)
 /* One step and everything that follows from it. Returns 1 when the run is over, 0 when more steps follow. */
 static int step_once(struct run *run, struct due *due_out, struct ash_err *err)
 {
-    struct ash_guard_opts guard = ash_job_guard(run->job);
+    struct ash_guard_opts guard = ash_job_get_guard(run->job);
     uint64_t start_ns = ash_clock_ns();
     struct ash_step step;
     bool stop = false;

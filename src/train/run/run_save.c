@@ -142,12 +142,12 @@ void ash_run_remove_old(struct run *run)
 
 static int save(struct run *run, struct ash_err *err)
 {
-    struct ash_checkpoint_save opts = {.root = run->checkpoints,
-                                       .tokenizer_dir = run->facts.tokenizer_dir,
-                                       .job_yaml = run->job_yaml,
-                                       .arithmetic = run->facts.arithmetic,
-                                       .data_hash = run->facts.data_hash,
-                                       .state_hash = run->state_hash};
+    struct ash_checkpoint_save_opts opts = {.root = run->checkpoints,
+                                            .tokenizer_dir = run->facts.tokenizer_dir,
+                                            .job_yaml = run->job_yaml,
+                                            .arithmetic = run->facts.arithmetic,
+                                            .data_hash = run->facts.data_hash,
+                                            .state_hash = run->state_hash};
     uint64_t start_ns = ash_clock_ns();
     struct ash_err unused = {0};
     char path[PATH_MAX];

@@ -123,7 +123,7 @@ static int open_trainer(struct run *run, const char *weights_dir, struct ash_err
 {
     int rc = ash_trainer_open(run->job, weights_dir, run->opts->group, &run->trainer, err);
 
-    if (rc == 0) run->facts = ash_trainer_facts(run->trainer);
+    if (rc == 0) run->facts = ash_trainer_get_facts(run->trainer);
     return rc;
 }
 

@@ -125,7 +125,7 @@ static void say_machine(const struct run *run, char *buf)
 {
     snprintf(buf, FACT_BYTES, "%d thread%s%s, %s kernels, %s", run->facts.threads, run->facts.threads == 1 ? "" : "s",
              rank_count(run) > 1 ? " a rank" : "", run->facts.backend,
-             run->job->train.precision == ASH_PRECISION_BF16 ? "bf16" : "fp32");
+             run->job->train.precision == ASH_JOB_BF16 ? "bf16" : "fp32");
 }
 
 static const struct {

@@ -16,13 +16,15 @@
 
 /* Which part of a job's state a process keeps. NULL stands for all of it. */
 struct ash_state_part {
-    bool stands;               /* of those who have copies of this slice, does this one count in sums over the job? */
-    bool stands_dense;         /* and for what is not an expert's? */
-    size_t replica, replicas;  /* this one's number among those who have copies of this slice */
-    struct ash_group *twins;   /* those of them on this node: they keep one copy together; NULL: nobody. Borrowed. */
-    struct ash_group *sharers; /* those that this slice is dealt out to, all on this node: they keep one working copy of
+    bool is_counted;          /* of those who have copies of this slice, does this one count in sums over the job? */
+    bool is_dense_counted;    /* and for what is not an expert's? */
+    size_t replica, replicas; /* this one's number among those who have copies of this slice */
+    struct ash_group
+        *node_replicas; /* those of them on this node: they keep one copy together; NULL: nobody. Borrowed. */
+    struct ash_group
+        *node_shard_group; /* those that this slice is dealt out to, all on this node: they keep one working copy of
                                   the weights together; NULL: each has its own. Borrowed. Never both. */
-    struct ash_group *readers; /* those on this node whose passes read this one's working copy beside their own (tp),
+    struct ash_group *tp_peers; /* those on this node whose passes read this one's working copy beside their own (tp),
                                   and this one's theirs; NULL: nobody. Borrowed. */
 };
 
@@ -44,7 +46,7 @@ struct ash_state {
     struct ash_buffer m, v, bf16;
     struct ash_state_values next; /* where an update goes: in place, or where twins have the values of another step */
     struct ash_window *window;    /* the memory of twins or sharers */
-    struct ash_window *readable;  /* of each reader, the memory that its working copy is in; NULL: there are none, or
+    struct ash_window *tp_window; /* of each reader, the memory that its working copy is in; NULL: there are none, or
                                      passes read weights elsewhere (shards of them, put together by fsdp) */
     uint64_t step;                /* steps done, skipped ones too */
     uint64_t updates;             /* of the weights */
@@ -58,13 +60,13 @@ int ash_state_init(struct ash_state *state, struct ash_exec *exec, struct ash_mo
 /* Free, the model too; a zeroed struct is a no-op. */
 void ash_state_fini(struct ash_state *state);
 /* Are all replicas twins of this process? Then each needs the gradients of its own part only. */
-bool ash_state_parted(const struct ash_state *state);
+bool ash_state_is_partitioned(const struct ash_state *state);
 /* Wait until all twins or sharers have come here: what each of them wrote is there for all. Returns 0 or the group's
  * error. */
-int ash_state_meet(const struct ash_state *state, struct ash_err *err);
+int ash_state_barrier(const struct ash_state *state, struct ash_err *err);
 /* Sharers: this process does not need elements run of the working copy, nor those of readers. They stay, but what it
  * does not look at does not count as memory that it has. */
-void ash_state_look_away(const struct ash_state *state, struct ash_range run);
+void ash_state_unmap(const struct ash_state *state, struct ash_range run);
 /* An update has been written to next: once all twins or sharers are here it counts. On error a state of twins is as it
  * was. */
 int ash_state_advance(struct ash_state *state, struct ash_err *err);

@@ -12,17 +12,17 @@
 #include "collective/host/window.h"
 
 /* Counters of the window: the last unit that a rank's leaf has; the last one that it has added up its part of. */
-enum { GIVEN, TAKEN };
+enum { PUBLISHED, REDUCED };
 
-bool ash_fsdp_in_turn(const struct ash_fsdp *fsdp, int unit)
+bool ash_fsdp_in_ring(const struct ash_fsdp *fsdp, int unit)
 {
-    return fsdp->streams && unit != ASH_UNIT_EMBED && unit != ASH_UNIT_HEAD;
+    return fsdp->sends_by_layer && unit != ASH_UNIT_EMBED && unit != ASH_UNIT_HEAD;
 }
 
 /* Experts that serve several ranks have leaves of their own. */
-static bool in_leaf(const struct ash_fsdp *fsdp, const struct ash_shard_unit *unit)
+static bool in_grad_buffer(const struct ash_fsdp *fsdp, const struct ash_shard_unit *unit)
 {
-    return !ash_fsdp_serves(fsdp) || !ash_fsdp_is_expert(fsdp, unit);
+    return !ash_fsdp_serves_experts(fsdp) || !ash_fsdp_is_expert(fsdp, unit);
 }
 
 /* ---- places ------------------------------------------------------------------------------------------------------ */
@@ -33,7 +33,7 @@ static size_t layer_size(const struct ash_fsdp *fsdp, int layer)
     size_t size = 0;
 
     for (size_t i = 0; i < fsdp->shards->unit_count; i++)
-        if (fsdp->shards->units[i].unit == layer && in_leaf(fsdp, &fsdp->shards->units[i]))
+        if (fsdp->shards->units[i].unit == layer && in_grad_buffer(fsdp, &fsdp->shards->units[i]))
             size += fsdp->shards->units[i].whole.count;
     return size;
 }
@@ -45,23 +45,23 @@ static size_t lay_out(struct ash_fsdp *fsdp)
     size_t tied = ash_model_grad_size(fsdp->state->model) - ash_model_size(fsdp->state->model), layer = 0, used = 0;
 
     for (size_t i = 0; i < shards->unit_count; i++)
-        if (ash_fsdp_in_turn(fsdp, shards->units[i].unit) && layer_size(fsdp, shards->units[i].unit) > layer)
+        if (ash_fsdp_in_ring(fsdp, shards->units[i].unit) && layer_size(fsdp, shards->units[i].unit) > layer)
             layer = layer_size(fsdp, shards->units[i].unit);
-    fsdp->turn_size = layer;
+    fsdp->ring_slot_size = layer;
     for (size_t i = 0; i < shards->unit_count; i++) {
         const struct ash_shard_unit *unit = &shards->units[i];
-        if (!ash_fsdp_in_turn(fsdp, unit->unit)) {
-            fsdp->places[i] = ASH_FSDP_TURNS * layer + used;
-            used += in_leaf(fsdp, unit) ? unit->whole.count : 0;
+        if (!ash_fsdp_in_ring(fsdp, unit->unit)) {
+            fsdp->offsets[i] = ASH_FSDP_RING * layer + used;
+            used += in_grad_buffer(fsdp, unit) ? unit->whole.count : 0;
             continue;
         }
-        fsdp->places[i] = (size_t)unit->unit % ASH_FSDP_TURNS * layer;
+        fsdp->offsets[i] = (size_t)unit->unit % ASH_FSDP_RING * layer;
         for (size_t j = 0; j < i; j++) /* behind the layer's other unit */
-            if (shards->units[j].unit == unit->unit && in_leaf(fsdp, &shards->units[j]))
-                fsdp->places[i] += shards->units[j].whole.count;
+            if (shards->units[j].unit == unit->unit && in_grad_buffer(fsdp, &shards->units[j]))
+                fsdp->offsets[i] += shards->units[j].whole.count;
     }
-    fsdp->rest = (struct ash_range){ASH_FSDP_TURNS * layer, used + tied};
-    return ASH_FSDP_TURNS * layer + used + tied;
+    fsdp->rest = (struct ash_range){ASH_FSDP_RING * layer, used + tied};
+    return ASH_FSDP_RING * layer + used + tied;
 }
 
 /* Have the passes add where the places are. */
@@ -74,49 +74,49 @@ static void place_grads(struct ash_fsdp *fsdp, size_t size)
         size_t offset = ash_model_param(model, p)->offset;
         for (i = 0; offset >= shards->units[i].whole.first + shards->units[i].whole.count;)
             i++;
-        ash_model_place_grads(model, p, fsdp->places[i] + (offset - shards->units[i].whole.first));
+        ash_model_place_grads(model, p, fsdp->offsets[i] + (offset - shards->units[i].whole.first));
     }
     ash_model_place_tied_grads(model, size - (ash_model_grad_size(model) - ash_model_size(model)));
 }
 
-int ash_fsdp_open_leaf(struct ash_fsdp *fsdp, struct ash_err *err)
+int ash_fsdp_open_grad_buffer(struct ash_fsdp *fsdp, struct ash_err *err)
 {
     size_t units = fsdp->shards->unit_count, size;
     int rc;
 
-    fsdp->places = calloc(units, sizeof(*fsdp->places));
-    fsdp->given = calloc(units, sizeof(*fsdp->given));
-    fsdp->leaves = calloc(fsdp->shards->size, sizeof(*fsdp->leaves));
-    if (fsdp->places == NULL || fsdp->given == NULL || fsdp->leaves == NULL)
+    fsdp->offsets = calloc(units, sizeof(*fsdp->offsets));
+    fsdp->published = calloc(units, sizeof(*fsdp->published));
+    fsdp->grad_parts = calloc(fsdp->shards->size, sizeof(*fsdp->grad_parts));
+    if (fsdp->offsets == NULL || fsdp->published == NULL || fsdp->grad_parts == NULL)
         return ash_err_set(err, -ENOMEM, "out of memory for a shard's parts");
     size = lay_out(fsdp);
     place_grads(fsdp, size);
-    if (fsdp->state->part.sharers == NULL)
-        return ash_buffer_init(&fsdp->leaf, fsdp->state->exec->memory, size * sizeof(float), "gradients", err);
+    if (fsdp->state->part.node_shard_group == NULL)
+        return ash_buffer_init(&fsdp->grad_buffer, fsdp->state->exec->memory, size * sizeof(float), "gradients", err);
     if ((rc = ash_group_window_open(fsdp->group, size * sizeof(float), &fsdp->window, err)) < 0) return rc;
     ash_window_fill(fsdp->window);
-    fsdp->leaf = (struct ash_buffer){.data = ash_window_data(fsdp->window), .size_bytes = size * sizeof(float)};
+    fsdp->grad_buffer = (struct ash_buffer){.data = ash_window_data(fsdp->window), .size_bytes = size * sizeof(float)};
     return 0;
 }
 
-void ash_fsdp_close_leaf(struct ash_fsdp *fsdp)
+void ash_fsdp_close_grad_buffer(struct ash_fsdp *fsdp)
 {
-    ash_buffer_fini(&fsdp->leaf);
+    ash_buffer_fini(&fsdp->grad_buffer);
     ash_window_close(fsdp->window);
-    free(fsdp->places);
-    free(fsdp->given);
-    free(fsdp->leaves);
+    free(fsdp->offsets);
+    free(fsdp->published);
+    free(fsdp->grad_parts);
 }
 
-size_t ash_fsdp_place(const struct ash_fsdp *fsdp, const struct ash_shard_unit *unit)
+size_t ash_fsdp_grad_offset(const struct ash_fsdp *fsdp, const struct ash_shard_unit *unit)
 {
-    return fsdp->places[unit - fsdp->shards->units];
+    return fsdp->offsets[unit - fsdp->shards->units];
 }
 
 /* ---- turns ------------------------------------------------------------------------------------------------------- */
 
 /* Wait until every other rank has said a number. */
-static int await(struct ash_fsdp *fsdp, size_t ranks, size_t counter, uint64_t number, struct ash_err *err)
+static int wait_counter(struct ash_fsdp *fsdp, size_t ranks, size_t counter, uint64_t number, struct ash_err *err)
 {
     int rc = 0;
 
@@ -130,62 +130,64 @@ static int await(struct ash_fsdp *fsdp, size_t ranks, size_t counter, uint64_t n
 /* Ready for a grain's gradients, once those who had parts of what was here have them. */
 static int clear(struct ash_fsdp *fsdp, struct ash_range run, uint64_t number, struct ash_err *err)
 {
-    int rc = fsdp->window != NULL ? await(fsdp, fsdp->shards->size, TAKEN, number, err) : 0;
+    int rc = fsdp->window != NULL ? wait_counter(fsdp, fsdp->shards->size, REDUCED, number, err) : 0;
 
     if (rc < 0) return rc;
-    if (ash_mesh_starts(fsdp->mesh))
-        ash_model_clear_grads(fsdp->state->model, fsdp->state->exec, fsdp->leaf.data, run);
+    if (ash_mesh_can_overwrite_grads(fsdp->mesh))
+        ash_model_clear_grads(fsdp->state->model, fsdp->state->exec, fsdp->grad_buffer.data, run);
     else
-        ash_exec_zero(fsdp->state->exec, (float *)fsdp->leaf.data + run.first, run.count * sizeof(float));
+        ash_exec_zero(fsdp->state->exec, (float *)fsdp->grad_buffer.data + run.first, run.count * sizeof(float));
     return 0;
 }
 
 int ash_fsdp_clear_layer(struct ash_fsdp *fsdp, int layer, struct ash_err *err)
 {
-    size_t turn = (size_t)layer % ASH_FSDP_TURNS;
+    size_t turn = (size_t)layer % ASH_FSDP_RING;
 
-    return clear(fsdp, (struct ash_range){turn * fsdp->turn_size, fsdp->turn_size}, fsdp->turn_given[turn], err);
+    return clear(fsdp, (struct ash_range){turn * fsdp->ring_slot_size, fsdp->ring_slot_size},
+                 fsdp->ring_published[turn], err);
 }
 
 int ash_fsdp_clear_rest(struct ash_fsdp *fsdp, struct ash_err *err)
 {
-    return clear(fsdp, fsdp->rest, fsdp->number, err);
+    return clear(fsdp, fsdp->rest, fsdp->published_number, err);
 }
 
 /* ---- giving and taking ------------------------------------------------------------------------------------------- */
 
-void ash_fsdp_give(struct ash_fsdp *fsdp, const struct ash_shard_unit *unit)
+void ash_fsdp_publish(struct ash_fsdp *fsdp, const struct ash_shard_unit *unit)
 {
-    ash_assert(fsdp->given_count < fsdp->shards->unit_count);
-    fsdp->given[fsdp->given_count++] = unit;
-    ash_window_say(fsdp->window, GIVEN, ++fsdp->number);
-    if (ash_fsdp_in_turn(fsdp, unit->unit)) fsdp->turn_given[(size_t)unit->unit % ASH_FSDP_TURNS] = fsdp->number;
+    ash_assert(fsdp->published_count < fsdp->shards->unit_count);
+    fsdp->published[fsdp->published_count++] = unit;
+    ash_window_say(fsdp->window, PUBLISHED, ++fsdp->published_number);
+    if (ash_fsdp_in_ring(fsdp, unit->unit))
+        fsdp->ring_published[(size_t)unit->unit % ASH_FSDP_RING] = fsdp->published_number;
 }
 
-static int take(struct ash_fsdp *fsdp, const struct ash_shard_unit *unit, uint64_t number, struct ash_err *err)
+static int reduce_unit(struct ash_fsdp *fsdp, const struct ash_shard_unit *unit, uint64_t number, struct ash_err *err)
 {
-    size_t leaves = ash_fsdp_leaves(fsdp, ash_grains_lane(&fsdp->sums, 0));
+    size_t leaves = ash_fsdp_round_grains(fsdp, ash_grains_of(&fsdp->sums, 0));
     struct ash_fsdp_delivery to = {.unit = unit, .sums = &fsdp->sums, .at = unit->at};
-    size_t first = ash_fsdp_place(fsdp, unit) + (unit->own.first - unit->whole.first);
-    int rc = await(fsdp, leaves, GIVEN, number, err);
+    size_t first = ash_fsdp_grad_offset(fsdp, unit) + (unit->own.first - unit->whole.first);
+    int rc = wait_counter(fsdp, leaves, PUBLISHED, number, err);
 
     if (rc < 0) return rc;
     for (size_t r = 0; r < leaves; r++)
-        fsdp->leaves[r] = (const float *)ash_window_data_of(fsdp->window, r) + first;
-    if ((rc = ash_fsdp_put(fsdp, &to, leaves, err)) < 0) return rc;
+        fsdp->grad_parts[r] = (const float *)ash_window_data_of(fsdp->window, r) + first;
+    if ((rc = ash_fsdp_reduce_parts(fsdp, &to, leaves, err)) < 0) return rc;
     for (size_t r = 0; r < leaves; r++)
         if (r != fsdp->shards->rank)
             ash_window_look_away(fsdp->window, r, first * sizeof(float), unit->own.count * sizeof(float));
-    ash_window_say(fsdp->window, TAKEN, number);
+    ash_window_say(fsdp->window, REDUCED, number);
     return 0;
 }
 
-int ash_fsdp_take(struct ash_fsdp *fsdp, struct ash_err *err)
+int ash_fsdp_reduce_published(struct ash_fsdp *fsdp, struct ash_err *err)
 {
-    for (size_t i = 0; i < fsdp->given_count; i++) {
-        int rc = take(fsdp, fsdp->given[i], fsdp->number - fsdp->given_count + 1 + i, err);
+    for (size_t i = 0; i < fsdp->published_count; i++) {
+        int rc = reduce_unit(fsdp, fsdp->published[i], fsdp->published_number - fsdp->published_count + 1 + i, err);
         if (rc < 0) return rc;
     }
-    fsdp->given_count = 0;
+    fsdp->published_count = 0;
     return 0;
 }

@@ -9,23 +9,23 @@
 #include <stddef.h>
 #include "ashlar/err.h"
 
-struct ash_pipeline {
+struct ash_stage_order {
     size_t rank, ranks; /* of the pipeline */
     size_t chunks;      /* per rank */
     size_t micros;      /* micro-batches of a step */
 };
 
-struct ash_pipeline_op {
+struct ash_stage_op {
     bool backward;
     size_t chunk, micro;
 };
 
 /* Returns 0 or -EINVAL: several chunks want a multiple of ranks micro-batches. */
-int ash_pipeline_check(const struct ash_pipeline *pipeline, struct ash_err *err);
-/* Operation number index of ash_pipeline_count. */
-size_t ash_pipeline_count(const struct ash_pipeline *pipeline);
-struct ash_pipeline_op ash_pipeline_op(const struct ash_pipeline *pipeline, size_t index);
+int ash_stage_order_check(const struct ash_stage_order *pipeline, struct ash_err *err);
+/* Operation number index of ash_stage_order_count. */
+size_t ash_stage_order_count(const struct ash_stage_order *pipeline);
+struct ash_stage_op ash_stage_order_at(const struct ash_stage_order *pipeline, size_t index);
 /* The most micro-batches of chunk that are between their forward and their backward at one time. */
-size_t ash_pipeline_depth(const struct ash_pipeline *pipeline, size_t chunk);
+size_t ash_stage_order_depth(const struct ash_stage_order *pipeline, size_t chunk);
 
 #endif

@@ -9,25 +9,25 @@
 
 #include "base/assert.h"
 
-bool ash_fsdp_is_brought(const struct ash_fsdp *fsdp)
+bool ash_fsdp_prefetches(const struct ash_fsdp *fsdp)
 {
-    return (fsdp->mesh->zero == 1 || fsdp->mesh->zero == 2) && !ash_fsdp_is_shared(fsdp);
+    return (fsdp->mesh->zero == 1 || fsdp->mesh->zero == 2) && !ash_fsdp_is_node_shared(fsdp);
 }
 
 /* Units one behind the other as passes ask for them. */
-int ash_fsdp_open_bringing(struct ash_fsdp *fsdp, struct ash_err *err)
+int ash_fsdp_open_prefetch(struct ash_fsdp *fsdp, struct ash_err *err)
 {
     const struct ash_shards *shards = fsdp->shards;
     size_t count = 0;
 
-    fsdp->comes = calloc(shards->unit_count, sizeof(struct ash_call *));
+    fsdp->gathers = calloc(shards->unit_count, sizeof(struct ash_call *));
     fsdp->order = calloc(shards->unit_count, sizeof(*fsdp->order));
-    if (fsdp->comes == NULL || fsdp->order == NULL) return ash_err_set(err, -ENOMEM, "out of memory for a list");
+    if (fsdp->gathers == NULL || fsdp->order == NULL) return ash_err_set(err, -ENOMEM, "out of memory for a list");
     for (int unit = ASH_UNIT_EMBED; unit <= ASH_UNIT_HEAD; unit++)
         for (size_t i = 0; i < shards->unit_count; i++)
             if (shards->units[i].unit == unit) fsdp->order[count++] = i;
     ash_assert(count == shards->unit_count);
-    fsdp->set_out = fsdp->here = count;
+    fsdp->started = fsdp->arrived = count;
     return 0;
 }
 
@@ -38,13 +38,13 @@ static bool is_even(const struct ash_fsdp *fsdp, const struct ash_shard_unit *un
 }
 
 /* All set out in order, as far as there is room: one may be in the slot. */
-static int set_out(struct ash_fsdp *fsdp, struct ash_err *err)
+static int start_gathers(struct ash_fsdp *fsdp, struct ash_err *err)
 {
     struct ash_fsdp_slot *slot = &fsdp->slots[0];
     int rc = 0;
 
-    for (; rc == 0 && fsdp->set_out < fsdp->shards->unit_count; fsdp->set_out++) {
-        size_t index = fsdp->order[fsdp->set_out], width = ash_fsdp_width(fsdp);
+    for (; rc == 0 && fsdp->started < fsdp->shards->unit_count; fsdp->started++) {
+        size_t index = fsdp->order[fsdp->started], width = ash_fsdp_weight_bytes(fsdp);
         const struct ash_shard_unit *unit = &fsdp->shards->units[index];
         char *whole = ash_fsdp_weights(fsdp) + unit->whole.first * width;
 
@@ -54,59 +54,59 @@ static int set_out(struct ash_fsdp *fsdp, struct ash_err *err)
             continue;
         }
         rc = ash_group_all_gather_start(fsdp->group, whole + fsdp->shards->rank * unit->part * width, whole,
-                                        unit->part * width, &fsdp->comes[index], err);
+                                        unit->part * width, &fsdp->gathers[index], err);
     }
     return rc;
 }
 
 /* The next unit of the order is here. */
-static int take_next(struct ash_fsdp *fsdp, struct ash_err *err)
+static int wait_next(struct ash_fsdp *fsdp, struct ash_err *err)
 {
-    size_t index = fsdp->order[fsdp->here], width = ash_fsdp_width(fsdp);
+    size_t index = fsdp->order[fsdp->arrived], width = ash_fsdp_weight_bytes(fsdp);
     const struct ash_shard_unit *unit = &fsdp->shards->units[index];
     struct ash_fsdp_slot *slot = &fsdp->slots[0];
     char *whole = ash_fsdp_weights(fsdp) + unit->whole.first * width;
-    int rc = ash_fsdp_wait(fsdp, is_even(fsdp, unit) ? &fsdp->comes[index] : &slot->call, err);
+    int rc = ash_fsdp_wait(fsdp, is_even(fsdp, unit) ? &fsdp->gathers[index] : &slot->call, err);
 
     if (rc < 0) return rc;
-    fsdp->here++;
+    fsdp->arrived++;
     if (!is_even(fsdp, unit)) {
         memcpy(whole, slot->data.data, unit->whole.count * width);
         slot->unit = NULL;
     }
     ash_fsdp_bind(fsdp, unit, whole);
-    return set_out(fsdp, err);
+    return start_gathers(fsdp, err);
 }
 
 /* A unit is here, and all before it. */
-int ash_fsdp_take_weights(struct ash_fsdp *fsdp, int unit, struct ash_err *err)
+int ash_fsdp_wait_unit(struct ash_fsdp *fsdp, int unit, struct ash_err *err)
 {
     int rc = 0;
 
-    while (rc == 0 && fsdp->here < fsdp->shards->unit_count &&
-           fsdp->shards->units[fsdp->order[fsdp->here]].unit <= unit)
-        rc = take_next(fsdp, err);
+    while (rc == 0 && fsdp->arrived < fsdp->shards->unit_count &&
+           fsdp->shards->units[fsdp->order[fsdp->arrived]].unit <= unit)
+        rc = wait_next(fsdp, err);
     return rc;
 }
 
-int ash_fsdp_settle(struct ash_fsdp *fsdp, struct ash_err *err)
+int ash_fsdp_flush(struct ash_fsdp *fsdp, struct ash_err *err)
 {
-    return ash_fsdp_is_brought(fsdp) ? ash_fsdp_take_weights(fsdp, ASH_UNIT_HEAD, err) : 0;
+    return ash_fsdp_prefetches(fsdp) ? ash_fsdp_wait_unit(fsdp, ASH_UNIT_HEAD, err) : 0;
 }
 
-int ash_fsdp_bring(struct ash_fsdp *fsdp, struct ash_err *err)
+int ash_fsdp_prefetch(struct ash_fsdp *fsdp, struct ash_err *err)
 {
-    int rc = ash_fsdp_settle(fsdp, err);
+    int rc = ash_fsdp_flush(fsdp, err);
 
     if (rc < 0) return rc;
-    fsdp->set_out = fsdp->here = 0;
-    return set_out(fsdp, err);
+    fsdp->started = fsdp->arrived = 0;
+    return start_gathers(fsdp, err);
 }
 
-void ash_fsdp_close_bringing(struct ash_fsdp *fsdp)
+void ash_fsdp_close_prefetch(struct ash_fsdp *fsdp)
 {
-    for (size_t i = 0; fsdp->comes != NULL && i < fsdp->shards->unit_count; i++)
-        ash_call_wait(fsdp->comes[i], NULL);
-    free(fsdp->comes);
+    for (size_t i = 0; fsdp->gathers != NULL && i < fsdp->shards->unit_count; i++)
+        ash_call_wait(fsdp->gathers[i], NULL);
+    free(fsdp->gathers);
     free(fsdp->order);
 }
