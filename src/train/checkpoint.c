@@ -140,7 +140,8 @@ static int write_state(const struct ash_state *state, struct source *source,
     rc = ash_model_save_from(ash_collect_outline(source->collect), read_weights, source, ash_commit_dir(commit),
                              ASH_F32, 0, err);
     if (rc < 0) goto fail;
-    if ((rc = write_moments(source, ash_commit_dir(commit), err)) < 0) goto fail;
+    rc = write_moments(source, ash_commit_dir(commit), err);
+    if (rc < 0) goto fail;
     rc = ash_tokenizer_files_copy(save->tokenizer_dir, ash_commit_dir(commit), ash_model_config(state->model), err);
     if (rc < 0) goto fail;
     json = encode_state(state, save);
@@ -195,8 +196,10 @@ static int write_export(const struct ash_state *state, struct source *source, co
     int rc = ash_path_join(dir, sizeof(dir), parent, EXPORT_NAME);
 
     if (rc < 0) return ash_err_set(err, rc, "%s: the path is too long", parent);
-    if ((rc = ash_commit_prune(parent, EXPORT_NAME ".", SIZE_MAX, err)) < 0) return rc; /* what a killed export left */
-    if ((rc = ash_commit_begin(dir, &commit, err)) < 0) return rc;
+    rc = ash_commit_prune(parent, EXPORT_NAME ".", SIZE_MAX, err);
+    if (rc < 0) return rc; /* what a killed export left */
+    rc = ash_commit_begin(dir, &commit, err);
+    if (rc < 0) return rc;
     rc = ash_model_save_from(ash_collect_outline(source->collect), read_weights, source, ash_commit_dir(commit),
                              ASH_F32, 0, err);
     if (rc == 0)
@@ -258,21 +261,29 @@ static int decode_state(const json_t *manifest, struct ash_checkpoint *checkpoin
     int64_t step = -1, updates = -1;
     int rc;
 
-    if ((rc = ash_json_object(manifest, "state", &state, err)) < 0) return rc;
+    rc = ash_json_object(manifest, "state", &state, err);
+    if (rc < 0) return rc;
     if (state == NULL) return ash_err_set(err, -EBADMSG, "the manifest has no state");
-    if ((rc = ash_json_int(state, "step", 0, INT64_MAX, &step, err)) < 0 ||
-        (rc = ash_json_int(state, "updates", 0, INT64_MAX, &updates, err)) < 0 ||
-        (rc = decode_hash(state, "state_hash", &checkpoint->state_hash, err)) < 0 ||
-        (rc = decode_hash(state, "data_hash", &checkpoint->data_hash, err)) < 0 ||
-        (rc = ash_json_object(state, "guard", &guard, err)) < 0 ||
-        (rc = ash_json_string(state, "arithmetic", &arithmetic, err)) < 0 ||
-        (rc = ash_json_string(state, "job", &job, err)) < 0)
-        return rc;
+    rc = ash_json_int(state, "step", 0, INT64_MAX, &step, err);
+    if (rc < 0) return rc;
+    rc = ash_json_int(state, "updates", 0, INT64_MAX, &updates, err);
+    if (rc < 0) return rc;
+    rc = decode_hash(state, "state_hash", &checkpoint->state_hash, err);
+    if (rc < 0) return rc;
+    rc = decode_hash(state, "data_hash", &checkpoint->data_hash, err);
+    if (rc < 0) return rc;
+    rc = ash_json_object(state, "guard", &guard, err);
+    if (rc < 0) return rc;
+    rc = ash_json_string(state, "arithmetic", &arithmetic, err);
+    if (rc < 0) return rc;
+    rc = ash_json_string(state, "job", &job, err);
+    if (rc < 0) return rc;
     if (step < 0 || updates < 0 || guard == NULL || arithmetic == NULL || job == NULL)
         return ash_err_set(err, -EBADMSG,
                            "the manifest's state lacks step, updates, guard, arithmetic or job: is this "
                            "a training checkpoint?");
-    if ((rc = ash_guard_decode(guard, &checkpoint->guard, err)) < 0) return rc;
+    rc = ash_guard_decode(guard, &checkpoint->guard, err);
+    if (rc < 0) return rc;
     checkpoint->step = (uint64_t)step;
     checkpoint->updates = (uint64_t)updates;
     checkpoint->job_yaml = strdup(job);
@@ -338,8 +349,10 @@ static int read_moments(const struct ash_safetensors *set, struct ash_state *sta
         int rc;
 
         if (!param->trained || part.count == 0) continue;
-        if ((rc = read_moment(set, 'm', param, &part, (float *)state->m.data + part.at, err)) < 0) return rc;
-        if ((rc = read_moment(set, 'v', param, &part, (float *)state->v.data + part.at, err)) < 0) return rc;
+        rc = read_moment(set, 'm', param, &part, (float *)state->m.data + part.at, err);
+        if (rc < 0) return rc;
+        rc = read_moment(set, 'v', param, &part, (float *)state->v.data + part.at, err);
+        if (rc < 0) return rc;
     }
     return 0;
 }
@@ -351,7 +364,8 @@ static int read_state(const struct ash_checkpoint *checkpoint, struct ash_state 
     int rc = ash_path_join(path, sizeof(path), checkpoint->dir, MOMENTS_FILE);
 
     if (rc < 0) return ash_err_set(err, rc, "%s: the path is too long", checkpoint->dir);
-    if ((rc = ash_safetensors_open(path, &set, err)) < 0) return rc;
+    rc = ash_safetensors_open(path, &set, err);
+    if (rc < 0) return rc;
     rc = read_moments(set, state, err);
     ash_safetensors_close(set);
     if (rc < 0) return ash_err_prefix(err, rc, "%s", checkpoint->dir);
@@ -368,9 +382,13 @@ int ash_checkpoint_load(const struct ash_checkpoint *checkpoint, struct ash_stag
 
     for (size_t i = 0; i < stages->chunk_count; i++) {
         struct ash_state *state = &stages->chunks[i].state;
-        if ((rc = read_state(checkpoint, state, err)) < 0 || (rc = ash_state_barrier(state, err)) < 0) return rc;
+        rc = read_state(checkpoint, state, err);
+        if (rc < 0) return rc;
+        rc = ash_state_barrier(state, err);
+        if (rc < 0) return rc;
     }
-    if ((rc = ash_stages_hash(stages, &hash, err)) < 0) return rc;
+    rc = ash_stages_hash(stages, &hash, err);
+    if (rc < 0) return rc;
     if (hash == checkpoint->state_hash) return 0;
     return ash_err_set(err, -EBADMSG,
                        "%s: the state that was read has hash %016" PRIx64 " but %016" PRIx64

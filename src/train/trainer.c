@@ -24,14 +24,19 @@ int ash_trainer_step(struct ash_trainer *trainer, struct ash_step *step_out, str
     ash_meter_end(meter, ASH_METER_DATA);
     if (rc < 0) return rc;
     scale = step.targets > 0 ? (float)(1.0 / (double)step.targets) : 0.0f;
-    if ((rc = ash_stages_train(stages, trainer->train, state->step, scale, trainer->losses, err)) < 0) return rc;
+    rc = ash_stages_train(stages, trainer->train, state->step, scale, trainer->losses, err);
+    if (rc < 0) return rc;
     loss_sum = ash_grains_fold(trainer->losses, (size_t)job->train.grains);
     step.loss = step.targets > 0 ? loss_sum / (double)step.targets : 0.0;
-    if ((rc = ash_stages_norm(stages, &step.norm, err)) < 0) return rc;
+    rc = ash_stages_norm(stages, &step.norm, err);
+    if (rc < 0) return rc;
     step.lr = ash_schedule_lr(&trainer->schedule, state->step);
     step.verdict = ash_guard_check(&trainer->guard, &state->guard, step.targets, step.loss, step.norm);
     ash_guard_describe(step.verdict, &state->guard, step.loss, step.norm, step.reason, sizeof(step.reason));
-    if (step.verdict == ASH_GUARD_OK && (rc = ash_stages_update(stages, step.norm, step.lr, err)) < 0) return rc;
+    if (step.verdict == ASH_GUARD_OK) {
+        rc = ash_stages_update(stages, step.norm, step.lr, err);
+        if (rc < 0) return rc;
+    }
     ash_stages_count_step(stages);
     ash_meter_close(meter);
     step.meter = *meter;

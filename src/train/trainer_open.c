@@ -79,7 +79,8 @@ static int check_tokenizer(struct ash_trainer *trainer, struct ash_err *err)
     int rc;
 
     if (trainer->tokenizer_dir[0] == '\0') return 0;
-    if ((rc = ash_tokenizer_open(trainer->tokenizer_dir, &tokenizer, err)) < 0) return rc;
+    rc = ash_tokenizer_open(trainer->tokenizer_dir, &tokenizer, err);
+    if (rc < 0) return rc;
     trainer->tokenizer_vocab = ash_tokenizer_vocab_size(tokenizer);
     hash = ash_tokenizer_hash(tokenizer);
     ash_tokenizer_close(tokenizer);
@@ -227,15 +228,23 @@ int ash_trainer_open(const struct ash_job *job, const char *weights_dir, struct 
     trainer->group = group;
     trainer->schedule = ash_job_get_schedule(job);
     trainer->guard = ash_job_get_guard(job);
-    if ((rc = ash_exec_init(&trainer->exec, job->runtime.backend, thread_count(trainer), err)) < 0) goto fail;
-    if ((rc = ash_workers_pin(trainer->exec.workers, (enum ash_pin)job->runtime.pin, err)) < 0) goto fail;
+    rc = ash_exec_init(&trainer->exec, job->runtime.backend, thread_count(trainer), err);
+    if (rc < 0) goto fail;
+    rc = ash_workers_pin(trainer->exec.workers, (enum ash_pin)job->runtime.pin, err);
+    if (rc < 0) goto fail;
     name_arithmetic(trainer);
-    if ((rc = open_data(trainer, err)) < 0) goto fail;
-    if ((rc = find_tokenizer(trainer, weights_dir, err)) < 0) goto fail;
-    if ((rc = check_tokenizer(trainer, err)) < 0) goto fail;
-    if ((rc = check_agreement(trainer, weights_dir, err)) < 0) goto fail;
-    if ((rc = open_mesh(trainer, err)) < 0) goto fail;
-    if ((rc = open_stages(trainer, weights_dir, err)) < 0) goto fail;
+    rc = open_data(trainer, err);
+    if (rc < 0) goto fail;
+    rc = find_tokenizer(trainer, weights_dir, err);
+    if (rc < 0) goto fail;
+    rc = check_tokenizer(trainer, err);
+    if (rc < 0) goto fail;
+    rc = check_agreement(trainer, weights_dir, err);
+    if (rc < 0) goto fail;
+    rc = open_mesh(trainer, err);
+    if (rc < 0) goto fail;
+    rc = open_stages(trainer, weights_dir, err);
+    if (rc < 0) goto fail;
     trainer->losses = calloc((size_t)job->train.grains, sizeof(*trainer->losses));
     if (trainer->losses == NULL) {
         rc = ash_err_set(err, -ENOMEM, "out of memory for the losses of %lld grains", (long long)job->train.grains);

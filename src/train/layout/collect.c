@@ -119,7 +119,8 @@ int ash_collect_tensor(struct ash_collect *collect, enum ash_collect_kind kind, 
 
     while (collect->next == 0 || collect->order[collect->next - 1] != wanted) {
         ash_assert(collect->next < collect->total);
-        if ((rc = gather_next(collect, err)) < 0) return rc;
+        rc = gather_next(collect, err);
+        if (rc < 0) return rc;
     }
     if (collect->group != NULL) {
         *values_out = collect->tensor;

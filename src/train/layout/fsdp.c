@@ -181,7 +181,8 @@ static int fetch(struct ash_fsdp *fsdp, const struct ash_shard_unit *unit, struc
 
     if (slot == NULL) {
         slot = oldest(fsdp);
-        if ((rc = wait_for(fsdp, slot, err)) < 0) return rc;
+        rc = wait_for(fsdp, slot, err);
+        if (rc < 0) return rc;
         rc = ash_fsdp_gather(fsdp, slot, unit, err);
     }
     slot->used = ++fsdp->clock;
@@ -219,9 +220,12 @@ static int fetch_next(struct ash_fsdp *fsdp, int unit, bool backward, struct ash
     for (int ahead = ahead_of(fsdp, unit); ahead > 0; ahead--) {
         next = next_unit(fsdp, next, backward);
         if (next == ASH_UNIT_EMBED && backward && fsdp->is_last_of_step) return 0;
-        for (size_t i = 0; i < fsdp->shards->unit_count; i++)
-            if (fsdp->shards->units[i].unit == next && (rc = fetch(fsdp, &fsdp->shards->units[i], &slot, err)) < 0)
-                return rc;
+        for (size_t i = 0; i < fsdp->shards->unit_count; i++) {
+            if (fsdp->shards->units[i].unit == next) {
+                rc = fetch(fsdp, &fsdp->shards->units[i], &slot, err);
+                if (rc < 0) return rc;
+            }
+        }
     }
     return 0;
 }
@@ -237,14 +241,19 @@ int ash_fsdp_need(struct ash_fsdp *fsdp, int unit, bool backward, struct ash_err
 {
     int rc;
 
-    if (backward && ash_fsdp_in_ring(fsdp, unit) && (rc = ash_fsdp_clear_layer(fsdp, unit, err)) < 0) return rc;
+    if (backward && ash_fsdp_in_ring(fsdp, unit)) {
+        rc = ash_fsdp_clear_layer(fsdp, unit, err);
+        if (rc < 0) return rc;
+    }
     if (ash_fsdp_prefetches(fsdp)) return ash_fsdp_wait_unit(fsdp, unit, err);
     if (fsdp->mesh->zero < 3 || ash_fsdp_is_node_shared(fsdp)) return 0;
     for (size_t i = 0; i < fsdp->shards->unit_count; i++) {
         struct ash_fsdp_slot *slot = NULL;
         if (fsdp->shards->units[i].unit != unit) continue;
-        if ((rc = fetch(fsdp, &fsdp->shards->units[i], &slot, err)) < 0) return rc;
-        if ((rc = wait_for(fsdp, slot, err)) < 0) return rc;
+        rc = fetch(fsdp, &fsdp->shards->units[i], &slot, err);
+        if (rc < 0) return rc;
+        rc = wait_for(fsdp, slot, err);
+        if (rc < 0) return rc;
         ash_fsdp_bind(fsdp, slot->unit, slot->data.data);
     }
     return fetch_next(fsdp, unit, backward, err);
@@ -261,14 +270,16 @@ int ash_fsdp_done(struct ash_fsdp *fsdp, int unit, bool backward, struct ash_err
 
     for (size_t i = 0; fsdp->mesh->zero == 3 && ash_fsdp_is_node_shared(fsdp) && i < fsdp->shards->unit_count; i++)
         if (fsdp->shards->units[i].unit == unit) ash_state_unmap(fsdp->state, fsdp->shards->units[i].whole);
-    if (!backward || !fsdp->is_last_micro_batch || fsdp->mesh->zero < 2 ||
-        !ash_fsdp_completes(fsdp->state->model, unit))
+    if (!backward || !fsdp->is_last_of_grain || fsdp->mesh->zero < 2 || !ash_fsdp_completes(fsdp->state->model, unit))
         return 0;
-    if ((rc = ash_fsdp_reduce_published(fsdp, err)) < 0)
-        return rc; /* of the layer before, which others have had time for */
-    for (size_t i = 0; i < fsdp->shards->unit_count; i++)
-        if (fsdp->shards->units[i].unit == unit && (rc = ash_fsdp_send_unit(fsdp, &fsdp->shards->units[i], err)) < 0)
-            return rc;
+    rc = ash_fsdp_reduce_published(fsdp, err);
+    if (rc < 0) return rc; /* of the layer before, which others have had time for */
+    for (size_t i = 0; i < fsdp->shards->unit_count; i++) {
+        if (fsdp->shards->units[i].unit == unit) {
+            rc = ash_fsdp_send_unit(fsdp, &fsdp->shards->units[i], err);
+            if (rc < 0) return rc;
+        }
+    }
     return 0;
 }
 
@@ -283,7 +294,10 @@ int ash_fsdp_gather_param(struct ash_fsdp *fsdp, const struct ash_param *param, 
     if (fsdp->mesh->zero < 3 || ash_fsdp_is_node_shared(fsdp)) return 0;
     while (param->offset >= unit->whole.first + unit->whole.count)
         unit++;
-    if ((rc = fetch(fsdp, unit, &slot, err)) < 0 || (rc = wait_for(fsdp, slot, err)) < 0) return rc;
+    rc = fetch(fsdp, unit, &slot, err);
+    if (rc < 0) return rc;
+    rc = wait_for(fsdp, slot, err);
+    if (rc < 0) return rc;
     *data_out = (char *)slot->data.data + (param->offset - unit->whole.first) * ash_fsdp_weight_bytes(fsdp);
     return 0;
 }

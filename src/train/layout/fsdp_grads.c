@@ -93,7 +93,8 @@ int ash_fsdp_open_grad_buffer(struct ash_fsdp *fsdp, struct ash_err *err)
     place_grads(fsdp, size);
     if (fsdp->state->part.node_shard_group == NULL)
         return ash_buffer_init(&fsdp->grad_buffer, fsdp->state->exec->memory, size * sizeof(float), "gradients", err);
-    if ((rc = ash_group_window_open(fsdp->group, size * sizeof(float), &fsdp->window, err)) < 0) return rc;
+    rc = ash_group_window_open(fsdp->group, size * sizeof(float), &fsdp->window, err);
+    if (rc < 0) return rc;
     ash_window_fill(fsdp->window);
     fsdp->grad_buffer = (struct ash_buffer){.data = ash_window_data(fsdp->window), .size_bytes = size * sizeof(float)};
     return 0;
@@ -174,7 +175,8 @@ static int reduce_unit(struct ash_fsdp *fsdp, const struct ash_shard_unit *unit,
     if (rc < 0) return rc;
     for (size_t r = 0; r < leaves; r++)
         fsdp->grad_parts[r] = (const float *)ash_window_data_of(fsdp->window, r) + first;
-    if ((rc = ash_fsdp_reduce_parts(fsdp, &to, leaves, err)) < 0) return rc;
+    rc = ash_fsdp_reduce_parts(fsdp, &to, leaves, err);
+    if (rc < 0) return rc;
     for (size_t r = 0; r < leaves; r++)
         if (r != fsdp->shards->rank)
             ash_window_look_away(fsdp->window, r, first * sizeof(float), unit->own.count * sizeof(float));

@@ -74,7 +74,7 @@ static int open_experts(struct ash_fsdp *fsdp, struct ash_err *err)
                                    .group = fsdp->mesh->groups[ASH_MESH_DP],
                                    .grain_count = fsdp->grain_count,
                                    .strand_count = strands,
-                                   .at_once = fsdp->shards->size,
+                                   .add_count = fsdp->shards->size,
                                    .sum_size = own,
                                    .leaf_size = own};
     int rc = ash_grains_init(&fsdp->experts, &opts, err);
@@ -95,17 +95,22 @@ static int open_sharded(struct ash_fsdp *fsdp, struct ash_err *err)
                                    .group = fsdp->mesh->blocks,
                                    .grain_count = fsdp->grain_count,
                                    .strand_count = 1,
-                                   .at_once = fsdp->shards->size,
+                                   .add_count = fsdp->shards->size,
                                    .leaf_size = total};
     int rc;
 
     fsdp->dense = dense_size(fsdp);
-    if (opts.group != NULL && ash_group_nodes(opts.group) > 1) opts.runs = fsdp->shards->unit_count;
+    if (opts.group != NULL && ash_group_nodes(opts.group) > 1) opts.range_count = fsdp->shards->unit_count;
     opts.sum_size = ash_fsdp_serves_experts(fsdp) ? fsdp->dense : total;
     if (ash_fsdp_serves_experts(fsdp)) opts.unused = (struct ash_range){fsdp->dense, total - fsdp->dense};
-    if ((rc = ash_grains_init(&fsdp->sums, &opts, err)) < 0) return rc;
-    if (ash_fsdp_serves_experts(fsdp) && (rc = open_experts(fsdp, err)) < 0) return rc;
-    if ((rc = ash_fsdp_open_grad_buffer(fsdp, err)) < 0) return rc;
+    rc = ash_grains_init(&fsdp->sums, &opts, err);
+    if (rc < 0) return rc;
+    if (ash_fsdp_serves_experts(fsdp)) {
+        rc = open_experts(fsdp, err);
+        if (rc < 0) return rc;
+    }
+    rc = ash_fsdp_open_grad_buffer(fsdp, err);
+    if (rc < 0) return rc;
     if (fsdp->window != NULL && !ash_fsdp_serves_experts(fsdp)) return 0; /* nothing travels */
     return ash_fsdp_open_requests(fsdp, err);
 }
@@ -166,7 +171,7 @@ int ash_fsdp_reduce_parts(struct ash_fsdp *fsdp, const struct ash_fsdp_delivery 
     size_t end = (fsdp->round + 1) * fsdp->shards->size;
 
     ash_grains_add(to->sums, to->strand, run, fsdp->grad_parts, count);
-    if (to->sums->opts.runs == 0 || count == 0 || ash_grains_of(to->sums, to->strand).count > end) return 0;
+    if (to->sums->opts.range_count == 0 || count == 0 || ash_grains_of(to->sums, to->strand).count > end) return 0;
     return ash_grains_start_reduce(to->sums, run, 0, err);
 }
 

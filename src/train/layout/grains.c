@@ -51,18 +51,18 @@ static bool merge(struct ash_grains_stack *stack, size_t total)
 }
 
 /* Buffers that a lane's partial sums need; more than there may be where it has too many grains. Leaves that come from
- * elsewhere, at_once at a time (0: they are made here), need none while they are added up. */
-static size_t buffers_for(size_t total, struct ash_range strand, size_t at_once)
+ * elsewhere, add_count at a time (0: they are made here), need none while they are added up. */
+static size_t buffers_for(size_t total, struct ash_range strand, size_t add_count)
 {
     struct ash_grains_stack stack = {0};
     size_t most = 1;
 
     for (size_t i = 0; i < strand.count && stack.depth <= ASH_GRAINS_DEPTH_MAX; i++) {
         push(&stack, strand);
-        if (at_once == 0 && stack.depth > most) most = stack.depth;
+        if (add_count == 0 && stack.depth > most) most = stack.depth;
         while (merge(&stack, total))
             if (stack.depth > most) most = stack.depth;
-        if (at_once > 0 && (i + 1) % at_once == 0 && stack.depth > most) most = stack.depth;
+        if (add_count > 0 && (i + 1) % add_count == 0 && stack.depth > most) most = stack.depth;
     }
     return stack.depth > most ? stack.depth : most;
 }
@@ -145,13 +145,13 @@ static int open_peers(struct ash_grains *grains, struct ash_grains_strand *stran
 
     for (size_t i = 0; i < strand->buffer_count; i++) {
         int rc = in_group
-                     ? ash_group_window_show(peers, grains->windows[i], ASH_WINDOW_OWN, &strand->peers[i], err)
-                     : ash_group_window_open(peers, grains->opts.leaf_size * sizeof(float), &strand->peers[i], err);
+                     ? ash_group_window_show(peers, grains->windows[i], ASH_WINDOW_OWN, &strand->shared[i], err)
+                     : ash_group_window_open(peers, grains->opts.leaf_size * sizeof(float), &strand->shared[i], err);
 
         if (rc < 0) return rc;
         if (!in_group && ash_group_rank(peers) == 0 && grains->opts.unused.count == 0)
-            ash_window_fill(strand->peers[i]);
-        strand->sums[i] = ash_window_data_of(strand->peers[i], 0);
+            ash_window_fill(strand->shared[i]);
+        strand->sums[i] = ash_window_data_of(strand->shared[i], 0);
     }
     return 0;
 }
@@ -178,7 +178,7 @@ static int open_windows(struct ash_grains *grains, struct ash_grains_strand *str
     size_t most = strand->buffer_count;
 
     for (size_t r = 0; r < group_size(opts); r++) {
-        size_t count = buffers_for(opts->grain_count, strand_of(opts, r, 0), opts->at_once);
+        size_t count = buffers_for(opts->grain_count, strand_of(opts, r, 0), opts->add_count);
         if (count > most) most = count;
     }
     for (size_t i = 0; i < most; i++) {
@@ -198,7 +198,7 @@ static int open_strand(struct ash_grains *grains, size_t index, struct ash_err *
     const struct ash_grains_opts *opts = &grains->opts;
 
     strand->grains = strand_of(opts, opts->group != NULL ? ash_group_rank(opts->group) : 0, index);
-    strand->buffer_count = buffers_for(opts->grain_count, strand->grains, opts->at_once);
+    strand->buffer_count = buffers_for(opts->grain_count, strand->grains, opts->add_count);
     if (strand->buffer_count > ASH_GRAINS_DEPTH_MAX)
         return ash_err_set(err, -EINVAL, "%zu grains are too many", opts->grain_count);
     return opts->in_windows && opts->group != NULL ? open_windows(grains, strand, err)
@@ -210,7 +210,8 @@ int ash_grains_init(struct ash_grains *grains, const struct ash_grains_opts *opt
     int rc;
 
     memset(grains, 0, sizeof(*grains));
-    if ((rc = check(opts, err)) < 0) return rc;
+    rc = check(opts, err);
+    if (rc < 0) return rc;
     ash_assert(!opts->in_windows || opts->strand_count == 1);
     grains->opts = *opts;
     grains->strands = calloc(opts->strand_count, sizeof(*grains->strands));
@@ -218,8 +219,8 @@ int ash_grains_init(struct ash_grains *grains, const struct ash_grains_opts *opt
                                  : ash_err_set(err, -ENOMEM, "out of memory for gradient sums");
     for (size_t strand = 0; rc == 0 && strand < opts->strand_count; strand++)
         rc = open_strand(grains, strand, err);
-    if (rc == 0 && opts->runs > 0) {
-        grains->requests = calloc(opts->runs, sizeof(*grains->requests));
+    if (rc == 0 && opts->range_count > 0) {
+        grains->requests = calloc(opts->range_count, sizeof(*grains->requests));
         if (grains->requests == NULL) rc = ash_err_set(err, -ENOMEM, "out of memory for gradient sums");
     }
     if (rc < 0) ash_grains_fini(grains);
@@ -246,7 +247,7 @@ void ash_grains_fini(struct ash_grains *grains)
     for (size_t strand = 0; grains->strands != NULL && strand < grains->opts.strand_count; strand++)
         for (size_t i = 0; i < grains->strands[strand].buffer_count; i++) {
             ash_buffer_fini(&grains->strands[strand].buffers[i]);
-            ash_window_close(grains->strands[strand].peers[i]);
+            ash_window_close(grains->strands[strand].shared[i]);
         }
     for (size_t i = 0; i < ASH_GRAINS_DEPTH_MAX; i++)
         ash_window_close(grains->windows[i]);
@@ -373,7 +374,7 @@ int ash_grains_start_reduce(struct ash_grains *grains, struct ash_range run, siz
     int rc;
 
     ash_assert(part == 0 || part * ash_group_size(opts->group) == run.count);
-    ash_assert(opts->strand_count == 1 && grains->request_count < opts->runs && parts <= strand->buffer_count);
+    ash_assert(opts->strand_count == 1 && grains->request_count < opts->range_count && parts <= strand->buffer_count);
     if (run.count == 0) return 0;
     for (size_t i = 0; i < parts; i++)
         request->parts[i] = strand->sums[i] + run.first;

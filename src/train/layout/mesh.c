@@ -97,7 +97,8 @@ static int find_node_replicas(struct ash_mesh *mesh, struct ash_err *err)
     int rc;
 
     if (ash_mesh_replicas(mesh) == 1 || mesh->zero > 0) return 0;
-    if ((rc = ash_group_split(mesh->world, color, (int64_t)rank, &mesh->node_replicas, err)) < 0) return rc;
+    rc = ash_group_split(mesh->world, color, (int64_t)rank, &mesh->node_replicas, err);
+    if (rc < 0) return rc;
     if (ash_group_size(mesh->node_replicas) > 1) return 0;
     ash_group_close(mesh->node_replicas);
     mesh->node_replicas = NULL;
@@ -127,7 +128,8 @@ static int find_tp_cp(struct ash_mesh *mesh, struct ash_err *err)
     int rc;
 
     if (mesh->size[ASH_MESH_TP] == 1 || mesh->size[ASH_MESH_CP] == 1) return 0;
-    if ((rc = split(mesh, 1u << ASH_MESH_TP | 1u << ASH_MESH_CP, &mesh->tp_cp, err)) < 0) return rc;
+    rc = split(mesh, 1u << ASH_MESH_TP | 1u << ASH_MESH_CP, &mesh->tp_cp, err);
+    if (rc < 0) return rc;
     if (ash_group_nodes(mesh->tp_cp) == 1) return ash_mesh_link_open(&mesh->tp_cp_link, mesh->tp_cp, &mesh->meter, err);
     ash_group_close(mesh->tp_cp);
     mesh->tp_cp = NULL;
@@ -151,17 +153,28 @@ static int open_groups(struct ash_mesh *mesh, struct ash_err *err)
              blocks = 1u << ASH_MESH_DP | 1u << ASH_MESH_EP;
     int rc;
 
-    for (size_t a = 0; a < ASH_MESH_AXES; a++)
-        if ((rc = split(mesh, 1u << a, &mesh->groups[a], err)) < 0) return rc;
-    if ((rc = split(mesh, data, &mesh->data, err)) < 0) return rc;
-    if ((rc = split(mesh, experts, &mesh->experts, err)) < 0) return rc;
-    if (mesh->zero > 1 && (rc = split(mesh, blocks, &mesh->blocks, err)) < 0) return rc;
-    if ((rc = find_node_replicas(mesh, err)) < 0) return rc;
-    for (size_t a = 0; a <= ASH_MESH_EP; a++)
-        if (mesh->groups[a] != NULL &&
-            (rc = ash_mesh_link_open(&mesh->links[a], mesh->groups[a], &mesh->meter, err)) < 0)
-            return rc;
-    if ((rc = find_tp_cp(mesh, err)) < 0) return rc;
+    for (size_t a = 0; a < ASH_MESH_AXES; a++) {
+        rc = split(mesh, 1u << a, &mesh->groups[a], err);
+        if (rc < 0) return rc;
+    }
+    rc = split(mesh, data, &mesh->data, err);
+    if (rc < 0) return rc;
+    rc = split(mesh, experts, &mesh->experts, err);
+    if (rc < 0) return rc;
+    if (mesh->zero > 1) {
+        rc = split(mesh, blocks, &mesh->blocks, err);
+        if (rc < 0) return rc;
+    }
+    rc = find_node_replicas(mesh, err);
+    if (rc < 0) return rc;
+    for (size_t a = 0; a <= ASH_MESH_EP; a++) {
+        if (mesh->groups[a] != NULL) {
+            rc = ash_mesh_link_open(&mesh->links[a], mesh->groups[a], &mesh->meter, err);
+            if (rc < 0) return rc;
+        }
+    }
+    rc = find_tp_cp(mesh, err);
+    if (rc < 0) return rc;
     find_shared_gradients(mesh);
     return find_ep_nodes(mesh, err);
 }
@@ -345,6 +358,7 @@ int ash_mesh_check(const struct ash_mesh *mesh, const struct ash_model_config *c
     if (mesh->size[ASH_MESH_EP] > 1 && config->expert.experts == 0)
         return ash_err_set(err, -EINVAL, "mesh.ep=%zu deals out experts, and this model has none: use mesh.dp",
                            mesh->size[ASH_MESH_EP]);
-    if ((rc = check_tokens(mesh, config, job, err)) < 0) return rc;
+    rc = check_tokens(mesh, config, job, err);
+    if (rc < 0) return rc;
     return ash_slice_check(config, &slice, job->train.precision == ASH_JOB_BF16, err);
 }

@@ -102,18 +102,19 @@ static int open_sums(struct ash_stages *stages, struct ash_stage *stage, struct 
     if (rc < 0) return rc;
     opts.wanted = stage->wanted;
     opts.wanted_count = stage->wanted_count;
-    opts.runs = stage->overlap_reduce ? stage->state.shards->unit_count : 0;
+    opts.range_count = stage->overlap_reduce ? stage->state.shards->unit_count : 0;
     if (served) {
         opts.sum_size = size - experts;
         opts.unused = (struct ash_range){size - experts, experts};
     }
-    if ((rc = ash_grains_init(&stage->grains, &opts, err)) < 0 || !served) return rc;
+    rc = ash_grains_init(&stage->grains, &opts, err);
+    if (rc < 0 || !served) return rc;
     opts.group = mesh->experts;
     opts.strand_count = mesh->size[ASH_MESH_EP];
     opts.sum_size = opts.leaf_size = experts;
     opts.unused = (struct ash_range){0};
     opts.in_windows = false;
-    opts.wanted_count = opts.runs = 0;
+    opts.wanted_count = opts.range_count = 0;
     return ash_grains_init(&stage->experts, &opts, err);
 }
 
@@ -157,10 +158,15 @@ static int open_chunk(struct ash_stages *stages, const struct ash_stages_source 
     stage->optimizer.flat = mesh->zero < 2;
     rc = ash_fsdp_init(&stage->fsdp, &stage->state, mesh, grains, stages->grain_micros, err);
     if (rc < 0) return rc;
-    if ((rc = ash_stages_open_overlap(stages, stage, err)) < 0) return rc;
+    rc = ash_stages_open_overlap(stages, stage, err);
+    if (rc < 0) return rc;
     stage->slot_count = ash_stage_order_depth(&stages->order, chunk);
-    if (part.tp_peers != NULL && (rc = find_weights(stage, err)) < 0) return rc;
-    if ((rc = open_slots(stages, stage, err)) < 0) return rc;
+    if (part.tp_peers != NULL) {
+        rc = find_weights(stage, err);
+        if (rc < 0) return rc;
+    }
+    rc = open_slots(stages, stage, err);
+    if (rc < 0) return rc;
     stage->expert_grad_buffers = calloc(mesh->size[ASH_MESH_EP], sizeof(*stage->expert_grad_buffers));
     if (stage->expert_grad_buffers == NULL)
         return ash_err_set(err, -ENOMEM, "out of memory for the experts' gradients");
@@ -209,14 +215,20 @@ int ash_stages_open(struct ash_stages *stages, const struct ash_job *job, struct
     stages->exec = exec;
     stages->mesh = mesh;
     stages->chunk_count = (size_t)job->mesh.interleave;
-    if ((rc = ash_mesh_check(mesh, source->config, job, err)) < 0) return rc;
-    if ((rc = plan(stages, err)) < 0) return rc;
+    rc = ash_mesh_check(mesh, source->config, job, err);
+    if (rc < 0) return rc;
+    rc = plan(stages, err);
+    if (rc < 0) return rc;
     stages->chunks = calloc(stages->chunk_count, sizeof(*stages->chunks));
     if (stages->chunks == NULL) return ash_err_set(err, -ENOMEM, "out of memory for stages");
-    if ((rc = ash_feed_init(&stages->feed, (size_t)job->data.seq_tokens, stages->micro_batch, err)) < 0) goto fail;
-    for (size_t i = 0; i < stages->chunk_count; i++)
-        if ((rc = open_chunk(stages, source, i, err)) < 0) goto fail;
-    if ((rc = ash_stages_open_channels(stages, source->config, err)) < 0) goto fail;
+    rc = ash_feed_init(&stages->feed, (size_t)job->data.seq_tokens, stages->micro_batch, err);
+    if (rc < 0) goto fail;
+    for (size_t i = 0; i < stages->chunk_count; i++) {
+        rc = open_chunk(stages, source, i, err);
+        if (rc < 0) goto fail;
+    }
+    rc = ash_stages_open_channels(stages, source->config, err);
+    if (rc < 0) goto fail;
     return 0;
 
 fail:
@@ -282,9 +294,14 @@ static int reduce_chunk(struct ash_stages *stages, struct ash_stage *stage, stru
         return rc < 0 ? rc : broadcast_over_cp(stages, stage, stage->state.shards->total, err);
     }
     stage->grads = ash_grains_sum(&stage->grains);
-    if ((rc = ash_mesh_cp_barrier(stages->mesh, err)) < 0) return rc;
-    if (ash_mesh_is_leader(stages->mesh) && (rc = reduce_sums(stage, err)) < 0) return rc;
-    if ((rc = ash_mesh_cp_barrier(stages->mesh, err)) < 0) return rc;
+    rc = ash_mesh_cp_barrier(stages->mesh, err);
+    if (rc < 0) return rc;
+    if (ash_mesh_is_leader(stages->mesh)) {
+        rc = reduce_sums(stage, err);
+        if (rc < 0) return rc;
+    }
+    rc = ash_mesh_cp_barrier(stages->mesh, err);
+    if (rc < 0) return rc;
     return broadcast_over_cp(stages, stage, ash_model_size(stage->state.model), err);
 }
 

@@ -26,10 +26,22 @@ static int open_ring(struct ash_stages *stages, size_t bytes, struct ash_err *er
     size_t behind = (p->rank + 1) % p->ranks, front = (p->rank + p->ranks - 1) % p->ranks;
     int rc;
 
-    if (next && (rc = open_channel(stages, p->rank, behind, bytes, &channels->forward_to, err)) < 0) return rc;
-    if (before && (rc = open_channel(stages, p->rank, front, bytes, &channels->backward_to, err)) < 0) return rc;
-    if (before && (rc = open_channel(stages, front, p->rank, bytes, &channels->forward_from, err)) < 0) return rc;
-    if (next && (rc = open_channel(stages, behind, p->rank, bytes, &channels->backward_from, err)) < 0) return rc;
+    if (next) {
+        rc = open_channel(stages, p->rank, behind, bytes, &channels->forward_to, err);
+        if (rc < 0) return rc;
+    }
+    if (before) {
+        rc = open_channel(stages, p->rank, front, bytes, &channels->backward_to, err);
+        if (rc < 0) return rc;
+    }
+    if (before) {
+        rc = open_channel(stages, front, p->rank, bytes, &channels->forward_from, err);
+        if (rc < 0) return rc;
+    }
+    if (next) {
+        rc = open_channel(stages, behind, p->rank, bytes, &channels->backward_from, err);
+        if (rc < 0) return rc;
+    }
     return 0;
 }
 
@@ -54,7 +66,8 @@ static int open_tie(struct ash_stages *stages, struct ash_err *err)
     embed = tied_of(&stages->chunks[rank == 0 ? 0 : stages->chunk_count - 1]);
     rc = ash_buffer_init(&stages->tie, stages->exec->memory, embed->count * sizeof(float), "a tied embedding", err);
     if (rc < 0) return rc;
-    if ((rc = open_channel(stages, rank, other, TIE_BYTES, &channels->tie_to, err)) < 0) return rc;
+    rc = open_channel(stages, rank, other, TIE_BYTES, &channels->tie_to, err);
+    if (rc < 0) return rc;
     return open_channel(stages, other, rank, TIE_BYTES, &channels->tie_from, err);
 }
 
@@ -64,7 +77,8 @@ int ash_stages_open_channels(struct ash_stages *stages, const struct ash_model_c
     int rc;
 
     if (stages->order.ranks == 1) return 0;
-    if ((rc = open_ring(stages, rows * config->hidden * sizeof(float), err)) < 0) return rc;
+    rc = open_ring(stages, rows * config->hidden * sizeof(float), err);
+    if (rc < 0) return rc;
     return is_tied(stages, config) ? open_tie(stages, err) : 0;
 }
 
@@ -172,7 +186,8 @@ int ash_stages_update_tied(struct ash_stages *stages, struct ash_err *err)
 
         if (param == NULL) continue;
         bytes = param->count * ash_fsdp_weight_bytes(&stage->fsdp);
-        if ((rc = ash_fsdp_flush(&stage->fsdp, err)) < 0) return rc;
+        rc = ash_fsdp_flush(&stage->fsdp, err);
+        if (rc < 0) return rc;
         if (!param->follows) {
             rc = ash_fsdp_gather_param(&stage->fsdp, param, &data, err);
             if (rc == 0) rc = ash_channel_send(stages->channels.tie_to, data, bytes, err);

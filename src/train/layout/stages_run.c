@@ -54,11 +54,14 @@ static int run_forward(struct walk *walk, struct ash_stage *stage, size_t micro,
     struct ash_stage_slot *slot = slot_of(stage, micro);
     int rc;
 
-    if ((rc = read_micro(walk, slot, micro, err)) < 0) return rc;
+    rc = read_micro(walk, slot, micro, err);
+    if (rc < 0) return rc;
     slot->feed.batch.starts = ash_mesh_can_overwrite_grads(stages->mesh) && micro % stages->grain_micros == 0;
     slot->feed.batch.goes_on = (micro + 1) % stages->grain_micros != 0;
-    if ((rc = ash_stages_recv_input(stages, slot, err)) < 0) return rc;
-    if ((rc = ash_pass_forward(slot->pass, &slot->feed.batch, err)) < 0) return rc;
+    rc = ash_stages_recv_input(stages, slot, err);
+    if (rc < 0) return rc;
+    rc = ash_pass_forward(slot->pass, &slot->feed.batch, err);
+    if (rc < 0) return rc;
     return ash_stages_send_output(stages, slot, err);
 }
 
@@ -82,7 +85,8 @@ static int begin_grain(struct ash_stages *stages, struct ash_stage *stage, size_
         return ash_fsdp_begin(&stage->fsdp, &stage->grad_buffer, stage->expert_grad_buffers, err);
     /* The memory may be that of the grain before, of which another rank is still adding its share to the sums; what
      * this one clears is not cut like that. */
-    if ((rc = ash_mesh_cp_barrier(stages->mesh, err)) < 0) return rc;
+    rc = ash_mesh_cp_barrier(stages->mesh, err);
+    if (rc < 0) return rc;
     if (grain_of(stages, round) != SIZE_MAX) stage->grad_buffer = ash_grains_begin(&stage->grains, 0, !starts);
     if (starts && stage->grad_buffer != NULL)
         ash_model_clear_grads(model, stages->exec, stage->grad_buffer, share_of(stages, ash_model_grad_size(model)));
@@ -116,10 +120,14 @@ static int end_grain(struct ash_stages *stages, struct ash_stage *stage, size_t 
     bool works = grain_of(stages, round) != SIZE_MAX;
     int rc;
 
-    if (works && (rc = fold_grain(stages, stage, err)) < 0) return rc;
+    if (works) {
+        rc = fold_grain(stages, stage, err);
+        if (rc < 0) return rc;
+    }
     if (stages->mesh->zero > 1) return ash_fsdp_end(&stage->fsdp, err);
     if (stage->overlap_reduce && stage->is_last_micro_batch) {
-        if ((rc = ash_stages_reduce_rest(stage, err)) < 0) return rc;
+        rc = ash_stages_reduce_rest(stage, err);
+        if (rc < 0) return rc;
     } else if (works) {
         ash_grains_end(&stage->grains, 0);
     }
@@ -136,16 +144,23 @@ static int run_backward(struct walk *walk, struct ash_stage *stage, size_t micro
            grain = grain_of(stages, round);
     int rc;
 
-    stage->fsdp.is_last_micro_batch = in_grain + 1 == stages->grain_micros;
+    stage->fsdp.is_last_of_grain = in_grain + 1 == stages->grain_micros;
     stage->fsdp.is_last_of_step = micro + 1 == stages->order.micros;
-    stage->is_last_micro_batch = stage->fsdp.is_last_micro_batch && round + 1 == stages->own.count;
-    if (in_grain == 0 && (rc = begin_grain(stages, stage, round, err)) < 0) return rc;
-    if (stages->mesh->size[ASH_MESH_EP] > 1 &&
-        (rc = ash_pass_set_expert_grads(slot->pass, stage->expert_grad_buffers, err)) < 0)
-        return rc;
-    if ((rc = ash_stages_recv_gradient(stages, slot, err)) < 0) return rc;
-    if ((rc = ash_pass_backward(slot->pass, walk->scale, stage->grad_buffer, slot->feed.losses, err)) < 0) return rc;
-    if ((rc = ash_stages_send_gradient(stages, slot, err)) < 0) return rc;
+    stage->is_last_micro_batch = stage->fsdp.is_last_of_grain && round + 1 == stages->own.count;
+    if (in_grain == 0) {
+        rc = begin_grain(stages, stage, round, err);
+        if (rc < 0) return rc;
+    }
+    if (stages->mesh->size[ASH_MESH_EP] > 1) {
+        rc = ash_pass_set_expert_grads(slot->pass, stage->expert_grad_buffers, err);
+        if (rc < 0) return rc;
+    }
+    rc = ash_stages_recv_gradient(stages, slot, err);
+    if (rc < 0) return rc;
+    rc = ash_pass_backward(slot->pass, walk->scale, stage->grad_buffer, slot->feed.losses, err);
+    if (rc < 0) return rc;
+    rc = ash_stages_send_gradient(stages, slot, err);
+    if (rc < 0) return rc;
     for (size_t s = 0; grain != SIZE_MAX && ash_pass_ends(slot->pass) && s < stages->micro_batch; s++)
         walk->losses[grain] += ash_feed_loss(&slot->feed, s);
     return in_grain + 1 < stages->grain_micros ? 0 : end_grain(stages, stage, round, err);
@@ -190,7 +205,8 @@ int ash_stages_train(struct ash_stages *stages, const struct ash_dataset *datase
         rc = op.backward ? run_backward(&walk, stage, op.micro, err) : run_forward(&walk, stage, op.micro, err);
         if (rc < 0) return rc;
     }
-    if ((rc = ash_stages_reduce(stages, err)) < 0) return rc;
+    rc = ash_stages_reduce(stages, err);
+    if (rc < 0) return rc;
     return share_losses(stages, losses, grains, err);
 }
 
@@ -204,12 +220,19 @@ static int eval_some(struct ash_stages *stages, const struct ash_feed_slice *sli
         int rc;
 
         slot->feed.batch = (struct ash_batch){0};
-        if (slice->count > 0 && (rc = ash_feed_read(&slot->feed, slice, err)) < 0) return rc;
-        if ((rc = ash_stages_recv_input(stages, slot, err)) < 0) return rc;
-        if ((rc = ash_pass_forward(slot->pass, &slot->feed.batch, err)) < 0) return rc;
-        if ((rc = ash_stages_send_output(stages, slot, err)) < 0) return rc;
+        if (slice->count > 0) {
+            rc = ash_feed_read(&slot->feed, slice, err);
+            if (rc < 0) return rc;
+        }
+        rc = ash_stages_recv_input(stages, slot, err);
+        if (rc < 0) return rc;
+        rc = ash_pass_forward(slot->pass, &slot->feed.batch, err);
+        if (rc < 0) return rc;
+        rc = ash_stages_send_output(stages, slot, err);
+        if (rc < 0) return rc;
         if (!ash_pass_ends(slot->pass)) continue;
-        if ((rc = ash_pass_losses(slot->pass, slot->feed.losses, err)) < 0) return rc;
+        rc = ash_pass_losses(slot->pass, slot->feed.losses, err);
+        if (rc < 0) return rc;
         for (size_t s = 0; s < slice->count; s++)
             losses[s] = ash_feed_loss(&slot->feed, s);
     }
@@ -237,7 +260,8 @@ int ash_stages_eval(struct ash_stages *stages, const struct ash_dataset *dataset
         slice.first_slot = first;
         slice.count = end - first < stages->micro_batch ? end - first : stages->micro_batch;
         if (slice.count == 0 && stages->mesh->size[ASH_MESH_EP] == 1 && stages->mesh->zero < 3) break;
-        if ((rc = eval_some(stages, &slice, losses + first, err)) < 0) return rc;
+        rc = eval_some(stages, &slice, losses + first, err);
+        if (rc < 0) return rc;
     }
     return share_losses(stages, losses, count, err);
 }

@@ -20,14 +20,19 @@ static int open_alone(struct ash_state *state, bool bf16, struct ash_err *err)
     int rc;
 
     copy_bytes = ash_model_size(state->model) * sizeof(uint16_t);
-    if ((rc = ash_buffer_init(&state->m, memory, moment_bytes, "first moments", err)) < 0) return rc;
-    if ((rc = ash_buffer_init(&state->v, memory, moment_bytes, "second moments", err)) < 0) return rc;
+    rc = ash_buffer_init(&state->m, memory, moment_bytes, "first moments", err);
+    if (rc < 0) return rc;
+    rc = ash_buffer_init(&state->v, memory, moment_bytes, "second moments", err);
+    if (rc < 0) return rc;
     state->own = (struct ash_range){0, state->shards->total};
     state->next = (struct ash_state_values){ash_model_values(state->model), state->m.data, state->v.data};
     if (state->part.node_shard_group != NULL) return ash_state_open_shared(state, bf16, err);
     if (state->part.tp_peers != NULL && !ash_model_slice(state->model)->shard_weights)
         return ash_state_open_tp_window(state, bf16, err);
-    if (bf16 && (rc = ash_buffer_init(&state->bf16, memory, copy_bytes, "bf16 weights", err)) < 0) return rc;
+    if (bf16) {
+        rc = ash_buffer_init(&state->bf16, memory, copy_bytes, "bf16 weights", err);
+        if (rc < 0) return rc;
+    }
     if (ash_model_slice(state->model)->shard_weights) ash_buffer_sparse(&state->bf16);
     return 0;
 }
@@ -67,7 +72,8 @@ static int make_copies(struct ash_state *state, struct ash_err *err)
                 round_run(state, state->shards->units[i].own);
         else
             round_run(state, state->window != NULL ? state->own : (struct ash_range){0, ash_model_size(state->model)});
-        if ((rc = ash_state_barrier(state, err)) < 0) return rc;
+        rc = ash_state_barrier(state, err);
+        if (rc < 0) return rc;
         ash_model_use_bf16(state->model, state->bf16.data);
     }
     ash_model_refresh(state->model);

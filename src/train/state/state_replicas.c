@@ -78,7 +78,8 @@ int ash_state_open_replicas(struct ash_state *state, bool bf16, struct ash_err *
     state->own = own_run(total, ash_group_rank(node_replicas), ash_group_size(node_replicas));
     memcpy(now.weights + state->own.first, values + state->own.first, state->own.count * sizeof(float));
     copy_constants(state, values, state->next.weights);
-    if ((rc = ash_state_barrier(state, err)) < 0) return rc;
+    rc = ash_state_barrier(state, err);
+    if (rc < 0) return rc;
     ash_model_move(state->model, now.weights);
     return 0;
 }

@@ -43,7 +43,8 @@ int ash_state_open_shared(struct ash_state *state, bool bf16, struct ash_err *er
         struct ash_range own = shards->units[i].own;
         memcpy(weights + own.first, values + own.first, own.count * sizeof(float));
     }
-    if ((rc = ash_state_barrier(state, err)) < 0) return rc;
+    rc = ash_state_barrier(state, err);
+    if (rc < 0) return rc;
     ash_model_move(state->model, weights);
     state->next.weights = weights;
     return 0;

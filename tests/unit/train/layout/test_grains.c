@@ -116,7 +116,7 @@ static void test_lanes_and_pieces_change_nothing(void **state)
         struct ash_grains_opts opts = {.exec = &exec,
                                        .grain_count = count,
                                        .strand_count = 3,
-                                       .at_once = ROUND,
+                                       .add_count = ROUND,
                                        .sum_size = SUM,
                                        .leaf_size = SUM};
         struct ash_grains grains;
