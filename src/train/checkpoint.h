@@ -1,5 +1,5 @@
 /* checkpoint - a training state on disk: a Hugging Face folder that can be served as it is, the optimizer's moments
- * beside the weights, and a manifest, written last, that says what run and step this is. A crash or a full disk while
+ * next to the weights, and a manifest, written last, that says what run and step this is. A crash or a full disk while
  * saving leaves the earlier checkpoints as they were. One owner thread. */
 #ifndef ASH_TRAIN_CHECKPOINT_H
 #define ASH_TRAIN_CHECKPOINT_H
@@ -21,6 +21,7 @@ struct ash_checkpoint {
     char *arithmetic; /* as in struct ash_trainer_facts */
     char *skipped;    /* a sentence a line for each newer one that is damaged; NULL: none */
 };
+/* Free what it holds. */
 void ash_checkpoint_fini(struct ash_checkpoint *checkpoint);
 
 struct ash_checkpoint_save_opts {
@@ -31,12 +32,13 @@ struct ash_checkpoint_save_opts {
     uint64_t data_hash, state_hash;
 };
 
-/* Save the state of a job as root/step-NNNNNN. All its ranks call it, one writes. On error (a full disk) nothing of it
+/* Save the state of a job as root/step-NNNNNN. All its ranks call it, the first one writes. On error (a full disk) nothing of it
  * remains and older checkpoints are untouched; all ranks return it. */
 int ash_checkpoint_save(struct ash_stages *stages, bool writes, const struct ash_checkpoint_save_opts *save,
                         struct ash_err *err);
 
-/* Remove all but the newest `keep` complete ones (0: keep all), and what killed saves left behind. */
+/* Remove all but the newest `keep` complete ones (0: keep all), and what killed saves left. Returns 0 or a negative
+ * errno. */
 int ash_checkpoint_prune(const char *root, size_t keep, struct ash_err *err);
 
 /* Where the checkpoint of a step is: root/step-NNNNNN. Returns 0 or -ENAMETOOLONG. */
@@ -51,7 +53,8 @@ int ash_checkpoint_find(const char *root, struct ash_checkpoint *checkpoint_out,
 int ash_checkpoint_load(const struct ash_checkpoint *checkpoint, struct ash_stages *stages, struct ash_err *err);
 
 /* Write parent/model, a Hugging Face folder of the job's weights (float32) and the tokenizer of tokenizer_dir (NULL:
- * none); an older one is replaced in one step. All ranks call it, one writes. */
+ * none); an older one is replaced in one step. All ranks call it, the first one writes. Returns as
+ * ash_checkpoint_save. */
 int ash_checkpoint_export(struct ash_stages *stages, bool writes, const char *tokenizer_dir, const char *parent,
                           struct ash_err *err);
 

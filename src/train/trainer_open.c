@@ -208,7 +208,7 @@ static int check_agreement(const struct ash_trainer *trainer, const char *weight
     return rc;
 }
 
-/* Threads of this process: as told, or its share of the machine. */
+/* Threads of this process: as set, or its share of the machine. */
 static int thread_count(const struct ash_trainer *trainer)
 {
     int64_t threads = trainer->job->runtime.threads;

@@ -41,7 +41,7 @@ struct ash_job_train {
 
 struct ash_job_mesh {
     int64_t dp, fsdp, tp, pp, cp, ep; /* sizes of the axes; dp 0: what the others leave */
-    int64_t zero;                     /* 1, 2 or 3: what fsdp deals out */
+    int64_t zero;                     /* 1, 2 or 3: what fsdp shards */
     int64_t interleave;               /* chunks of layers per stage */
 };
 
@@ -88,7 +88,7 @@ int ash_job_resolve(struct ash_job *job, struct ash_err *err);
  * or "" where there are none. Returns buf. */
 const char *ash_job_unused(const struct ash_job *job, char *buf, size_t buf_bytes);
 
-/* The job as a YAML job file with every setting; the caller frees *yaml_out. */
+/* The job as a YAML job file with every setting; the caller frees *yaml_out. Returns 0 or -ENOMEM. */
 int ash_job_print(const struct ash_job *job, char **yaml_out, struct ash_err *err);
 /* A resolved job from YAML text. Its strings live as long as *opts_out, which the caller closes. On error job_out is
  * undefined. */
@@ -100,10 +100,12 @@ int ash_job_parse(const char *yaml, size_t size_bytes, const char *name, struct 
 int ash_job_config(const struct ash_job_model *model, size_t vocab, int32_t eos, json_t **json_out,
                    struct ash_err *err);
 
-/* The parts of a resolved job as their users want them. */
+/* The learning rate over time, of a resolved job. */
 struct ash_schedule ash_job_get_schedule(const struct ash_job *job);
+/* Its guard. */
 struct ash_guard_opts ash_job_get_guard(const struct ash_job *job);
-struct ash_pass_opts ash_job_get_pass_opts(const struct ash_job *job); /* of the trainer's pass */
+/* Its passes: rows, backward, recomputation. */
+struct ash_pass_opts ash_job_get_pass_opts(const struct ash_job *job);
 
 /* Compare a job with the one that a checkpoint was made by (both resolved). Returns 0, or -EINVAL naming the first
  * setting that would change bits, with both values. Paths are not compared: the data's hash is, elsewhere. */

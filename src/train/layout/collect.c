@@ -1,5 +1,5 @@
-/* collect: every rank puts the pieces it stands for into a tensor of zeros, and the bits of all are added as integers:
- * that changes no bit, since one rank only has each element. */
+/* collect: every rank copies the pieces that it counts for into a tensor of zeros, and the bits of all are added as
+ * integers: that changes no bit, since only one rank has each element. */
 #include "train/layout/collect.h"
 
 #include <errno.h>
@@ -74,7 +74,7 @@ static const float *own_values(const struct ash_state *state, const struct ash_p
     return (const float *)(kind == ASH_COLLECT_M ? state->m.data : state->v.data) + part->at;
 }
 
-/* Copy what this chunk stands for into its places. */
+/* Copy what this chunk counts for into its place. */
 static void put_parts(struct ash_collect *collect, const struct ash_state *state, const char *name,
                       enum ash_collect_kind kind)
 {

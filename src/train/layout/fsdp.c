@@ -1,4 +1,4 @@
-/* fsdp: weights that are put together from the parts of all ranks. */
+/* fsdp: weights, gathered from the shards of all ranks. */
 #include "train/layout/fsdp_priv.h"
 
 #include <errno.h>
@@ -20,7 +20,7 @@ bool ash_fsdp_is_node_shared(const struct ash_fsdp *fsdp)
     return fsdp->state->part.node_shard_group != NULL;
 }
 
-/* The largest unit, its parts filled up. */
+/* Elements of the largest unit, with padding to equal parts. */
 static size_t largest_unit(const struct ash_shards *shards)
 {
     size_t most = 0;
@@ -30,9 +30,9 @@ static size_t largest_unit(const struct ash_shards *shards)
     return most * shards->size;
 }
 
-/* Slots that the ranks of tp see: sums by rows read their weights there (model/axis.h). Ranks meet in every unit, so no
- * other is further behind than the unit before this rank's, and nobody reads any more in the slot that it takes next.
- */
+/* Slots that all tp peers see: reductions through shared memory read their weights there (model/axis.h). Every unit has
+ * a barrier of tp, so no peer is further back than the unit before this rank's, and nobody still reads the slot that it
+ * fills next. */
 static int open_shared_slots(struct ash_fsdp *fsdp, struct ash_group *tp_peers, size_t count, struct ash_err *err)
 {
     int64_t bytes = (int64_t)(largest_unit(fsdp->shards) * ash_fsdp_weight_bytes(fsdp)); /* may differ */
@@ -108,7 +108,7 @@ void ash_fsdp_fini(struct ash_fsdp *fsdp)
     memset(fsdp, 0, sizeof(*fsdp));
 }
 
-/* ---- putting units together -------------------------------------------------------------------------------------- */
+/* ---- gathering units --------------------------------------------------------------------------------------------- */
 
 char *ash_fsdp_weights(const struct ash_fsdp *fsdp)
 {
@@ -162,7 +162,7 @@ static struct ash_fsdp_slot *slot_with(struct ash_fsdp *fsdp, const struct ash_s
     return NULL;
 }
 
-/* The slot that was asked for longest ago. All ranks ask for the same, so all take the same. */
+/* The slot that was asked for longest ago. All ranks ask for the same units, so all choose the same slot. */
 static struct ash_fsdp_slot *oldest(struct ash_fsdp *fsdp)
 {
     struct ash_fsdp_slot *slot = &fsdp->slots[0];
@@ -172,7 +172,7 @@ static struct ash_fsdp_slot *oldest(struct ash_fsdp *fsdp)
     return slot;
 }
 
-/* The unit is in a slot, or on its way. */
+/* Find the unit in a slot, or start to gather it. */
 static int fetch(struct ash_fsdp *fsdp, const struct ash_shard_unit *unit, struct ash_fsdp_slot **slot_out,
                  struct ash_err *err)
 {
@@ -190,9 +190,9 @@ static int fetch(struct ash_fsdp *fsdp, const struct ash_shard_unit *unit, struc
     return rc;
 }
 
-#define NO_UNIT (ASH_UNIT_EMBED - 1) /* before a pass, which asks for the embedding first */
+#define NO_UNIT (ASH_UNIT_EMBED - 1) /* before a pass, which uses the embedding first */
 
-/* Which unit a pass asks for behind this one. */
+/* Which unit a pass uses after this one. */
 static int next_unit(const struct ash_fsdp *fsdp, int unit, bool backward)
 {
     int layers = (int)ash_model_config(fsdp->state->model)->layers;
@@ -202,8 +202,8 @@ static int next_unit(const struct ash_fsdp *fsdp, int unit, bool backward)
     return unit + 1 == layers ? ASH_UNIT_HEAD : unit + 1;
 }
 
-/* Units that are fetched while one is at work: two, where those and it fill the slots. Beside a tied output matrix
- * there is the embedding, too; and where others read in the slots, those of both and of the unit before are taken. */
+/* Units that are prefetched while one is in use: two, which with it fill the slots. With a tied output matrix the
+ * embedding has one, too; and where peers read the slots, both and the unit before are still in use. */
 static int ahead_of(const struct ash_fsdp *fsdp, int unit)
 {
     bool both = unit == ASH_UNIT_HEAD || (unit == ASH_UNIT_EMBED && fsdp->slot_window != NULL);
@@ -211,7 +211,7 @@ static int ahead_of(const struct ash_fsdp *fsdp, int unit)
     return both && ash_model_config(fsdp->state->model)->tied ? 1 : ASH_FSDP_SLOTS - 1;
 }
 
-/* What passes ask for behind a unit is on its way while they work with it. Nothing is, behind the step's last. */
+/* Prefetch what passes use after a unit. Nothing after the step's last. */
 static int fetch_next(struct ash_fsdp *fsdp, int unit, bool backward, struct ash_err *err)
 {
     struct ash_fsdp_slot *slot;
@@ -273,7 +273,7 @@ int ash_fsdp_done(struct ash_fsdp *fsdp, int unit, bool backward, struct ash_err
     if (!backward || !fsdp->is_last_of_grain || fsdp->mesh->zero < 2 || !ash_fsdp_completes(fsdp->state->model, unit))
         return 0;
     rc = ash_fsdp_reduce_published(fsdp, err);
-    if (rc < 0) return rc; /* of the layer before, which others have had time for */
+    if (rc < 0) return rc; /* of the layer before: by now the others have published theirs */
     for (size_t i = 0; i < fsdp->shards->unit_count; i++) {
         if (fsdp->shards->units[i].unit == unit) {
             rc = ash_fsdp_send_unit(fsdp, &fsdp->shards->units[i], err);
@@ -312,7 +312,7 @@ void ash_fsdp_store_param(struct ash_fsdp *fsdp, const struct ash_param *param, 
            part.count * width);
 }
 
-/* zero 3: what lies in the slots is old, and the next pass will ask for the first units. */
+/* zero 3: what the slots hold is out of date; prefetch the first units of the next pass. */
 static int forget(struct ash_fsdp *fsdp, struct ash_err *err)
 {
     for (size_t i = 0; i < fsdp->slot_count; i++) {
@@ -332,7 +332,7 @@ int ash_fsdp_after_update(struct ash_fsdp *fsdp, struct ash_err *err)
     return ash_fsdp_prefetch(fsdp, err);
 }
 
-/* Gradients that are on their way to their owners. */
+/* Bytes of gradients that their owners have not reduced yet. */
 static size_t grad_buffer_bytes(const struct ash_fsdp *fsdp)
 {
     size_t strands = fsdp->experts.opts.strand_count, layer = largest_unit(fsdp->shards) * sizeof(float);

@@ -1,8 +1,11 @@
-/* fsdp: where the gradients of a grain lie until their owners have them. Where layers are sent as soon as the way back
- * has left them, a few places serve all layers in turn; what stands before and behind the layers has places of its own.
- * Ranks of one node have their leaves where all see them: a rank says that a unit's gradients are complete, goes on,
- * and adds up its own part of everyone's when the next ones are; nobody waits unless another is more than a layer
- * behind. Across nodes parts travel (fsdp_send.c). */
+/* fsdp: the gradients of a grain until their owners have reduced them. Where layers are sent as soon as the backward
+ * pass has left them, a ring of a few slots serves all layers; the embedding and the head have memory of their own.
+ *
+ *     grad_buffer   | ring slot 0 | ring slot 1 | ring slot 2 | rest: embedding, head, a tied matrix's gradient |
+ *
+ * Ranks of one node have their buffers in shared memory: a rank publishes a unit's gradients, goes on, and reduces its
+ * own part of everyone's when it publishes the next; nobody waits unless another is more than a layer late. Across nodes
+ * parts are sent (fsdp_send.c). */
 #include "train/layout/fsdp_priv.h"
 
 #include <errno.h>
@@ -11,7 +14,8 @@
 #include "base/assert.h"
 #include "collective/host/window.h"
 
-/* Counters of the window: the last unit that a rank's leaf has; the last one that it has added up its part of. */
+/* Counters of the window: numbers of the last unit that a rank has published, and of the last whose part it has reduced.
+ */
 enum { PUBLISHED, REDUCED };
 
 bool ash_fsdp_in_ring(const struct ash_fsdp *fsdp, int unit)
@@ -19,15 +23,15 @@ bool ash_fsdp_in_ring(const struct ash_fsdp *fsdp, int unit)
     return fsdp->sends_by_layer && unit != ASH_UNIT_EMBED && unit != ASH_UNIT_HEAD;
 }
 
-/* Experts that serve several ranks have leaves of their own. */
+/* Experts that serve several ranks have buffers of their own. */
 static bool in_grad_buffer(const struct ash_fsdp *fsdp, const struct ash_shard_unit *unit)
 {
     return !ash_fsdp_serves_experts(fsdp) || !ash_fsdp_is_expert(fsdp, unit);
 }
 
-/* ---- places ------------------------------------------------------------------------------------------------------ */
+/* ---- offsets ----------------------------------------------------------------------------------------------------- */
 
-/* Elements of a layer's units, which lie in one place. */
+/* Elements of a layer's units, which share a slot. */
 static size_t layer_size(const struct ash_fsdp *fsdp, int layer)
 {
     size_t size = 0;
@@ -38,7 +42,7 @@ static size_t layer_size(const struct ash_fsdp *fsdp, int layer)
     return size;
 }
 
-/* Places for units and for the sum of a tied output matrix; returns the elements of all. */
+/* Offsets of units, and of the gradient of a tied output matrix; returns the elements of all. */
 static size_t lay_out(struct ash_fsdp *fsdp)
 {
     const struct ash_shards *shards = fsdp->shards;
@@ -56,7 +60,7 @@ static size_t lay_out(struct ash_fsdp *fsdp)
             continue;
         }
         fsdp->offsets[i] = (size_t)unit->unit % ASH_FSDP_RING * layer;
-        for (size_t j = 0; j < i; j++) /* behind the layer's other unit */
+        for (size_t j = 0; j < i; j++) /* after the layer's other unit */
             if (shards->units[j].unit == unit->unit && in_grad_buffer(fsdp, &shards->units[j]))
                 fsdp->offsets[i] += shards->units[j].whole.count;
     }
@@ -64,7 +68,7 @@ static size_t lay_out(struct ash_fsdp *fsdp)
     return ASH_FSDP_RING * layer + used + tied;
 }
 
-/* Have the passes add where the places are. */
+/* Have passes add at those offsets. */
 static void place_grads(struct ash_fsdp *fsdp, size_t size)
 {
     struct ash_model *model = fsdp->state->model;
@@ -114,9 +118,9 @@ size_t ash_fsdp_grad_offset(const struct ash_fsdp *fsdp, const struct ash_shard_
     return fsdp->offsets[unit - fsdp->shards->units];
 }
 
-/* ---- turns ------------------------------------------------------------------------------------------------------- */
+/* ---- the ring ---------------------------------------------------------------------------------------------------- */
 
-/* Wait until every other rank has said a number. */
+/* Wait (metered) until the counter of every other rank has reached a number. */
 static int wait_counter(struct ash_fsdp *fsdp, size_t ranks, size_t counter, uint64_t number, struct ash_err *err)
 {
     int rc = 0;
@@ -128,7 +132,7 @@ static int wait_counter(struct ash_fsdp *fsdp, size_t ranks, size_t counter, uin
     return rc;
 }
 
-/* Ready for a grain's gradients, once those who had parts of what was here have them. */
+/* Clear for a grain's gradients, once everyone has reduced its part of what was here. */
 static int clear(struct ash_fsdp *fsdp, struct ash_range run, uint64_t number, struct ash_err *err)
 {
     int rc = fsdp->window != NULL ? wait_counter(fsdp, fsdp->shards->size, REDUCED, number, err) : 0;
@@ -143,10 +147,10 @@ static int clear(struct ash_fsdp *fsdp, struct ash_range run, uint64_t number, s
 
 int ash_fsdp_clear_layer(struct ash_fsdp *fsdp, int layer, struct ash_err *err)
 {
-    size_t turn = (size_t)layer % ASH_FSDP_RING;
+    size_t slot = (size_t)layer % ASH_FSDP_RING;
 
-    return clear(fsdp, (struct ash_range){turn * fsdp->ring_slot_size, fsdp->ring_slot_size},
-                 fsdp->ring_published[turn], err);
+    return clear(fsdp, (struct ash_range){slot * fsdp->ring_slot_size, fsdp->ring_slot_size},
+                 fsdp->ring_published[slot], err);
 }
 
 int ash_fsdp_clear_rest(struct ash_fsdp *fsdp, struct ash_err *err)
@@ -154,7 +158,7 @@ int ash_fsdp_clear_rest(struct ash_fsdp *fsdp, struct ash_err *err)
     return clear(fsdp, fsdp->rest, fsdp->published_number, err);
 }
 
-/* ---- giving and taking ------------------------------------------------------------------------------------------- */
+/* ---- publishing and reducing ------------------------------------------------------------------------------------- */
 
 void ash_fsdp_publish(struct ash_fsdp *fsdp, const struct ash_shard_unit *unit)
 {
@@ -167,17 +171,17 @@ void ash_fsdp_publish(struct ash_fsdp *fsdp, const struct ash_shard_unit *unit)
 
 static int reduce_unit(struct ash_fsdp *fsdp, const struct ash_shard_unit *unit, uint64_t number, struct ash_err *err)
 {
-    size_t leaves = ash_fsdp_round_grains(fsdp, ash_grains_of(&fsdp->sums, 0));
+    size_t grains = ash_fsdp_round_grains(fsdp, ash_grains_of(&fsdp->sums, 0));
     struct ash_fsdp_delivery to = {.unit = unit, .sums = &fsdp->sums, .at = unit->at};
     size_t first = ash_fsdp_grad_offset(fsdp, unit) + (unit->own.first - unit->whole.first);
-    int rc = wait_counter(fsdp, leaves, PUBLISHED, number, err);
+    int rc = wait_counter(fsdp, grains, PUBLISHED, number, err);
 
     if (rc < 0) return rc;
-    for (size_t r = 0; r < leaves; r++)
+    for (size_t r = 0; r < grains; r++)
         fsdp->grad_parts[r] = (const float *)ash_window_data_of(fsdp->window, r) + first;
-    rc = ash_fsdp_reduce_parts(fsdp, &to, leaves, err);
+    rc = ash_fsdp_reduce_parts(fsdp, &to, grains, err);
     if (rc < 0) return rc;
-    for (size_t r = 0; r < leaves; r++)
+    for (size_t r = 0; r < grains; r++)
         if (r != fsdp->shards->rank)
             ash_window_look_away(fsdp->window, r, first * sizeof(float), unit->own.count * sizeof(float));
     ash_window_say(fsdp->window, REDUCED, number);

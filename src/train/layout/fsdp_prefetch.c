@@ -1,6 +1,5 @@
-/* fsdp: weights under zero 1 and 2 across nodes. After an update the parts of all ranks come to where the weights are,
- * unit by unit in the order in which passes ask for them; the first layers of the next step work with theirs while the
- * others are on their way. */
+/* fsdp: weights under zero 1 and 2 across nodes. After an update they are all-gathered, unit by unit in the order in
+ * which passes use them; the first layers of the next step are computed while the others are in flight. */
 #include "train/layout/fsdp_priv.h"
 
 #include <errno.h>
@@ -14,7 +13,7 @@ bool ash_fsdp_prefetches(const struct ash_fsdp *fsdp)
     return (fsdp->mesh->zero == 1 || fsdp->mesh->zero == 2) && !ash_fsdp_is_node_shared(fsdp);
 }
 
-/* Units one behind the other as passes ask for them. */
+/* Units in the order in which passes use them. */
 int ash_fsdp_open_prefetch(struct ash_fsdp *fsdp, struct ash_err *err)
 {
     const struct ash_shards *shards = fsdp->shards;
@@ -31,13 +30,13 @@ int ash_fsdp_open_prefetch(struct ash_fsdp *fsdp, struct ash_err *err)
     return 0;
 }
 
-/* Parts of equal size come to where the weights are, others through the slot. */
+/* Parts of equal size are gathered in place, others through the slot. */
 static bool is_even(const struct ash_fsdp *fsdp, const struct ash_shard_unit *unit)
 {
     return unit->part * fsdp->shards->size == unit->whole.count;
 }
 
-/* All set out in order, as far as there is room: one may be in the slot. */
+/* Start all-gathers in order, as far as there is room: one may be in the slot. */
 static int start_gathers(struct ash_fsdp *fsdp, struct ash_err *err)
 {
     struct ash_fsdp_slot *slot = &fsdp->slots[0];
@@ -59,7 +58,7 @@ static int start_gathers(struct ash_fsdp *fsdp, struct ash_err *err)
     return rc;
 }
 
-/* The next unit of the order is here. */
+/* Wait for the next unit of the order, and start what its slot was in the way of. */
 static int wait_next(struct ash_fsdp *fsdp, struct ash_err *err)
 {
     size_t index = fsdp->order[fsdp->arrived], width = ash_fsdp_weight_bytes(fsdp);
@@ -78,7 +77,6 @@ static int wait_next(struct ash_fsdp *fsdp, struct ash_err *err)
     return start_gathers(fsdp, err);
 }
 
-/* A unit is here, and all before it. */
 int ash_fsdp_wait_unit(struct ash_fsdp *fsdp, int unit, struct ash_err *err)
 {
     int rc = 0;

@@ -1,6 +1,6 @@
-/* fsdp: gradients on their way between nodes. The parts of a unit go to their owners in a call that runs beside the
- * next layer; what has come is added up when its place is wanted for another unit, or when the round is over. Experts
- * that serve several ranks send a unit of each. */
+/* fsdp: gradients in flight between nodes. The parts of a unit go to their owners in an all-to-all that overlaps with
+ * the next layer; what has arrived is reduced when its inbox is needed for another unit, or when the round is over.
+ * Experts that serve several ranks send a unit for each. */
 #include "train/layout/fsdp_priv.h"
 
 #include <errno.h>
@@ -10,15 +10,15 @@
 
 /* ---- life -------------------------------------------------------------------------------------------------------- */
 
-/* Elements of the largest part that this rank gets of units that leave in turn, or of any. */
-static size_t largest_part(const struct ash_fsdp *fsdp, bool in_turn)
+/* Elements of the largest part that this rank owns of layers (layers_only), or of any unit. */
+static size_t largest_part(const struct ash_fsdp *fsdp, bool layers_only)
 {
     size_t most = 0;
 
     for (size_t i = 0; i < fsdp->shards->unit_count; i++) {
         const struct ash_shard_unit *unit = &fsdp->shards->units[i];
         bool layer = unit->unit != ASH_UNIT_EMBED && unit->unit != ASH_UNIT_HEAD;
-        if (unit->own.count > most && (layer || !in_turn)) most = unit->own.count;
+        if (unit->own.count > most && (layer || !layers_only)) most = unit->own.count;
     }
     return most;
 }
@@ -29,7 +29,7 @@ int ash_fsdp_open_requests(struct ash_fsdp *fsdp, struct ash_err *err)
 
     for (size_t i = 0; i < ASH_FSDP_REQUESTS; i++) {
         struct ash_fsdp_request *request = &fsdp->requests[i];
-        size_t part = largest_part(fsdp, i > 0); /* what is no layer travels in the first */
+        size_t part = largest_part(fsdp, i > 0); /* what is no layer uses the first */
         int rc =
             ash_buffer_init(&request->inbox, fsdp->state->exec->memory, size * part * sizeof(float), "gradients", err);
 
@@ -70,7 +70,7 @@ size_t ash_fsdp_request_bytes(const struct ash_fsdp *fsdp)
     return bytes;
 }
 
-/* ---- on the way -------------------------------------------------------------------------------------------------- */
+/* ---- in flight --------------------------------------------------------------------------------------------------- */
 
 /* What is rank r's of a unit. */
 static size_t part_count(const struct ash_shard_unit *unit, size_t r)
@@ -82,19 +82,19 @@ static size_t part_count(const struct ash_shard_unit *unit, size_t r)
                                                     : unit->part;
 }
 
-/* The parts of the oldest unit that is on its way go into the sums. */
+/* Wait for the oldest request and add its parts to the sums. */
 static int receive_oldest(struct ash_fsdp *fsdp, struct ash_err *err)
 {
     struct ash_fsdp_request *request = fsdp->queue[fsdp->received++ % ASH_FSDP_REQUESTS];
     const struct ash_fsdp_delivery *to = &request->to;
-    size_t leaves = ash_fsdp_round_grains(fsdp, ash_grains_of(to->sums, to->strand));
+    size_t grains = ash_fsdp_round_grains(fsdp, ash_grains_of(to->sums, to->strand));
     int rc = ash_fsdp_wait(fsdp, &request->call, err);
 
     if (rc < 0) return rc;
-    for (size_t r = 0; r < leaves; r++)
+    for (size_t r = 0; r < grains; r++)
         fsdp->grad_parts[r] = (const float *)request->inbox.data + r * to->unit->own.count;
     if (to->releases) ash_buffer_drop(to->from, to->first * sizeof(float), to->unit->whole.count * sizeof(float));
-    return ash_fsdp_reduce_parts(fsdp, to, leaves, err);
+    return ash_fsdp_reduce_parts(fsdp, to, grains, err);
 }
 
 int ash_fsdp_receive(struct ash_fsdp *fsdp, struct ash_err *err)
@@ -108,7 +108,7 @@ int ash_fsdp_receive(struct ash_fsdp *fsdp, struct ash_err *err)
 
 int ash_fsdp_send(struct ash_fsdp *fsdp, const struct ash_fsdp_delivery *to, struct ash_err *err)
 {
-    size_t leaves = ash_fsdp_round_grains(fsdp, ash_grains_of(to->sums, to->strand));
+    size_t grains = ash_fsdp_round_grains(fsdp, ash_grains_of(to->sums, to->strand));
     struct ash_fsdp_request *request = &fsdp->requests[fsdp->sent % ASH_FSDP_REQUESTS];
     int rc = 0;
 
@@ -117,8 +117,8 @@ int ash_fsdp_send(struct ash_fsdp *fsdp, const struct ash_fsdp_delivery *to, str
         rc = receive_oldest(fsdp, err);
     if (rc < 0) return rc;
     for (size_t r = 0; r < fsdp->shards->size; r++) {
-        request->send[r] = fsdp->shards->rank < leaves ? part_count(to->unit, r) * sizeof(float) : 0;
-        request->recv[r] = r < leaves ? to->unit->own.count * sizeof(float) : 0;
+        request->send[r] = fsdp->shards->rank < grains ? part_count(to->unit, r) * sizeof(float) : 0;
+        request->recv[r] = r < grains ? to->unit->own.count * sizeof(float) : 0;
     }
     request->to = *to;
     rc = ash_group_all_to_all_start(fsdp->group, (const float *)to->from->data + to->first, request->send,

@@ -1,15 +1,14 @@
-/* fsdp: gradients that are dealt out. In each round every rank has the leaf of one grain; those of the ranks that share
- * a slice are neighbours in the tree, in the order of the ranks. The owner of a part gets it from all and puts it into
- * its sums, unit by unit (on one node from where it lies, fsdp_leaf.c; else as it comes, fsdp_send.c); the sums move on
- * when the round ends. Ranks along ep have other grains, as replicas do: a block of neighbours each, of which a round
- * takes the next ones. */
+/* fsdp: sums of sharded gradients. In each round every rank computes one grain; those of the ranks that share a slice
+ * are neighbours in the tree, in the order of the ranks. The owner of a part gets it from all and adds it to its sums,
+ * unit by unit (on one node in place, fsdp_grads.c; else as it arrives, fsdp_send.c); the sums advance when the round
+ * ends. Ranks along ep, like replicas, have other grains: a block of neighbours each, of which a round has the next. */
 #include "train/layout/fsdp_priv.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- dealing ----------------------------------------------------------------------------------------------------- */
+/* ---- which grain when -------------------------------------------------------------------------------------------- */
 
 /* Grains of those who share a slice with the rank at ep of this replica. */
 static struct ash_range block_of(const struct ash_mesh *mesh, size_t grain_count, size_t ep)
@@ -66,7 +65,7 @@ static size_t dense_size(const struct ash_fsdp *fsdp)
     return size;
 }
 
-/* Leaves and sums of the experts, for every rank that is served. */
+/* Gradient buffers and sums of the experts, for every rank that is served. */
 static int open_experts(struct ash_fsdp *fsdp, struct ash_err *err)
 {
     size_t strands = fsdp->mesh->size[ASH_MESH_EP], own = fsdp->shards->total - fsdp->dense;
@@ -111,7 +110,7 @@ static int open_sharded(struct ash_fsdp *fsdp, struct ash_err *err)
     }
     rc = ash_fsdp_open_grad_buffer(fsdp, err);
     if (rc < 0) return rc;
-    if (fsdp->window != NULL && !ash_fsdp_serves_experts(fsdp)) return 0; /* nothing travels */
+    if (fsdp->window != NULL && !ash_fsdp_serves_experts(fsdp)) return 0; /* nothing is sent */
     return ash_fsdp_open_requests(fsdp, err);
 }
 
@@ -138,7 +137,7 @@ static void advance(const struct ash_fsdp *fsdp, struct ash_grains *sums)
         ash_grains_advance(sums, strand, ash_fsdp_round_grains(fsdp, ash_grains_of(sums, strand)));
 }
 
-/* What the round that has ended has left to others comes from them now: they had time for it. */
+/* Reduce what the last round has published and sent; if it has ended, go to the next. */
 static int end_round(struct ash_fsdp *fsdp, struct ash_err *err)
 {
     int rc = ash_fsdp_reduce_published(fsdp, err);
@@ -164,7 +163,7 @@ int ash_fsdp_begin(struct ash_fsdp *fsdp, float **leaf_out, float **expert_grad_
     return 0;
 }
 
-/* Between nodes, a part whose last leaves have come is joined over the replicas while others are still to come. */
+/* Between nodes, a part that is complete is reduced over the replicas while others are still to come. */
 int ash_fsdp_reduce_parts(struct ash_fsdp *fsdp, const struct ash_fsdp_delivery *to, size_t count, struct ash_err *err)
 {
     struct ash_range run = {to->at, to->unit->own.count};

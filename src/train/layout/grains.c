@@ -1,4 +1,4 @@
-/* grains: lanes of partial sums, and which of them each rank brings to the join. */
+/* grains: strands of partial sums, and which of them each rank contributes to the reduction. */
 #include "train/layout/grains.h"
 
 #include <errno.h>
@@ -29,7 +29,7 @@ double ash_grains_fold(const double *values, size_t grain_count)
 
 /* ---- stacks ------------------------------------------------------------------------------------------------------ */
 
-/* Put the next leaf of a lane on its stack. */
+/* Put the next leaf of a strand on its stack. */
 static void push(struct ash_grains_stack *stack, struct ash_range strand)
 {
     size_t depth = stack->depth, first = strand.first;
@@ -50,8 +50,8 @@ static bool merge(struct ash_grains_stack *stack, size_t total)
     return true;
 }
 
-/* Buffers that a lane's partial sums need; more than there may be where it has too many grains. Leaves that come from
- * elsewhere, add_count at a time (0: they are made here), need none while they are added up. */
+/* Buffers that a strand's partial sums need; more than there may be where it has too many grains. Leaves that come from
+ * elsewhere, add_count at a time (0: they are computed here), need none while they are added. */
 static size_t buffers_for(size_t total, struct ash_range strand, size_t add_count)
 {
     struct ash_grains_stack stack = {0};
@@ -74,13 +74,13 @@ static size_t group_size(const struct ash_grains_opts *opts)
     return opts->group != NULL ? ash_group_size(opts->group) : 1;
 }
 
-/* Of those who make leaves together, the first. */
+/* Is this the first of the peers? */
 static bool is_leader(const struct ash_grains *grains)
 {
     return grains->opts.peers == NULL || ash_group_rank(grains->opts.peers) == 0;
 }
 
-/* Of elements that all of them go over, those of this rank. */
+/* Of elements that all peers process, those of this rank. */
 static struct ash_range share_of(const struct ash_grains *grains, struct ash_range run)
 {
     struct ash_group *peers = grains->opts.peers;
@@ -92,7 +92,7 @@ static struct ash_range share_of(const struct ash_grains *grains, struct ash_ran
     return share;
 }
 
-/* Grains of a lane of rank `rank`. */
+/* Grains of a strand of rank `rank`. */
 static struct ash_range strand_of(const struct ash_grains_opts *opts, size_t rank, size_t strand)
 {
     return ash_grains_partition(opts->grain_count, rank * opts->strand_count + strand,
@@ -114,7 +114,7 @@ static int check(const struct ash_grains_opts *opts, struct ash_err *err)
     return 0;
 }
 
-/* Which partial sums each rank ends with, and how they are joined. */
+/* Which partial sums each rank ends with, and how they are reduced. */
 static int plan_shares(struct ash_grains *grains, struct ash_err *err)
 {
     const struct ash_grains_opts *opts = &grains->opts;
@@ -137,8 +137,8 @@ static int plan_shares(struct ash_grains *grains, struct ash_err *err)
     return ash_tree_of_spans(&grains->shares.tree, spans, count, opts->grain_count);
 }
 
-/* What the first of those who make leaves together has is the memory of all: it has a window with them, or (in_group)
- * shows them the one that it has with its group. */
+/* The memory of the first peer is that of all: it has a window with them, or (in_group) shows them the one that it has
+ * with its group. */
 static int open_peers(struct ash_grains *grains, struct ash_grains_strand *strand, bool in_group, struct ash_err *err)
 {
     struct ash_group *peers = grains->opts.peers;
@@ -170,8 +170,8 @@ static int open_buffers(struct ash_grains *grains, struct ash_grains_strand *str
     return 0;
 }
 
-/* Memory in which the ranks can add up. All open as many as the one that needs most; pages that a rank does not touch
- * cost nothing. */
+/* Memory that the ranks reduce in place. All open as many windows as the one that needs most; pages that a rank does not
+ * touch cost nothing. */
 static int open_windows(struct ash_grains *grains, struct ash_grains_strand *strand, struct ash_err *err)
 {
     const struct ash_grains_opts *opts = &grains->opts;
@@ -227,7 +227,7 @@ int ash_grains_init(struct ash_grains *grains, const struct ash_grains_opts *opt
     return rc;
 }
 
-/* Wait for all that has been started; the first error counts. */
+/* Wait for all requests in flight; the first error counts. */
 static int wait_requests(struct ash_grains *grains, struct ash_err *err)
 {
     int rc = 0;
@@ -294,7 +294,7 @@ float *ash_grains_begin(struct ash_grains *grains, size_t strand, bool zeroed)
     return leaf;
 }
 
-/* The leaf behind the last one is on a lane's sums: add up elements run of what has become a subtree. */
+/* The next leaf is in a strand's sums: add elements `run` of what has become a subtree. */
 static void add_leaf(const struct ash_grains *grains, const struct ash_grains_strand *strand,
                      struct ash_grains_stack *stack, struct ash_range run)
 {
@@ -321,7 +321,7 @@ void ash_grains_end_range(struct ash_grains *grains, struct ash_range run)
     add_leaf(grains, &grains->strands[0], &stack, run);
 }
 
-/* A leaf is read where it lies when it is added to its neighbour; only what has none yet is copied. */
+/* A leaf is read in place when it is added to its neighbour; only one without a neighbour yet is copied. */
 void ash_grains_add(struct ash_grains *grains, size_t strand, struct ash_range run, const float *const *leaves,
                     size_t count)
 {

@@ -329,9 +329,9 @@ static int check_tokens(const struct ash_mesh *mesh, const struct ash_model_conf
         return ash_err_set(err, -EINVAL, "mesh.cp=%zu cannot cut sequences of %zu tokens%s", cp, seq,
                            rounded ? " into parts of at least 32, as bf16 needs" : "");
     if (config->kv_heads < cp * tp)
-        return ash_err_set(
-            err, -EINVAL, "mesh.cp=%zu times mesh.tp=%zu is more than the %zu key-value heads that attention deals out",
-            cp, tp, config->kv_heads);
+        return ash_err_set(err, -EINVAL,
+                           "mesh.cp=%zu times mesh.tp=%zu is more than the %zu key-value heads that attention splits",
+                           cp, tp, config->kv_heads);
     return 0;
 }
 
@@ -356,7 +356,7 @@ int ash_mesh_check(const struct ash_mesh *mesh, const struct ash_model_config *c
                            data, axis_names[ASH_MESH_DP], axis_names[ASH_MESH_FSDP], axis_names[ASH_MESH_EP], grains,
                            data);
     if (mesh->size[ASH_MESH_EP] > 1 && config->expert.experts == 0)
-        return ash_err_set(err, -EINVAL, "mesh.ep=%zu deals out experts, and this model has none: use mesh.dp",
+        return ash_err_set(err, -EINVAL, "mesh.ep=%zu shards experts, and this model has none: use mesh.dp",
                            mesh->size[ASH_MESH_EP]);
     rc = check_tokens(mesh, config, job, err);
     if (rc < 0) return rc;

@@ -1,5 +1,5 @@
-/* stages: opening the chunks of a rank, and what follows a step: joining, norm, update. The way of micro-batches is in
- * stages_run.c. */
+/* stages: opening the chunks of a rank, and what follows the backward pass: reduction, norm, update. Micro-batches are
+ * in stages_run.c. */
 #include "train/layout/stages.h"
 
 #include <errno.h>
@@ -17,7 +17,8 @@ static struct ash_pass_opts pass_opts(const struct ash_job *job, struct ash_mesh
     size_t micro = mesh->size[ASH_MESH_CP] > 1 ? 1 : (size_t)job->train.micro_batch;
 
     opts.max_rows = micro * (size_t)job->data.seq_tokens;
-    opts.tp = ash_mesh_pass_axis(mesh, ASH_MESH_TP, ASH_AXIS_MESSAGE); /* chains count their tiles as messages */
+    opts.tp = ash_mesh_pass_axis(mesh, ASH_MESH_TP,
+                                 ASH_AXIS_MESSAGE); /* pipelined reductions count their tiles as messages */
     opts.cp = ash_mesh_pass_axis(mesh, ASH_MESH_CP, opts.max_rows * hidden);
     opts.ep = ash_mesh_pass_axis(mesh, ASH_MESH_EP, opts.max_rows * hidden);
     opts.together = ash_mesh_tp_cp_axis(mesh);
@@ -55,7 +56,7 @@ static int open_model(const struct ash_stages *stages, const struct ash_stages_s
                                   model_out, err);
 }
 
-/* Does no rank of the sum but this one ask for its part: have all of them parts of their own? */
+/* Has every rank of the sum a part of its own, which no other needs? */
 static bool parts_differ(const struct ash_stages *stages, const struct ash_stage *stage)
 {
     const struct ash_mesh *mesh = stages->mesh;
@@ -81,8 +82,8 @@ static int list_wanted(const struct ash_stages *stages, struct ash_stage *stage,
     return 0;
 }
 
-/* Where gradients are whole. Every rank's batches are grains of their own, so experts that serve several ranks have a
- * tree of sums for each. */
+/* Where gradients are not sharded. Every rank's batches are grains of their own, so experts that serve several ranks
+ * have a strand of sums for each. */
 static int open_sums(struct ash_stages *stages, struct ash_stage *stage, struct ash_err *err)
 {
     const struct ash_mesh *mesh = stages->mesh;
@@ -118,7 +119,7 @@ static int open_sums(struct ash_stages *stages, struct ash_stage *stage, struct 
     return ash_grains_init(&stage->experts, &opts, err);
 }
 
-/* The memory that the weights of the ranks of tp are in, as this process sees it. */
+/* The weights of the tp peers in memory that this process sees. */
 static int find_weights(struct ash_stage *stage, struct ash_err *err)
 {
     const struct ash_window *window = stage->state.tp_window != NULL ? stage->state.tp_window : stage->fsdp.slot_window;
@@ -173,7 +174,7 @@ static int open_chunk(struct ash_stages *stages, const struct ash_stages_source 
     return mesh->zero > 1 ? 0 : open_sums(stages, stage, err);
 }
 
-/* Grains that this rank goes through in a step: its own, and along ep as many as the rank with the most, since all
+/* Grains that this rank works through in a step: its own, and along ep as many as the rank with the most, since all
  * serve all. */
 static size_t rounds_of(const struct ash_stages *stages)
 {
@@ -263,10 +264,9 @@ void ash_stages_close(struct ash_stages *stages)
     memset(stages, 0, sizeof(*stages));
 }
 
-/* ---- behind the last micro-batch ----------------------------------------------------------------------------------
- */
+/* ---- after the last micro-batch ---------------------------------------------------------------------------------- */
 
-/* The last rank of cp holds the sums over all tokens, unless they have one. */
+/* The last rank of cp holds the sums over all tokens, unless they share a gradient buffer. */
 static int broadcast_over_cp(struct ash_stages *stages, struct ash_stage *stage, size_t count, struct ash_err *err)
 {
     struct ash_group *cp = stages->mesh->groups[ASH_MESH_CP];

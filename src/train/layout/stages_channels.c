@@ -1,4 +1,4 @@
-/* stages: what travels between the stages of a pipeline: the stream forward, its gradient backward, and between the
+/* stages: messages between the stages of a pipeline: activations forward, their gradients backward, and between the
  * first and the last stage what a tied embedding shares. */
 #include "train/layout/stages_priv.h"
 
@@ -9,43 +9,43 @@ static bool is_tied(const struct ash_stages *stages, const struct ash_model_conf
 }
 
 static int open_channel(const struct ash_stages *stages, size_t from, size_t to, size_t bytes,
-                        struct ash_channel **line_out, struct ash_err *err)
+                        struct ash_channel **channel_out, struct ash_err *err)
 {
     size_t slots = 2 * stages->order.ranks * stages->chunk_count + 2; /* more than a stage runs ahead */
 
     return ash_channel_open(stages->mesh->world, ash_mesh_stage_rank(stages->mesh, from),
-                            ash_mesh_stage_rank(stages->mesh, to), bytes, slots, line_out, err);
+                            ash_mesh_stage_rank(stages->mesh, to), bytes, slots, channel_out, err);
 }
 
-/* What is sent into is opened first: nobody waits for that. */
+/* Sending ends are opened first: nobody waits for those. */
 static int open_ring(struct ash_stages *stages, size_t bytes, struct ash_err *err)
 {
     const struct ash_stage_order *p = &stages->order;
     struct ash_stage_channels *channels = &stages->channels;
     bool ring = p->chunks > 1, next = ring || p->rank + 1 < p->ranks, before = ring || p->rank > 0;
-    size_t behind = (p->rank + 1) % p->ranks, front = (p->rank + p->ranks - 1) % p->ranks;
+    size_t after = (p->rank + 1) % p->ranks, previous = (p->rank + p->ranks - 1) % p->ranks;
     int rc;
 
     if (next) {
-        rc = open_channel(stages, p->rank, behind, bytes, &channels->forward_to, err);
+        rc = open_channel(stages, p->rank, after, bytes, &channels->forward_to, err);
         if (rc < 0) return rc;
     }
     if (before) {
-        rc = open_channel(stages, p->rank, front, bytes, &channels->backward_to, err);
+        rc = open_channel(stages, p->rank, previous, bytes, &channels->backward_to, err);
         if (rc < 0) return rc;
     }
     if (before) {
-        rc = open_channel(stages, front, p->rank, bytes, &channels->forward_from, err);
+        rc = open_channel(stages, previous, p->rank, bytes, &channels->forward_from, err);
         if (rc < 0) return rc;
     }
     if (next) {
-        rc = open_channel(stages, behind, p->rank, bytes, &channels->backward_from, err);
+        rc = open_channel(stages, after, p->rank, bytes, &channels->backward_from, err);
         if (rc < 0) return rc;
     }
     return 0;
 }
 
-#define TIE_BYTES ((size_t)1 << 20) /* the embedding travels in pieces */
+#define TIE_BYTES ((size_t)1 << 20) /* the embedding is sent in pieces */
 
 /* The embedding of the first stage, or its copy on the last. */
 static const struct ash_param *tied_of(const struct ash_stage *stage)
@@ -95,14 +95,14 @@ void ash_stages_close_channels(struct ash_stages *stages)
     ash_buffer_fini(&stages->tie);
 }
 
-/* ---- the stream -------------------------------------------------------------------------------------------------- */
+/* ---- activations ------------------------------------------------------------------------------------------------- */
 
-static size_t stream_bytes(const struct ash_stage_slot *slot)
+static size_t activation_bytes(const struct ash_stage_slot *slot)
 {
     return ash_pass_stream_count(slot->pass, slot->feed.batch.rows) * sizeof(float);
 }
 
-/* Waiting for another stage is idling; the copy itself is little beside it. */
+/* Waiting for another stage is idling; the copy itself is short compared with it. */
 static int receive(struct ash_stages *stages, struct ash_channel *channel, float *data, size_t bytes,
                    struct ash_err *err)
 {
@@ -128,25 +128,25 @@ static int send(struct ash_stages *stages, struct ash_channel *channel, const fl
 int ash_stages_recv_input(struct ash_stages *stages, struct ash_stage_slot *slot, struct ash_err *err)
 {
     if (ash_pass_embeds(slot->pass)) return 0;
-    return receive(stages, stages->channels.forward_from, ash_pass_input(slot->pass), stream_bytes(slot), err);
+    return receive(stages, stages->channels.forward_from, ash_pass_input(slot->pass), activation_bytes(slot), err);
 }
 
 int ash_stages_send_output(struct ash_stages *stages, struct ash_stage_slot *slot, struct ash_err *err)
 {
     if (ash_pass_ends(slot->pass)) return 0;
-    return send(stages, stages->channels.forward_to, ash_pass_output(slot->pass), stream_bytes(slot), err);
+    return send(stages, stages->channels.forward_to, ash_pass_output(slot->pass), activation_bytes(slot), err);
 }
 
 int ash_stages_recv_gradient(struct ash_stages *stages, struct ash_stage_slot *slot, struct ash_err *err)
 {
     if (ash_pass_ends(slot->pass)) return 0;
-    return receive(stages, stages->channels.backward_from, ash_pass_gradient(slot->pass), stream_bytes(slot), err);
+    return receive(stages, stages->channels.backward_from, ash_pass_gradient(slot->pass), activation_bytes(slot), err);
 }
 
 int ash_stages_send_gradient(struct ash_stages *stages, struct ash_stage_slot *slot, struct ash_err *err)
 {
     if (ash_pass_embeds(slot->pass)) return 0;
-    return send(stages, stages->channels.backward_to, ash_pass_gradient(slot->pass), stream_bytes(slot), err);
+    return send(stages, stages->channels.backward_to, ash_pass_gradient(slot->pass), activation_bytes(slot), err);
 }
 
 /* ---- a tied embedding -------------------------------------------------------------------------------------------- */

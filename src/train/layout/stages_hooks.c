@@ -1,12 +1,12 @@
-/* stages: what happens between the layers of a pass. Weights and gradients that are dealt out come and go there (fsdp);
- * and where the sums over replicas go between nodes, those of a layer set out as soon as the rank's last batch has left
- * it, while the layers before it are at work. */
+/* stages: what happens between the layers of a pass. Sharded weights and gradients come and go there (fsdp); and where
+ * gradients are reduced between nodes, those of a layer start as soon as the backward pass of the rank's last
+ * micro-batch has left it, overlapped with the layers before it. */
 #include "train/layout/stages_priv.h"
 
 #include <errno.h>
 #include <stdlib.h>
 
-/* Are its sums over ranks those of stage->grains? Those of experts that serve several ranks are not. */
+/* Are its sums those of stage->grains? Those of experts that serve several ranks are not. */
 static bool is_summed(const struct ash_stage *stage, const struct ash_shard_unit *unit)
 {
     return unit->whole.first < stage->grains.opts.sum_size;
@@ -20,7 +20,7 @@ static size_t wanted_part(const struct ash_stage *stage, const struct ash_shard_
     return size > 1 && stage->wanted_count > 0 && unit->part * size == unit->whole.count ? unit->part : 0;
 }
 
-/* The unit's sums set out. */
+/* Start to reduce a unit's gradients. */
 static int start_unit(struct ash_stage *stage, size_t index, struct ash_err *err)
 {
     const struct ash_shard_unit *unit = &stage->state.shards->units[index];

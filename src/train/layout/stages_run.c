@@ -1,11 +1,11 @@
-/* stages: micro-batches on their way through this rank's chunks, in the order of the pipeline. */
+/* stages: micro-batches through this rank's chunks, in the order of the pipeline. */
 #include "train/layout/stages_priv.h"
 
 #include <stdint.h>
 #include <string.h>
 
-/* A step on its way. */
-struct walk {
+/* The step being computed. */
+struct step {
     struct ash_stages *stages;
     const struct ash_dataset *dataset;
     uint64_t step;
@@ -27,14 +27,14 @@ static size_t grain_of(const struct ash_stages *stages, size_t round)
 }
 
 /* The sequences of a micro-batch of the step. */
-static int read_micro(const struct walk *walk, struct ash_stage_slot *slot, size_t micro, struct ash_err *err)
+static int read_micro(const struct step *now, struct ash_stage_slot *slot, size_t micro, struct ash_err *err)
 {
-    const struct ash_stages *stages = walk->stages;
+    const struct ash_stages *stages = now->stages;
     const struct ash_job_train *train = &stages->job->train;
     uint64_t grain_slots = (uint64_t)(train->global_batch / train->grains);
     size_t grain = grain_of(stages, micro / stages->grain_micros), in_grain = micro % stages->grain_micros;
-    struct ash_feed_slice slice = {.dataset = walk->dataset,
-                                   .step = walk->step,
+    struct ash_feed_slice slice = {.dataset = now->dataset,
+                                   .step = now->step,
                                    .slots_per_step = (uint64_t)train->global_batch,
                                    .first_slot = grain * grain_slots + in_grain * stages->micro_batch,
                                    .count = stages->micro_batch};
@@ -48,13 +48,13 @@ static int read_micro(const struct walk *walk, struct ash_stage_slot *slot, size
     return rc;
 }
 
-static int run_forward(struct walk *walk, struct ash_stage *stage, size_t micro, struct ash_err *err)
+static int run_forward(struct step *now, struct ash_stage *stage, size_t micro, struct ash_err *err)
 {
-    struct ash_stages *stages = walk->stages;
+    struct ash_stages *stages = now->stages;
     struct ash_stage_slot *slot = slot_of(stage, micro);
     int rc;
 
-    rc = read_micro(walk, slot, micro, err);
+    rc = read_micro(now, slot, micro, err);
     if (rc < 0) return rc;
     slot->feed.batch.starts = ash_mesh_can_overwrite_grads(stages->mesh) && micro % stages->grain_micros == 0;
     slot->feed.batch.goes_on = (micro + 1) % stages->grain_micros != 0;
@@ -83,8 +83,8 @@ static int begin_grain(struct ash_stages *stages, struct ash_stage *stage, size_
 
     if (stages->mesh->zero > 1)
         return ash_fsdp_begin(&stage->fsdp, &stage->grad_buffer, stage->expert_grad_buffers, err);
-    /* The memory may be that of the grain before, of which another rank is still adding its share to the sums; what
-     * this one clears is not cut like that. */
+    /* The memory may be that of the grain before, of which another rank is still adding its share to the sums; the
+     * shares that are cleared are cut in another way. */
     rc = ash_mesh_cp_barrier(stages->mesh, err);
     if (rc < 0) return rc;
     if (grain_of(stages, round) != SIZE_MAX) stage->grad_buffer = ash_grains_begin(&stage->grains, 0, !starts);
@@ -96,7 +96,7 @@ static int begin_grain(struct ash_stages *stages, struct ash_stage *stage, size_
     return ash_mesh_cp_barrier(stages->mesh, err);
 }
 
-/* What another stage and a tied output matrix of this one have for the embedding joins its gradient. */
+/* Add to the embedding's gradient what a tied output matrix, here or on another stage, has for it. */
 static int fold_grain(struct ash_stages *stages, struct ash_stage *stage, struct ash_err *err)
 {
     const struct ash_mesh *mesh = stages->mesh;
@@ -136,9 +136,9 @@ static int end_grain(struct ash_stages *stages, struct ash_stage *stage, size_t 
     return 0;
 }
 
-static int run_backward(struct walk *walk, struct ash_stage *stage, size_t micro, struct ash_err *err)
+static int run_backward(struct step *now, struct ash_stage *stage, size_t micro, struct ash_err *err)
 {
-    struct ash_stages *stages = walk->stages;
+    struct ash_stages *stages = now->stages;
     struct ash_stage_slot *slot = slot_of(stage, micro);
     size_t round = micro / stages->grain_micros, in_grain = micro % stages->grain_micros,
            grain = grain_of(stages, round);
@@ -157,16 +157,16 @@ static int run_backward(struct walk *walk, struct ash_stage *stage, size_t micro
     }
     rc = ash_stages_recv_gradient(stages, slot, err);
     if (rc < 0) return rc;
-    rc = ash_pass_backward(slot->pass, walk->scale, stage->grad_buffer, slot->feed.losses, err);
+    rc = ash_pass_backward(slot->pass, now->scale, stage->grad_buffer, slot->feed.losses, err);
     if (rc < 0) return rc;
     rc = ash_stages_send_gradient(stages, slot, err);
     if (rc < 0) return rc;
     for (size_t s = 0; grain != SIZE_MAX && ash_pass_ends(slot->pass) && s < stages->micro_batch; s++)
-        walk->losses[grain] += ash_feed_loss(&slot->feed, s);
+        now->losses[grain] += ash_feed_loss(&slot->feed, s);
     return in_grain + 1 < stages->grain_micros ? 0 : end_grain(stages, stage, round, err);
 }
 
-/* Every loss was filled in by one rank that speaks for it; the others have zeros. */
+/* Every loss comes from its reporting rank; the others add zeros. */
 static int share_losses(const struct ash_stages *stages, double *losses, size_t count, struct ash_err *err)
 {
     struct ash_mesh *mesh = stages->mesh;
@@ -192,7 +192,7 @@ static void reset(struct ash_stage *stage)
 int ash_stages_train(struct ash_stages *stages, const struct ash_dataset *dataset, uint64_t step, float scale,
                      double *losses, struct ash_err *err)
 {
-    struct walk walk = {stages, dataset, step, scale, losses};
+    struct step now = {stages, dataset, step, scale, losses};
     size_t grains = (size_t)stages->job->train.grains;
     int rc;
 
@@ -202,7 +202,7 @@ int ash_stages_train(struct ash_stages *stages, const struct ash_dataset *datase
     for (size_t i = 0; i < ash_stage_order_count(&stages->order); i++) {
         struct ash_stage_op op = ash_stage_order_at(&stages->order, i);
         struct ash_stage *stage = &stages->chunks[op.chunk];
-        rc = op.backward ? run_backward(&walk, stage, op.micro, err) : run_forward(&walk, stage, op.micro, err);
+        rc = op.backward ? run_backward(&now, stage, op.micro, err) : run_forward(&now, stage, op.micro, err);
         if (rc < 0) return rc;
     }
     rc = ash_stages_reduce(stages, err);
@@ -239,8 +239,7 @@ static int eval_some(struct ash_stages *stages, const struct ash_feed_slice *sli
     return 0;
 }
 
-/* Each data rank takes equally many sequences (the last fewer, with empty batches in their place: all serve all along
- * ep). */
+/* Each data rank has equally many sequences (the last fewer, with empty batches instead: all serve all along ep). */
 int ash_stages_eval(struct ash_stages *stages, const struct ash_dataset *dataset, size_t count, double *losses,
                     struct ash_err *err)
 {

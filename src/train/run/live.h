@@ -1,4 +1,4 @@
-/* live - what a person sees while a run goes on: one line that is redrawn on a terminal, plain lines at a quiet rate
+/* live - what a person sees during a run: one line that is redrawn on a terminal, plain lines at a quiet rate
  * elsewhere. One owner thread. */
 #ifndef ASH_TRAIN_LIVE_H
 #define ASH_TRAIN_LIVE_H
@@ -35,7 +35,7 @@ void ash_live_start(struct ash_live *live, uint64_t step, uint64_t total_steps);
  * thirty quiet seconds, and every validation. The last step is always shown. Tokens per second are the mean over the
  * steps since the last one shown. */
 void ash_live_step(struct ash_live *live, const struct ash_live_view *view);
-/* Take the line away before anything else is printed. */
+/* Clear the line before anything else is printed. */
 void ash_live_clear(struct ash_live *live);
 
 /* A count with separators: "1,234,567". Returns buf. */

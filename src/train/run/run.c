@@ -120,8 +120,8 @@ static int agree_to_stop(const struct run *run, bool *stop_out, struct ash_err *
     return rc;
 }
 
-/* What the first rank tells of a step. */
-static void tell(struct run *run, const struct ash_step *step, const struct due *due, double step_s)
+/* The first rank's log, metrics and screen of a step. */
+static void report_step(struct run *run, const struct ash_step *step, const struct due *due, double step_s)
 {
     write_log(run, step, due, step_s);
     count_metrics(run, step, step_s);
@@ -172,7 +172,7 @@ static int step_once(struct run *run, struct due *due_out, struct ash_err *err)
     struct due due = what_is_due(run, &step, limit, stop);
     rc = measure(run, &due, err);
     if (rc < 0) return rc;
-    if (run->is_leader) tell(run, &step, &due, step_s);
+    if (run->is_leader) report_step(run, &step, &due, step_s);
     if (limit < 0) return limit;
     *due_out = due;
     if (due.last || due.stop) return 1;

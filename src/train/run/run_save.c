@@ -53,7 +53,7 @@ static double model_bytes(const struct run *run)
     return sizeof(float) * (double)run->facts.weights;
 }
 
-/* Bytes that this user may still write; HUGE where the file system does not tell. */
+/* Bytes that this user may still write; 1e30 where the file system does not say. */
 static double free_bytes(const struct run *run)
 {
     struct statvfs disk;

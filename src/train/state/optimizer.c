@@ -12,8 +12,8 @@ void ash_optimizer_init(struct ash_optimizer *optimizer, const struct ash_optimi
 
 /* ---- norm -------------------------------------------------------------------------------------------------------- */
 
-/* What of a parameter's gradients this process stands for: of copies, one rank counts, and replicas each take a part,
- * where they are twins that which they update. */
+/* What of a parameter's gradients this process counts: of copies, one rank does, and replicas each take a part,
+ * node replicas the one that they update. */
 static struct ash_shard_part counted(const struct ash_state *state, const struct ash_param *param)
 {
     const struct ash_state_part *part = &state->part;
@@ -61,7 +61,7 @@ static void add_squares(const struct ash_optimizer *optimizer, const float *grad
     }
 }
 
-/* The whole sum as a number: its two halves are brought below 2^32 first, whoever brought how much of each. */
+/* The whole sum as a number: its two halves are brought below 2^32 first, whoever added how much of each. */
 static double squares_value(struct ash_squares sum, int exponent)
 {
     sum.high += sum.low >> 32;

@@ -26,10 +26,10 @@ struct ash_optimizer_ranks {
 struct ash_optimizer {
     const struct ash_optimizer_opts *opts;
     struct ash_state *state;
-    bool flat; /* gradients lie at the model's offsets, not one part of the shard behind the other */
+    bool flat; /* gradients are at the model's offsets, not one part of the shard after the other */
 };
 
-/* Borrows opts and state until fini. */
+/* Borrows opts and state while it is used. */
 void ash_optimizer_init(struct ash_optimizer *optimizer, const struct ash_optimizer_opts *opts,
                         struct ash_state *state);
 
@@ -37,8 +37,8 @@ void ash_optimizer_init(struct ash_optimizer *optimizer, const struct ash_optimi
  * those of all other ranks, which call it too. Returns 0 or the group's error. */
 int ash_optimizer_norm(struct ash_optimizer *const *optimizers, const float *const *grads, size_t count,
                        const struct ash_optimizer_ranks *ranks, double *norm_out, struct ash_err *err);
-/* Clip by norm and AdamW, of what this process updates of the shard, into state->next; ash_state_advance makes it
- * count. */
+/* Clip by norm and apply AdamW to what this process updates of the shard, with gradients grads [shard, or model where
+ * flat], into state->next; ash_state_advance makes it count. */
 void ash_optimizer_update(struct ash_optimizer *optimizer, const float *grads, double norm, double lr);
 
 #endif

@@ -26,7 +26,7 @@ static double progress(uint64_t step, uint64_t begin, uint64_t end)
     return (double)(step - begin) / (double)(end - begin);
 }
 
-/* Share of the way from final_share up to 1, behind the warm-up. */
+/* Position between final_share (0) and the peak (1), after the warm-up. */
 static double height(const struct ash_schedule *schedule, uint64_t step)
 {
     uint64_t decay_begin = schedule->steps > schedule->decay_steps ? schedule->steps - schedule->decay_steps : 0;

@@ -1,5 +1,5 @@
-/* state: one copy of the state for all processes of a node that hold it. Each updates its part, so that nobody does
- * twice what another does too, and nothing has to travel. There are places for the values of two steps, taken in turn:
+/* state: one copy of the state for all replicas on a node. Each updates its part, so that nobody does
+ * twice what another does too, and nothing has to travel. There are places for the values of two steps, used alternately:
  * a process that is lost in the middle of an update leaves the last step's as they are. The working copy (bf16) is made
  * of the weights and has one place. */
 #include "train/state/state_priv.h"
@@ -8,7 +8,7 @@
 
 #include "collective/host/window.h"
 
-#define PLACE_ALIGN ((size_t)4096) /* bytes: places, and the parts of twins, start on pages */
+#define PLACE_ALIGN ((size_t)4096) /* bytes: places, and the parts of replicas, start on pages */
 #define PLACES 2
 
 static size_t place_bytes(size_t elements, size_t width)

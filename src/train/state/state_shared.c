@@ -1,4 +1,4 @@
-/* state: one working copy of the weights for the ranks of a node among which a slice is dealt out. Each writes its
+/* state: one working copy of the weights for the ranks of a node over which a slice is sharded. Each writes its
  * parts where all read, so that nothing has to be gathered. An update waits for everyone's gradients, so nobody reads
  * any more what it writes. */
 #include "train/state/state_priv.h"
@@ -8,7 +8,7 @@
 #include "collective/host/window.h"
 #include "infra/memory.h"
 
-/* Pages of a part from which on huge ones are worth it: what a rank looks at grows by whole ones. */
+/* Huge pages of a part from which on they are worth it: what a rank maps grows by whole ones. */
 #define HUGE_PARTS 2
 
 /* The largest part of a unit. */
@@ -50,7 +50,7 @@ int ash_state_open_shared(struct ash_state *state, bool bf16, struct ash_err *er
     return 0;
 }
 
-/* Nobody reads before all have met in a pass, and nobody updates before all have given their gradients. */
+/* Nobody reads before the first barrier of a pass, and nobody updates before all gradients are reduced. */
 int ash_state_open_tp_window(struct ash_state *state, bool bf16, struct ash_err *err)
 {
     size_t size = ash_model_size(state->model);
