@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/math.h"
 #include "base/file.h"
 #include "storage/commit.h"
 #include "storage/safetensors.h"
@@ -254,40 +255,49 @@ static int decode_hash(const json_t *json, const char *key, uint64_t *hash_out, 
     return *end == '\0' ? 0 : ash_err_set(err, -EBADMSG, "the manifest's %s is not hexadecimal", key);
 }
 
+/* What a manifest says of a state; members that are missing keep what they were. */
+struct manifest_state {
+    int64_t step, updates;
+    const json_t *guard;
+    const char *job, *arithmetic;
+};
+
+static int read_members(const json_t *state, struct manifest_state *out, struct ash_err *err)
+{
+    int rc = ash_json_int(state, "step", 0, INT64_MAX, &out->step, err);
+
+    if (rc >= 0) rc = ash_json_int(state, "updates", 0, INT64_MAX, &out->updates, err);
+    if (rc >= 0) rc = ash_json_object(state, "guard", &out->guard, err);
+    if (rc >= 0) rc = ash_json_string(state, "arithmetic", &out->arithmetic, err);
+    if (rc >= 0) rc = ash_json_string(state, "job", &out->job, err);
+    if (rc < 0) return rc;
+    if (out->step < 0 || out->updates < 0 || out->guard == NULL || out->arithmetic == NULL || out->job == NULL)
+        return ash_err_set(err, -EBADMSG,
+                           "the manifest's state lacks step, updates, guard, arithmetic or job: is this a training "
+                           "checkpoint?");
+    return 0;
+}
+
 static int decode_state(const json_t *manifest, struct ash_checkpoint *checkpoint, struct ash_err *err)
 {
-    const json_t *state = NULL, *guard = NULL;
-    const char *job = NULL, *arithmetic = NULL;
-    int64_t step = -1, updates = -1;
-    int rc;
+    struct manifest_state found = {.step = -1, .updates = -1};
+    const json_t *state = NULL;
+    int rc = ash_json_object(manifest, "state", &state, err);
 
-    rc = ash_json_object(manifest, "state", &state, err);
     if (rc < 0) return rc;
     if (state == NULL) return ash_err_set(err, -EBADMSG, "the manifest has no state");
-    rc = ash_json_int(state, "step", 0, INT64_MAX, &step, err);
-    if (rc < 0) return rc;
-    rc = ash_json_int(state, "updates", 0, INT64_MAX, &updates, err);
+    rc = read_members(state, &found, err);
     if (rc < 0) return rc;
     rc = decode_hash(state, "state_hash", &checkpoint->state_hash, err);
     if (rc < 0) return rc;
     rc = decode_hash(state, "data_hash", &checkpoint->data_hash, err);
     if (rc < 0) return rc;
-    rc = ash_json_object(state, "guard", &guard, err);
+    rc = ash_guard_decode(found.guard, &checkpoint->guard, err);
     if (rc < 0) return rc;
-    rc = ash_json_string(state, "arithmetic", &arithmetic, err);
-    if (rc < 0) return rc;
-    rc = ash_json_string(state, "job", &job, err);
-    if (rc < 0) return rc;
-    if (step < 0 || updates < 0 || guard == NULL || arithmetic == NULL || job == NULL)
-        return ash_err_set(err, -EBADMSG,
-                           "the manifest's state lacks step, updates, guard, arithmetic or job: is this "
-                           "a training checkpoint?");
-    rc = ash_guard_decode(guard, &checkpoint->guard, err);
-    if (rc < 0) return rc;
-    checkpoint->step = (uint64_t)step;
-    checkpoint->updates = (uint64_t)updates;
-    checkpoint->job_yaml = strdup(job);
-    checkpoint->arithmetic = strdup(arithmetic);
+    checkpoint->step = (uint64_t)found.step;
+    checkpoint->updates = (uint64_t)found.updates;
+    checkpoint->job_yaml = strdup(found.job);
+    checkpoint->arithmetic = strdup(found.arithmetic);
     if (checkpoint->job_yaml == NULL || checkpoint->arithmetic == NULL)
         return ash_err_set(err, -ENOMEM, "out of memory");
     return 0;
@@ -332,8 +342,7 @@ static int read_moment(const struct ash_safetensors *set, char kind, const struc
                            ash_param_full_count(param));
     for (size_t p = 0; p < ash_param_piece_count(param); p++) {
         struct ash_piece piece = ash_param_piece(param, p);
-        size_t begin = piece.local > part->first ? piece.local : part->first,
-               end = piece.local + piece.count < last ? piece.local + piece.count : last;
+        size_t begin = ash_max(piece.local, part->first), end = ash_min(piece.local + piece.count, last);
         if (begin < end)
             memcpy(own + (begin - part->first), (const float *)view->data + piece.full + (begin - piece.local),
                    (end - begin) * sizeof(float));

@@ -30,7 +30,7 @@ int ash_trainer_step(struct ash_trainer *trainer, struct ash_step *step_out, str
     step.loss = step.targets > 0 ? loss_sum / (double)step.targets : 0.0;
     rc = ash_stages_norm(stages, &step.norm, err);
     if (rc < 0) return rc;
-    step.lr = ash_schedule_lr(&trainer->schedule, state->step);
+    step.lr = ash_lr_schedule_at(&trainer->schedule, state->step);
     step.verdict = ash_guard_check(&trainer->guard, &state->guard, step.targets, step.loss, step.norm);
     ash_guard_describe(step.verdict, &state->guard, step.loss, step.norm, step.reason, sizeof(step.reason));
     if (step.verdict == ASH_GUARD_OK) {

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/math.h"
 #include "base/cores.h"
 #include "base/file.h"
 #include "text/tokenizer.h"
@@ -30,7 +31,7 @@ static int open_data(struct ash_trainer *trainer, struct ash_err *err)
     if (rc < 0) return ash_err_prefix(err, rc, "data.valid");
     wanted = (size_t)job->train.valid_batches * (size_t)job->train.global_batch;
     trainer->valid_sequences = ash_dataset_windows(trainer->valid);
-    if (trainer->valid_sequences > wanted) trainer->valid_sequences = wanted;
+    trainer->valid_sequences = ash_min(trainer->valid_sequences, wanted);
     return 0;
 }
 
@@ -95,7 +96,7 @@ static size_t needed_vocab(const struct ash_trainer *trainer)
 {
     size_t vocab = ash_dataset_vocab_size(trainer->train);
 
-    return trainer->tokenizer_vocab > vocab ? trainer->tokenizer_vocab : vocab;
+    return ash_max(trainer->tokenizer_vocab, vocab);
 }
 
 /* The model that the job asks for, as a config: of a folder, or of the sizes in the job. */
@@ -214,7 +215,7 @@ static int thread_count(const struct ash_trainer *trainer)
     int64_t threads = trainer->job->runtime.threads;
     size_t here = trainer->group != NULL ? ash_group_here(trainer->group) : 1, cores = (size_t)ash_cores_usable();
 
-    return threads > 0 || here == 1 ? (int)threads : cores / here > 1 ? (int)(cores / here) : 1;
+    return threads > 0 || here == 1 ? (int)threads : (int)ash_max(cores / here, 1);
 }
 
 int ash_trainer_open(const struct ash_job *job, const char *weights_dir, struct ash_group *group,

@@ -46,7 +46,7 @@ struct ash_job_mesh {
 };
 
 struct ash_job_schedule {
-    int kind; /* enum ash_schedule_kind */
+    int kind; /* enum ash_lr_schedule_kind */
     int64_t warmup, decay_steps;
     double decay_share, final_share;
 };
@@ -101,7 +101,7 @@ int ash_job_config(const struct ash_job_model *model, size_t vocab, int32_t eos,
                    struct ash_err *err);
 
 /* The learning rate over time, of a resolved job. */
-struct ash_schedule ash_job_get_schedule(const struct ash_job *job);
+struct ash_lr_schedule ash_job_get_schedule(const struct ash_job *job);
 /* Its guard. */
 struct ash_guard_opts ash_job_get_guard(const struct ash_job *job);
 /* Its passes: rows, backward, recomputation. */

@@ -58,7 +58,7 @@ static int64_t choose_warmup(const struct ash_job *job)
 {
     int64_t room = job->train.steps;
 
-    if (job->schedule.kind == ASH_SCHEDULE_WSD) room -= job->schedule.decay_steps;
+    if (job->schedule.kind == ASH_LR_WSD) room -= job->schedule.decay_steps;
     if (room < 0) room = 0; /* the decay is refused next */
     return room >= WARMUP_STEPS ? WARMUP_STEPS : room / 10;
 }
@@ -68,14 +68,14 @@ static int resolve_schedule(struct ash_job *job, struct ash_err *err)
     struct ash_job_schedule *schedule = &job->schedule;
     long long steps = job->train.steps;
 
-    if (schedule->kind == ASH_SCHEDULE_WSD && schedule->decay_steps == 0)
+    if (schedule->kind == ASH_LR_WSD && schedule->decay_steps == 0)
         schedule->decay_steps = (int64_t)(schedule->decay_share * (double)steps);
     if (schedule->warmup < 0) schedule->warmup = choose_warmup(job);
     if (schedule->warmup > steps)
         return ash_err_set(err, -EINVAL,
                            "schedule.warmup=%lld is longer than the run of %lld steps: give a shorter one (0: none)",
                            (long long)schedule->warmup, steps);
-    if (schedule->kind == ASH_SCHEDULE_WSD && schedule->decay_steps > steps - schedule->warmup)
+    if (schedule->kind == ASH_LR_WSD && schedule->decay_steps > steps - schedule->warmup)
         return ash_err_set(err, -EINVAL, "schedule: %lld steps of warm-up and %lld of decay do not fit into %lld steps",
                            (long long)schedule->warmup, (long long)schedule->decay_steps, steps);
     return 0;
@@ -142,14 +142,14 @@ int ash_job_resolve(struct ash_job *job, struct ash_err *err)
     return resolve_model(job, err);
 }
 
-struct ash_schedule ash_job_get_schedule(const struct ash_job *job)
+struct ash_lr_schedule ash_job_get_schedule(const struct ash_job *job)
 {
-    return (struct ash_schedule){.kind = (enum ash_schedule_kind)job->schedule.kind,
-                                 .steps = (uint64_t)job->train.steps,
-                                 .warmup_steps = (uint64_t)job->schedule.warmup,
-                                 .decay_steps = (uint64_t)job->schedule.decay_steps,
-                                 .peak_lr = job->optimizer.lr,
-                                 .final_share = job->schedule.final_share};
+    return (struct ash_lr_schedule){.kind = (enum ash_lr_schedule_kind)job->schedule.kind,
+                                    .steps = (uint64_t)job->train.steps,
+                                    .warmup_steps = (uint64_t)job->schedule.warmup,
+                                    .decay_steps = (uint64_t)job->schedule.decay_steps,
+                                    .peak_lr = job->optimizer.lr,
+                                    .final_share = job->schedule.final_share};
 }
 
 struct ash_pass_opts ash_job_get_pass_opts(const struct ash_job *job)

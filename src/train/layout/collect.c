@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/math.h"
 #include "base/assert.h"
 
 struct ash_collect {
@@ -28,7 +29,7 @@ static int list_order(struct ash_collect *collect, struct ash_err *err)
     for (size_t i = 0; i < count; i++) {
         size_t full = ash_param_full_count(ash_model_param(collect->outline, i));
         collect->order[collect->total++] = 3 * i + ASH_COLLECT_WEIGHTS;
-        if (full > most) most = full;
+        most = ash_max(most, full);
     }
     for (size_t i = 0; collect->moments && i < count; i++) {
         if (!ash_model_param(collect->outline, i)->trained) continue;
@@ -88,8 +89,8 @@ static void put_parts(struct ash_collect *collect, const struct ash_state *state
     own = own_values(state, param, &part, kind);
     for (size_t p = 0; p < ash_param_piece_count(param); p++) {
         struct ash_piece piece = ash_param_piece(param, p);
-        size_t last = part.first + part.count, begin = piece.local > part.first ? piece.local : part.first,
-               end = piece.local + piece.count < last ? piece.local + piece.count : last;
+        size_t last = part.first + part.count, begin = ash_max(piece.local, part.first),
+               end = ash_min(piece.local + piece.count, last);
         if (begin < end)
             memcpy(collect->tensor + piece.full + (begin - piece.local), own + (begin - part.first),
                    (end - begin) * sizeof(float));

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/math.h"
 #include "base/assert.h"
 #include "collective/host/window.h"
 
@@ -26,7 +27,7 @@ static size_t largest_unit(const struct ash_shards *shards)
     size_t most = 0;
 
     for (size_t i = 0; i < shards->unit_count; i++)
-        if (shards->units[i].part > most) most = shards->units[i].part;
+        most = ash_max(most, shards->units[i].part);
     return most * shards->size;
 }
 

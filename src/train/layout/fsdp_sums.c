@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/math.h"
+
 /* ---- which grain when -------------------------------------------------------------------------------------------- */
 
 /* Grains of those who share a slice with the rank at ep of this replica. */
@@ -23,8 +25,7 @@ size_t ash_fsdp_rounds(const struct ash_mesh *mesh, size_t grain_count)
     size_t size = mesh->size[ASH_MESH_FSDP], most = 0;
 
     for (size_t ep = 0; ep < mesh->size[ASH_MESH_EP]; ep++) {
-        size_t rounds = (block_of(mesh, grain_count, ep).count + size - 1) / size;
-        if (rounds > most) most = rounds;
+        most = ash_max(most, ash_div_up(block_of(mesh, grain_count, ep).count, size));
     }
     return most;
 }
@@ -41,7 +42,7 @@ size_t ash_fsdp_round_grains(const struct ash_fsdp *fsdp, struct ash_range block
 {
     size_t size = fsdp->shards->size, before = fsdp->round * size;
 
-    return block.count <= before ? 0 : block.count - before < size ? block.count - before : size;
+    return block.count <= before ? 0 : ash_min(block.count - before, size);
 }
 
 /* ---- opening ----------------------------------------------------------------------------------------------------- */

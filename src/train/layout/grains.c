@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/math.h"
 #include "base/assert.h"
 #include "collective/host/window.h"
 
@@ -59,12 +60,12 @@ static size_t buffers_for(size_t total, struct ash_range strand, size_t add_coun
 
     for (size_t i = 0; i < strand.count && stack.depth <= ASH_GRAINS_DEPTH_MAX; i++) {
         push(&stack, strand);
-        if (add_count == 0 && stack.depth > most) most = stack.depth;
+        if (add_count == 0) most = ash_max(most, stack.depth);
         while (merge(&stack, total))
-            if (stack.depth > most) most = stack.depth;
-        if (add_count > 0 && (i + 1) % add_count == 0 && stack.depth > most) most = stack.depth;
+            most = ash_max(most, stack.depth);
+        if (add_count > 0 && (i + 1) % add_count == 0) most = ash_max(most, stack.depth);
     }
-    return stack.depth > most ? stack.depth : most;
+    return ash_max(most, stack.depth);
 }
 
 /* ---- life -------------------------------------------------------------------------------------------------------- */
@@ -178,8 +179,7 @@ static int open_windows(struct ash_grains *grains, struct ash_grains_strand *str
     size_t most = strand->buffer_count;
 
     for (size_t r = 0; r < group_size(opts); r++) {
-        size_t count = buffers_for(opts->grain_count, strand_of(opts, r, 0), opts->add_count);
-        if (count > most) most = count;
+        most = ash_max(most, buffers_for(opts->grain_count, strand_of(opts, r, 0), opts->add_count));
     }
     for (size_t i = 0; i < most; i++) {
         int rc = ash_group_window_open(opts->group, opts->leaf_size * sizeof(float), &grains->windows[i], err);

@@ -3,6 +3,8 @@
 
 #include <errno.h>
 
+#include "base/math.h"
+
 int ash_stage_order_check(const struct ash_stage_order *order, struct ash_err *err)
 {
     if (order->chunks == 1 || order->micros % order->ranks == 0) return 0;
@@ -24,7 +26,7 @@ static size_t warmup(const struct ash_stage_order *order)
     size_t total = order->micros * order->chunks, later = order->ranks - 1 - order->rank;
     size_t ahead = order->chunks == 1 ? later : 2 * later + (order->chunks - 1) * order->ranks;
 
-    return ahead < total ? ahead : total;
+    return ash_min(ahead, total);
 }
 
 /* The n-th forward, or backward, of a rank. */
@@ -54,7 +56,7 @@ size_t ash_stage_order_depth(const struct ash_stage_order *order, size_t chunk)
         struct ash_stage_op op = ash_stage_order_at(order, i);
         if (op.chunk != chunk) continue;
         depth += op.backward ? (size_t)-1 : 1;
-        if (depth > most) most = depth;
+        most = ash_max(most, depth);
     }
     return most;
 }

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/math.h"
 #include "collective/host/window.h"
 #include "train/layout/stages_priv.h"
 
@@ -183,8 +184,9 @@ static size_t rounds_of(const struct ash_stages *stages)
 
     if (mesh->zero > 1) return ash_fsdp_rounds(mesh, (size_t)stages->job->train.grains);
     for (size_t r = first; r < first + mesh->size[ASH_MESH_EP]; r++) {
-        size_t count = ash_grains_partition((size_t)stages->job->train.grains, r, ash_mesh_data_size(mesh)).count;
-        if (count > most) most = count;
+        struct ash_range grains = ash_grains_partition((size_t)stages->job->train.grains, r, ash_mesh_data_size(mesh));
+
+        most = ash_max(most, grains.count);
     }
     return most;
 }

@@ -4,6 +4,8 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "base/math.h"
+
 /* The step being computed. */
 struct step {
     struct ash_stages *stages;
@@ -244,8 +246,8 @@ int ash_stages_eval(struct ash_stages *stages, const struct ash_dataset *dataset
                     struct ash_err *err)
 {
     size_t rank = ash_mesh_data_rank(stages->mesh), size = ash_mesh_data_size(stages->mesh);
-    size_t share = (count + size - 1) / size, first = share * rank < count ? share * rank : count;
-    size_t end = first + share < count ? first + share : count;
+    size_t share = ash_div_up(count, size), first = ash_min(share * rank, count);
+    size_t end = ash_min(first + share, count);
     struct ash_feed_slice slice = {.dataset = dataset, .slots_per_step = count};
 
     memset(losses, 0, count * sizeof(*losses));
@@ -257,7 +259,7 @@ int ash_stages_eval(struct ash_stages *stages, const struct ash_dataset *dataset
         int rc;
 
         slice.first_slot = first;
-        slice.count = end - first < stages->micro_batch ? end - first : stages->micro_batch;
+        slice.count = ash_min(end - first, stages->micro_batch);
         if (slice.count == 0 && stages->mesh->size[ASH_MESH_EP] == 1 && stages->mesh->zero < 3) break;
         rc = eval_some(stages, &slice, losses + first, err);
         if (rc < 0) return rc;

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 
+#include "base/math.h"
 #include "base/clock.h"
 
 #define REDRAW_NS 100000000u  /* at most ten times a second */
@@ -57,7 +58,7 @@ const char *ash_live_bytes(double value, char *buf, size_t buf_bytes)
 void ash_live_init(struct ash_live *live, FILE *out, bool terminal, int width, uint64_t total_steps)
 {
     *live = (struct ash_live){.out = out, .terminal = terminal, .width = width};
-    live->every_steps = total_steps > PLAIN_LINES ? (total_steps + PLAIN_LINES - 1) / PLAIN_LINES : 1;
+    live->every_steps = ash_max(ash_div_up(total_steps, PLAIN_LINES), 1);
 }
 
 static int terminal_width(const struct ash_live *live)

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/math.h"
 #include "base/bf16.h"
 #include "base/hash.h"
 #include "collective/host/window.h"
@@ -46,7 +47,7 @@ struct convert_ctx {
 static void convert_range(void *ctx, size_t begin, size_t end, int worker)
 {
     const struct convert_ctx *convert = ctx;
-    size_t last = end * CHUNK_WORDS < convert->count ? end * CHUNK_WORDS : convert->count;
+    size_t last = ash_min(end * CHUNK_WORDS, convert->count);
 
     (void)worker;
     for (size_t i = begin * CHUNK_WORDS; i < last; i++)
@@ -58,7 +59,7 @@ static void round_run(struct ash_state *state, struct ash_range run)
     struct convert_ctx ctx = {ash_model_values(state->model) + run.first, (uint16_t *)state->bf16.data + run.first,
                               run.count};
 
-    ash_workers_run(state->exec->workers, (ctx.count + CHUNK_WORDS - 1) / CHUNK_WORDS, 1, convert_range, &ctx);
+    ash_workers_run(state->exec->workers, ash_div_up(ctx.count, CHUNK_WORDS), 1, convert_range, &ctx);
 }
 
 /* Make the working copies of what this process holds. */
@@ -157,7 +158,7 @@ static void hash_range(void *ctx, size_t begin, size_t end, int worker)
 {
     struct hash_ctx *hash = ctx;
     size_t first = begin * CHUNK_WORDS;
-    size_t last = end * CHUNK_WORDS < hash->count ? end * CHUNK_WORDS : hash->count;
+    size_t last = ash_min(end * CHUNK_WORDS, hash->count);
     uint64_t part = ash_hash_words((const uint32_t *)(const void *)(hash->values + first), last - first,
                                    hash->full + first, hash->seed);
 
@@ -171,7 +172,7 @@ static uint64_t hash_piece(struct ash_exec *exec, const float *values, size_t co
     struct hash_ctx ctx = {.values = values, .count = count, .full = full, .seed = seed};
 
     if (count < CHUNK_WORDS) return ash_hash_words((const uint32_t *)(const void *)values, count, full, seed);
-    ash_workers_run(exec->workers, (count + CHUNK_WORDS - 1) / CHUNK_WORDS, 1, hash_range, &ctx);
+    ash_workers_run(exec->workers, ash_div_up(count, CHUNK_WORDS), 1, hash_range, &ctx);
     return atomic_load(&ctx.sum);
 }
 
@@ -187,8 +188,7 @@ static uint64_t hash_tensor(struct ash_exec *exec, const char *kind, const struc
     seed = ash_hash_str(name);
     for (size_t p = 0; p < ash_param_piece_count(param); p++) {
         struct ash_piece piece = ash_param_piece(param, p);
-        size_t begin = piece.local > part->first ? piece.local : part->first,
-               end = piece.local + piece.count < last ? piece.local + piece.count : last;
+        size_t begin = ash_max(piece.local, part->first), end = ash_min(piece.local + piece.count, last);
         if (begin < end)
             sum += hash_piece(exec, own + (begin - part->first), end - begin, piece.full + (begin - piece.local), seed);
     }

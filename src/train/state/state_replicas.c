@@ -6,6 +6,7 @@
 
 #include <string.h>
 
+#include "base/math.h"
 #include "collective/host/window.h"
 
 #define PLACE_ALIGN ((size_t)4096) /* bytes: places, and the parts of replicas, start on pages */
@@ -13,7 +14,7 @@
 
 static size_t place_bytes(size_t elements, size_t width)
 {
-    return (elements * width + PLACE_ALIGN - 1) / PLACE_ALIGN * PLACE_ALIGN;
+    return ash_round_up(elements * width, PLACE_ALIGN);
 }
 
 /* This process's part of the shard. */

@@ -5,6 +5,7 @@
 
 #include <string.h>
 
+#include "base/math.h"
 #include "collective/host/window.h"
 #include "infra/memory.h"
 
@@ -17,7 +18,7 @@ static size_t largest_part(const struct ash_shards *shards)
     size_t most = 0;
 
     for (size_t i = 0; i < shards->unit_count; i++)
-        if (shards->units[i].part > most) most = shards->units[i].part;
+        most = ash_max(most, shards->units[i].part);
     return most;
 }
 
