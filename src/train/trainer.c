@@ -4,6 +4,8 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "base/assert.h"
+
 int ash_trainer_step(struct ash_trainer *trainer, struct ash_step *step_out, struct ash_err *err)
 {
     const struct ash_job *job = trainer->job;
@@ -52,6 +54,7 @@ int ash_trainer_validate(struct ash_trainer *trainer, double *loss_out, struct a
     uint64_t targets = 0;
     int rc;
 
+    ash_assert(sequences > 0);
     if (losses == NULL) return ash_err_set(err, -ENOMEM, "out of memory for the losses of %zu sequences", sequences);
     rc = ash_stages_eval(&trainer->stages, trainer->valid, sequences, losses, err);
     if (rc == 0) rc = ash_feed_count(&trainer->stages.feed, &all, &targets, err);

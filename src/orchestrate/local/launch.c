@@ -14,6 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/assert.h"
 #include "base/clock.h"
 #include "base/hash.h"
 #include "base/interrupt.h"
@@ -325,6 +326,7 @@ int ash_launch_run(const struct ash_launch *launch, struct ash_err *err)
     struct pollfd *polls = NULL;
     int rc;
 
+    ash_assert(launch->program != NULL && launch->argv != NULL && launch->argv[0] != NULL);
     if (launch->procs == 0 || launch->nodes == 0 || launch->procs % launch->nodes != 0)
         return ash_err_set(err, -EINVAL, "%zu processes cannot be spread evenly over %zu nodes", launch->procs,
                            launch->nodes);

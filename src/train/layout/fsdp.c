@@ -122,6 +122,7 @@ int ash_fsdp_gather(struct ash_fsdp *fsdp, struct ash_fsdp_slot *slot, const str
     size_t width = ash_fsdp_weight_bytes(fsdp), bytes = unit->part * width;
     char *own = (char *)slot->data.data + fsdp->shards->rank * bytes;
 
+    ash_assert(slot->call == NULL && bytes * fsdp->shards->size <= slot->data.size_bytes);
     memcpy(own, ash_fsdp_weights(fsdp) + unit->own.first * width, unit->own.count * width);
     slot->unit = unit;
     return ash_group_all_gather_start(fsdp->group, own, slot->data.data, bytes, &slot->call, err);
@@ -293,8 +294,9 @@ int ash_fsdp_gather_param(struct ash_fsdp *fsdp, const struct ash_param *param, 
 
     *data_out = ash_fsdp_weights(fsdp) + param->offset * ash_fsdp_weight_bytes(fsdp);
     if (fsdp->mesh->zero < 3 || ash_fsdp_is_node_shared(fsdp)) return 0;
-    while (param->offset >= unit->whole.first + unit->whole.count)
+    while (param->offset >= ash_range_end(unit->whole))
         unit++;
+    ash_assert(unit < fsdp->shards->units + fsdp->shards->unit_count);
     rc = fetch(fsdp, unit, &slot, err);
     if (rc < 0) return rc;
     rc = wait_for(fsdp, slot, err);

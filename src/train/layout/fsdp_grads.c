@@ -115,7 +115,10 @@ void ash_fsdp_close_grad_buffer(struct ash_fsdp *fsdp)
 
 size_t ash_fsdp_grad_offset(const struct ash_fsdp *fsdp, const struct ash_shard_unit *unit)
 {
-    return fsdp->offsets[unit - fsdp->shards->units];
+    size_t index = (size_t)(unit - fsdp->shards->units);
+
+    ash_assert(index < fsdp->shards->unit_count);
+    return fsdp->offsets[index];
 }
 
 /* ---- the ring ---------------------------------------------------------------------------------------------------- */
@@ -149,6 +152,7 @@ int ash_fsdp_clear_layer(struct ash_fsdp *fsdp, int layer, struct ash_err *err)
 {
     size_t slot = (size_t)layer % ASH_FSDP_RING;
 
+    ash_assert(ash_fsdp_in_ring(fsdp, layer));
     return clear(fsdp, (struct ash_range){slot * fsdp->ring_slot_size, fsdp->ring_slot_size},
                  fsdp->ring_published[slot], err);
 }

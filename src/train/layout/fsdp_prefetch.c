@@ -96,6 +96,7 @@ int ash_fsdp_prefetch(struct ash_fsdp *fsdp, struct ash_err *err)
 {
     int rc = ash_fsdp_flush(fsdp, err);
 
+    ash_assert(ash_fsdp_prefetches(fsdp));
     if (rc < 0) return rc;
     fsdp->started = fsdp->arrived = 0;
     return start_gathers(fsdp, err);

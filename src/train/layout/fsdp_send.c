@@ -113,6 +113,7 @@ int ash_fsdp_send(struct ash_fsdp *fsdp, const struct ash_fsdp_delivery *to, str
     int rc = 0;
 
     if (request->part < to->unit->own.count) request = &fsdp->requests[0];
+    ash_assert(request->part >= to->unit->own.count);
     while (rc == 0 && request->call != NULL)
         rc = receive_oldest(fsdp, err);
     if (rc < 0) return rc;

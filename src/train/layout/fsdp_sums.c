@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/assert.h"
 #include "base/math.h"
 
 /* ---- which grain when -------------------------------------------------------------------------------------------- */
@@ -152,15 +153,16 @@ static int end_round(struct ash_fsdp *fsdp, struct ash_err *err)
     return 0;
 }
 
-int ash_fsdp_begin(struct ash_fsdp *fsdp, float **leaf_out, float **expert_grad_buffers, struct ash_err *err)
+int ash_fsdp_begin(struct ash_fsdp *fsdp, float **grad_buffer_out, float **expert_grad_buffers, struct ash_err *err)
 {
     int rc = end_round(fsdp, err);
 
+    ash_assert(fsdp->mesh->zero > 1);
     if (rc == 0) rc = ash_fsdp_clear_rest(fsdp, err);
     if (rc < 0) return rc;
     for (size_t strand = 0; strand < fsdp->experts.opts.strand_count; strand++)
         expert_grad_buffers[strand] = fsdp->expert_grad_buffers[strand].data;
-    *leaf_out = fsdp->grad_buffer.data;
+    *grad_buffer_out = fsdp->grad_buffer.data;
     return 0;
 }
 
@@ -199,6 +201,7 @@ int ash_fsdp_send_unit(struct ash_fsdp *fsdp, const struct ash_shard_unit *unit,
 
 int ash_fsdp_end(struct ash_fsdp *fsdp, struct ash_err *err)
 {
+    ash_assert(!fsdp->round_ended);
     for (size_t i = 0; i < fsdp->shards->unit_count; i++) {
         const struct ash_shard_unit *unit = &fsdp->shards->units[i];
         if (ash_fsdp_completes(fsdp->state->model, unit->unit)) continue; /* gone already */

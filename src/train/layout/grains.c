@@ -15,6 +15,7 @@ struct ash_range ash_grains_partition(size_t grain_count, size_t rank, size_t si
 {
     size_t first = grain_count * rank / size;
 
+    ash_assert(rank < size);
     return (struct ash_range){first, grain_count * (rank + 1) / size - first};
 }
 
@@ -22,6 +23,7 @@ double ash_grains_fold(const double *values, size_t grain_count)
 {
     size_t half = 1;
 
+    ash_assert(grain_count > 0);
     if (grain_count == 1) return values[0];
     while (2 * half < grain_count)
         half *= 2;
@@ -267,6 +269,7 @@ size_t ash_grains_bytes(const struct ash_grains *grains)
 
 struct ash_range ash_grains_of(const struct ash_grains *grains, size_t strand)
 {
+    ash_assert(strand < grains->opts.strand_count);
     return grains->strands[strand].grains;
 }
 
@@ -330,6 +333,8 @@ void ash_grains_add(struct ash_grains *grains, size_t strand, struct ash_range r
     struct ash_grains_stack stack = taken->stack;
     const float *parts[ASH_GRAINS_DEPTH_MAX + 1];
 
+    ash_assert(strand < grains->opts.strand_count && ash_range_end(run) <= grains->opts.sum_size);
+    ash_assert(count <= grains->opts.add_count);
     for (size_t d = 0; d < stack.depth; d++)
         parts[d] = taken->sums[d] + run.first;
     for (size_t i = 0; i < count; i++) {
@@ -373,6 +378,7 @@ int ash_grains_start_reduce(struct ash_grains *grains, struct ash_range run, siz
     float *sum = strand->sums[0] + run.first;
     int rc;
 
+    ash_assert(ash_range_end(run) <= opts->sum_size);
     ash_assert(part == 0 || part * ash_group_size(opts->group) == run.count);
     ash_assert(opts->strand_count == 1 && grains->request_count < opts->range_count && parts <= strand->buffer_count);
     if (run.count == 0) return 0;

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/assert.h"
+
 static const char *const axis_names[ASH_MESH_AXES] = {"tp", "cp", "ep", "fsdp", "dp", "pp"};
 
 static void sizes_of(const struct ash_job_mesh *job, size_t sizes[ASH_MESH_AXES])
@@ -292,6 +294,7 @@ size_t ash_mesh_stage_rank(const struct ash_mesh *mesh, size_t stage)
 {
     size_t rank = stage;
 
+    ash_assert(stage < mesh->size[ASH_MESH_PP]);
     for (size_t a = ASH_MESH_PP; a-- > 0;)
         rank = rank * mesh->size[a] + mesh->at[a];
     return rank;
@@ -314,6 +317,7 @@ struct ash_slice ash_mesh_slice(const struct ash_mesh *mesh, const struct ash_mo
                               .shard_size = mesh->size[ASH_MESH_FSDP],
                               .shard_weights = mesh->zero == 3};
 
+    ash_assert(chunk < chunks && stages <= ASH_MODEL_LAYERS_MAX);
     memset(slice.layers + layers.first, 1, layers.count);
     return slice;
 }

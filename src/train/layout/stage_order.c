@@ -3,6 +3,7 @@
 
 #include <errno.h>
 
+#include "base/assert.h"
 #include "base/math.h"
 
 int ash_stage_order_check(const struct ash_stage_order *order, struct ash_err *err)
@@ -43,6 +44,7 @@ struct ash_stage_op ash_stage_order_at(const struct ash_stage_order *order, size
 {
     size_t total = order->micros * order->chunks, ahead = warmup(order), pair = index - ahead;
 
+    ash_assert(index < ash_stage_order_count(order));
     if (index < ahead) return nth(order, false, index);
     if (pair >= 2 * (total - ahead)) return nth(order, true, index - total);
     return pair % 2 == 0 ? nth(order, false, ahead + pair / 2) : nth(order, true, pair / 2);

@@ -4,6 +4,7 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "base/assert.h"
 #include "base/math.h"
 
 /* The step being computed. */
@@ -17,6 +18,7 @@ struct step {
 
 static struct ash_stage_slot *slot_of(struct ash_stage *stage, size_t micro)
 {
+    ash_assert(stage->slot_count > 0);
     return &stage->slots[micro % stage->slot_count];
 }
 
@@ -105,6 +107,7 @@ static int fold_grain(struct ash_stages *stages, struct ash_stage *stage, struct
     bool one = ash_mesh_shares_gradients(mesh);
     int rc = 0;
 
+    ash_assert(stage->grad_buffer != NULL);
     if (ash_mesh_is_leader(mesh)) {
         ash_meter_begin(&stages->mesh->meter);
         rc = ash_stages_add_tied(stages, stage, err);

@@ -7,6 +7,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "base/assert.h"
 #include "base/clock.h"
 #include "base/interrupt.h"
 #include "base/metrics.h"
@@ -265,6 +266,7 @@ int ash_run_job(const struct ash_job *job, const struct ash_run_opts *opts, stru
     struct run run = {.job = job, .opts = opts, .lock_fd = -1, .valid_loss = NAN, .saved_step = UINT64_MAX};
     int rc;
 
+    ash_assert(opts->dir != NULL && job->train.steps > 0 && job->data.train != NULL);
     run.is_leader = opts->group == NULL || ash_group_rank(opts->group) == 0;
     ash_live_init(&run.live, run.is_leader ? opts->screen : NULL, opts->terminal, 0, (uint64_t)job->train.steps);
     rc = ash_run_start(&run, err);

@@ -5,6 +5,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/assert.h"
+
 void ash_optimizer_init(struct ash_optimizer *optimizer, const struct ash_optimizer_opts *opts, struct ash_state *state)
 {
     *optimizer = (struct ash_optimizer){.opts = opts, .state = state};
@@ -138,6 +140,7 @@ void ash_optimizer_update(struct ash_optimizer *optimizer, const float *grads, d
     struct ash_adamw_args args = {
         .lr = (float)lr, .beta1 = (float)opts->beta1, .beta2 = (float)opts->beta2, .eps = (float)opts->eps};
 
+    ash_assert(grads != NULL && state->next.weights != NULL && isfinite(norm));
     args.grad_scale = opts->clip > 0.0 && norm > opts->clip ? (float)(opts->clip / norm) : 1.0f;
     args.correction1 = (float)(1.0 - power(opts->beta1, state->updates + 1));
     args.correction2 = (float)(1.0 - power(opts->beta2, state->updates + 1));

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/math.h"
+#include "base/assert.h"
 #include "base/bf16.h"
 #include "base/hash.h"
 #include "collective/host/window.h"
@@ -87,6 +88,8 @@ int ash_state_init(struct ash_state *state, struct ash_exec *exec, struct ash_mo
     struct ash_state fresh = {.exec = exec, .model = model, .shards = ash_model_shards(model)};
     int rc;
 
+    ash_assert(part == NULL || part->replica < part->replicas);
+    ash_assert(part == NULL || part->node_replicas == NULL || part->node_shard_group == NULL);
     fresh.part =
         part != NULL ? *part : (struct ash_state_part){.is_counted = true, .is_dense_counted = true, .replicas = 1};
     rc = fresh.part.node_replicas != NULL ? ash_state_open_replicas(&fresh, bf16, err) : open_alone(&fresh, bf16, err);

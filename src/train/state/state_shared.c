@@ -5,6 +5,7 @@
 
 #include <string.h>
 
+#include "base/assert.h"
 #include "base/math.h"
 #include "collective/host/window.h"
 #include "infra/memory.h"
@@ -74,11 +75,12 @@ int ash_state_open_tp_window(struct ash_state *state, bool bf16, struct ash_err 
     return 0;
 }
 
-void ash_state_unmap(const struct ash_state *state, struct ash_range run)
+void ash_state_unmap(const struct ash_state *state, struct ash_range range)
 {
     size_t width = state->bf16.data != NULL ? sizeof(uint16_t) : sizeof(float);
 
-    ash_window_look_away(state->window, 0, run.first * width, run.count * width);
+    ash_assert(state->window != NULL && ash_range_end(range) <= ash_model_size(state->model));
+    ash_window_look_away(state->window, 0, range.first * width, range.count * width);
     for (size_t r = 0; state->tp_window != NULL && r < ash_group_size(state->part.tp_peers); r++)
         if (r != ash_group_rank(state->part.tp_peers)) ash_window_look_away(state->tp_window, r, 0, SIZE_MAX);
 }
