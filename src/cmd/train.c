@@ -144,6 +144,7 @@ static int stop_code(void)
     return EXIT_SIGNAL + (signal_number != 0 ? signal_number : SIGTERM);
 }
 
+/* Train with the ranks that have met. Returns a negative errno or the exit code. */
 static int train(const struct ash_job *job, const struct flags *flags, struct ash_group *group, struct ash_err *err)
 {
     struct ash_run_opts opts = {.dir = flags->out,
@@ -158,14 +159,30 @@ static int train(const struct ash_job *job, const struct flags *flags, struct as
     int rc = serve_metrics(flags, group, &exporter, err);
 
     if (rc < 0) return rc;
-    signal(SIGXFSZ, SIG_IGN); /* a file-size limit is a failed save, not the end */
-    signal(SIGPIPE, SIG_IGN); /* nor is a reader of the screen who left */
-    ash_interrupt_install();
     if (group == NULL || ash_group_rank(group) == 0)
         ash_interrupt_announce(isatty(STDERR_FILENO) ? CLEAR_LINE STOPPING : STOPPING);
     rc = ash_run_job(job, &opts, &result, err);
     ash_exporter_close(exporter);
     return rc < 0 || !result.stopped ? rc : stop_code();
+}
+
+/* Meet the other ranks and train. Returns the exit code. */
+static int meet_and_train(const struct ash_job *job, const struct flags *flags, const struct ash_group_opts *group_opts)
+{
+    struct ash_group *group = NULL;
+    struct ash_err err = {0};
+    int rc, exit_code;
+
+    signal(SIGXFSZ, SIG_IGN); /* a file-size limit is a failed save, not the end */
+    signal(SIGPIPE, SIG_IGN); /* nor is a reader of the screen who left */
+    ash_interrupt_install();
+    rc = join_ranks(group_opts, &group, &err);
+    if (rc == 0) rc = train(job, flags, group, &err);
+    exit_code = rc < 0 ? ash_cmd_fail(&err) : rc;
+    if (rc == -EBADE) exit_code = EXIT_BAD_SETTINGS;
+    if (rc == -EINTR) exit_code = stop_code(); /* a wait for other ranks that a signal has ended */
+    ash_group_close(group);
+    return exit_code;
 }
 
 static int run(int argc, char **argv)
@@ -174,30 +191,21 @@ static int run(int argc, char **argv)
     struct ash_job job;
     struct ash_group_opts group_opts;
     struct ash_fabric_opts fabric_opts = {0};
-    struct ash_group *group = NULL;
     struct ash_opt_binding bindings[3 + ASH_JOB_SECTIONS] = {
         {&flag_table, &flags}, {&ash_group_table, &group_opts}, {&ash_fabric_table, &fabric_opts}};
     struct ash_opts *opts = NULL;
     struct ash_err err = {0};
-    int rc, exit_code;
+    int exit_code;
 
     ash_job_bind(&job, bindings + 3);
-    rc = ash_opts_open(bindings, ASH_COUNT(bindings), &opts, &err);
-    if (rc < 0) return ash_cmd_fail(&err);
+    if (ash_opts_open(bindings, ASH_COUNT(bindings), &opts, &err) < 0) return ash_cmd_fail(&err);
     exit_code = read_settings(opts, &flags, argc, argv);
     if (exit_code == ASH_CMD_GO) {
         ash_log_set_level((enum ash_log_level)job.runtime.log_level);
         if (job.runtime.backend == NULL) job.runtime.backend = flags.cpu;
-        if (ash_job_resolve(&job, &err) < 0) {
-            exit_code = ash_cmd_misuse("train", "%s", err.text);
-        } else {
-            group_opts.fabric = &fabric_opts;
-            rc = join_ranks(&group_opts, &group, &err);
-            if (rc == 0) rc = train(&job, &flags, group, &err);
-            exit_code = rc < 0 ? ash_cmd_fail(&err) : rc;
-            if (rc == -EBADE) exit_code = EXIT_BAD_SETTINGS;
-            ash_group_close(group);
-        }
+        group_opts.fabric = &fabric_opts;
+        exit_code = ash_job_resolve(&job, &err) < 0 ? ash_cmd_misuse("train", "%s", err.text)
+                                                    : meet_and_train(&job, &flags, &group_opts);
     }
     ash_opts_close(opts);
     return exit_code;
