@@ -113,11 +113,11 @@ static int read_settings(struct ash_opts *opts, const struct flags *flags, int a
 /* Meet the other ranks, where this process was launched as one of several. */
 static int join_ranks(const struct ash_group_opts *opts, struct ash_group **group_out, struct ash_err *err)
 {
-    struct ash_place place;
-    int rc = ash_place_detect(&place, err);
+    struct ash_launch_env env;
+    int rc = ash_launch_env_read(&env, err);
 
-    if (rc < 0 || place.size == 1) return rc;
-    return ash_group_open(&place, opts, group_out, err);
+    if (rc < 0 || env.size == 1) return rc;
+    return ash_group_open(&env, opts, group_out, err);
 }
 
 /* Serve metrics where they were asked for: from the first rank, whose steps are everyone's. */

@@ -114,8 +114,8 @@ static void name_differences(const struct ash_group *group, const char *const te
         if (is_same(&a, &b)) continue;
         if (named == 0)
             used += (size_t)snprintf(buf, buf_bytes, "%.*s is %.*s on rank 0 (%.64s) and %.*s on rank %zu (%.64s)",
-                                     a.name_bytes, a.name, a.value_bytes, a.value, ash_group_member(group, 0).host,
-                                     b.value_bytes, b.value, other, ash_group_member(group, other).host);
+                                     a.name_bytes, a.name, a.value_bytes, a.value, ash_group_get_member(group, 0).host,
+                                     b.value_bytes, b.value, other, ash_group_get_member(group, other).host);
         else
             used += (size_t)snprintf(buf + used, buf_bytes - used, ", %.*s %.*s and %.*s", a.name_bytes, a.name,
                                      a.value_bytes, a.value, b.value_bytes, b.value);

@@ -168,7 +168,7 @@ void ash_fsdp_publish(struct ash_fsdp *fsdp, const struct ash_shard_unit *unit)
 {
     ash_assert(fsdp->published_count < fsdp->shards->unit_count);
     fsdp->published[fsdp->published_count++] = unit;
-    ash_window_say(fsdp->window, PUBLISHED, ++fsdp->published_number);
+    ash_window_signal(fsdp->window, PUBLISHED, ++fsdp->published_number);
     if (ash_fsdp_in_ring(fsdp, unit->unit))
         fsdp->ring_published[(size_t)unit->unit % ASH_FSDP_RING] = fsdp->published_number;
 }
@@ -187,8 +187,8 @@ static int reduce_unit(struct ash_fsdp *fsdp, const struct ash_shard_unit *unit,
     if (rc < 0) return rc;
     for (size_t r = 0; r < grains; r++)
         if (r != fsdp->shards->rank)
-            ash_window_look_away(fsdp->window, r, first * sizeof(float), unit->own.count * sizeof(float));
-    ash_window_say(fsdp->window, REDUCED, number);
+            ash_window_unmap_pages(fsdp->window, r, first * sizeof(float), unit->own.count * sizeof(float));
+    ash_window_signal(fsdp->window, REDUCED, number);
     return 0;
 }
 

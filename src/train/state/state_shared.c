@@ -80,7 +80,7 @@ void ash_state_unmap(const struct ash_state *state, struct ash_range range)
     size_t width = state->bf16.data != NULL ? sizeof(uint16_t) : sizeof(float);
 
     ash_assert(state->window != NULL && ash_range_end(range) <= ash_model_size(state->model));
-    ash_window_look_away(state->window, 0, range.first * width, range.count * width);
+    ash_window_unmap_pages(state->window, 0, range.first * width, range.count * width);
     for (size_t r = 0; state->tp_window != NULL && r < ash_group_size(state->part.tp_peers); r++)
-        if (r != ash_group_rank(state->part.tp_peers)) ash_window_look_away(state->tp_window, r, 0, SIZE_MAX);
+        if (r != ash_group_rank(state->part.tp_peers)) ash_window_unmap_pages(state->tp_window, r, 0, SIZE_MAX);
 }
