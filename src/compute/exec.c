@@ -27,11 +27,11 @@ static const struct backend {
     {&ash_ops_ref_tdpbf16, NULL},
 };
 
-#define ZERO_BYTES ((size_t)256 << 10) /* of a unit of ash_exec_zero */
-#define PLACE_BYTES ((size_t)4096)     /* places of ash_exec_handed are whole ones */
-#define HANDED_BYTES ((size_t)3 << 20) /* of all places, for each thread: more than its own caches hold */
-#define HANDED_BYTES_MAX ((size_t)96 << 20)
-#define HANDED_THREADS_MIN 8 /* with fewer there is one place: little is gained, and caches know it already */
+#define ZERO_BYTES ((size_t)256 << 10)      /* of a unit of ash_exec_zero */
+#define BROADCAST_SLOT_BYTES ((size_t)4096) /* places of ash_exec_broadcast are whole ones */
+#define BROADCAST_BYTES ((size_t)3 << 20)   /* of all places, for each thread: more than its own caches hold */
+#define BROADCAST_BYTES_MAX ((size_t)96 << 20)
+#define BROADCAST_THREADS_MIN 8 /* with fewer there is one slot_bytes: little is gained, and caches know it already */
 #define BACKEND_TEXT_BYTES 128
 
 static const char *names[ASH_COUNT(backends) + 1];
@@ -104,7 +104,7 @@ void ash_exec_fini(struct ash_exec *exec)
             ash_buffer_fini(&exec->scratch[w]);
     free(exec->scratch);
     ash_buffer_fini(&exec->shared);
-    ash_buffer_fini(&exec->handed);
+    ash_buffer_fini(&exec->broadcast);
     ash_workers_close(exec->workers);
     memset(exec, 0, sizeof(*exec));
 }
@@ -132,22 +132,23 @@ void *ash_exec_shared(struct ash_exec *exec, size_t size_bytes)
     return grown(exec, &exec->shared, size_bytes);
 }
 
-size_t ash_exec_handed_bytes(const struct ash_exec *exec)
+size_t ash_exec_broadcast_bytes(const struct ash_exec *exec)
 {
-    size_t threads = (size_t)ash_workers_count(exec->workers), bytes = threads * HANDED_BYTES;
+    size_t threads = (size_t)ash_workers_count(exec->workers), bytes = threads * BROADCAST_BYTES;
 
-    if (threads < HANDED_THREADS_MIN) return 0;
-    return bytes < HANDED_BYTES_MAX ? bytes : HANDED_BYTES_MAX;
+    if (threads < BROADCAST_THREADS_MIN) return 0;
+    return bytes < BROADCAST_BYTES_MAX ? bytes : BROADCAST_BYTES_MAX;
 }
 
-void *ash_exec_handed(struct ash_exec *exec, size_t size_bytes)
+void *ash_exec_broadcast(struct ash_exec *exec, size_t size_bytes)
 {
-    size_t place = (size_bytes + PLACE_BYTES - 1) & -PLACE_BYTES, all = ash_exec_handed_bytes(exec);
-    unsigned char *data = grown(exec, &exec->handed, all > place ? all : place);
+    size_t slot_bytes = (size_bytes + BROADCAST_SLOT_BYTES - 1) & -BROADCAST_SLOT_BYTES,
+           all = ash_exec_broadcast_bytes(exec);
+    unsigned char *data = grown(exec, &exec->broadcast, all > slot_bytes ? all : slot_bytes);
 
-    if (all == 0 || exec->handed_at + place > exec->handed.size_bytes) exec->handed_at = 0;
-    data += exec->handed_at;
-    exec->handed_at += place;
+    if (all == 0 || exec->broadcast_at + slot_bytes > exec->broadcast.size_bytes) exec->broadcast_at = 0;
+    data += exec->broadcast_at;
+    exec->broadcast_at += slot_bytes;
     return data;
 }
 

@@ -35,11 +35,11 @@ static void draw_few_steps(struct tape *tape, uint8_t *data, size_t rows, size_t
         float unit = 0.0f;
 
         for (size_t b = 0; few && b < blocks; b++) {
-            int steps = (int)draw_below(tape, 2 * ASH_QUANT_FEW_STEPS + 1) - ASH_QUANT_FEW_STEPS;
+            int steps = (int)draw_below(tape, 2 * ASH_QUANT_SUBSCALE_SMALL_MAX + 1) - ASH_QUANT_SUBSCALE_SMALL_MAX;
 
             if (b % ASH_QUANT_GROUP_BLOCKS == 0) {
                 unit = (float)(1 + draw_below(tape, 127)) / 65536.0f;
-                steps = ASH_QUANT_FEW_STEPS;
+                steps = ASH_QUANT_SUBSCALE_SMALL_MAX;
             }
             set_scale(data, ASH_Q4_0, cols, row * blocks + b, ash_f32_to_f16((float)steps * unit));
         }
@@ -273,7 +273,7 @@ static void test_gather(void **state)
 static void test_layout(void **state)
 {
     uint8_t q4[18], q8[34];
-    float scale4 = ASH_QUANT_FEW_STEPS / 256.0f, scale8 = 0.375f;
+    float scale4 = ASH_QUANT_SUBSCALE_SMALL_MAX / 256.0f, scale8 = 0.375f;
     uint16_t half4 = ash_f32_to_f16(scale4), half8 = ash_f32_to_f16(scale8);
 
     (void)state;
@@ -337,7 +337,8 @@ static void check_steps(const int *steps)
 
 static void test_steps(void **state)
 {
-    static const int many[] = {ASH_QUANT_STEPS, 3, -20, 0, 126, -127, 1, 77}, few[] = {-15, 3, 0, 14, 15, 1, -7, -1};
+    static const int many[] = {ASH_QUANT_SUBSCALE_MAX, 3, -20, 0, 126, -127, 1, 77},
+                     few[] = {-15, 3, 0, 14, 15, 1, -7, -1};
 
     (void)state;
     check_steps(many);
@@ -372,7 +373,7 @@ static void test_few_steps(void **state)
 
             memcpy(blocks + b * 18, &half, sizeof(half));
         }
-        assert_true(ash_quant_steps(blocks, 3, ASH_Q4_0, steps) == cases[i].unit);
+        assert_true(ash_quant_subscales(blocks, 3, ASH_Q4_0, steps) == cases[i].unit);
         assert_memory_equal(steps, cases[i].steps, sizeof(steps));
     }
 }

@@ -58,7 +58,7 @@ static void project_plain(struct ash_exec *exec, const struct ash_project_args *
 }
 
 #define BF16_GEMM ash_gemm_amx
-#define BF16_FEW ash_few_amx
+#define BF16_SMALL_M ash_small_m_amx
 #define BF16_PLAIN_FITS plain_fits
 #define BF16_PLAIN project_plain
 #include "compute/cpu/gemm/bf16_body.h"

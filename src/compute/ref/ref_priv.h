@@ -19,7 +19,7 @@ extern const struct ash_optim_ops ash_ref_optim;
 /* The matrix products, for references that differ from this one in some of them. */
 void ash_ref_gemm(struct ash_exec *exec, const struct ash_gemm_args *args);
 void ash_ref_column_sum(struct ash_exec *exec, const float *x, size_t stride, size_t rows, size_t cols, float *sum);
-/* steps.c: bf16 products by steps of group k (a divisor of ASH_K_GROUP; zeros behind the last k), as step adds them to
+/* gemm_k_steps.c: bf16 products by steps of group k (a divisor of ASH_K_GROUP; zeros behind the last k), as step adds them to
  * a sum; all other products as ash_ref_gemm. a and b hold group bf16 values. */
 typedef float (*ash_ref_step_fn)(float sum, const float *a, const float *b);
 void ash_ref_gemm_steps(struct ash_exec *exec, const struct ash_gemm_args *args, size_t group, ash_ref_step_fn step);
@@ -46,8 +46,8 @@ void ash_ref_quant_gemm(struct ash_exec *exec, const struct ash_quant_args *args
 /* project.c: composed of the other ops of exec's own table, so it serves every table. No packed weights. */
 void ash_ref_project(struct ash_exec *exec, const struct ash_project_args *args);
 
-/* place.c: likewise. */
-void ash_ref_place(struct ash_exec *exec, const struct ash_place_args *args);
+/* kv_write.c: likewise. */
+void ash_ref_kv_write(struct ash_exec *exec, const struct ash_kv_write_args *args);
 
 /* A move of blocks has nothing to gain from vectors that a compiler would not find: every CPU backend uses this one. */
 void ash_ref_copy(struct ash_exec *exec, const struct ash_copy_args *args);

@@ -1,6 +1,6 @@
 /* Q8_0 and Q8_W are rounded to the nearest number. Q4_0 has more to choose: which scale a block gets decides how much
  * of it is lost. The usual one (largest number / -8) is neither the best nor one that products are fast with, so scales
- * are looked for. Those of a group of 256 weights are whole steps of one unit, ASH_QUANT_FEW_STEPS at most, which makes
+ * are looked for. Those of a group of 256 weights are whole steps of one unit, ASH_QUANT_SUBSCALE_SMALL_MAX at most, which makes
  * a group of bytes of it (ops.h); among them are taken those that lose least. That is less than the usual ones lose,
  * but for a few groups, which have the usual ones. The file is Q4_0 as any other.
  *
@@ -34,14 +34,14 @@ static void put_scale(uint8_t *block, float d)
 static void quantise_q8(const float *x, size_t count, uint8_t *out)
 {
     for (size_t i = 0; i < count; i += ASH_QUANT_BLOCK, out += ash_dtype_bytes(ASH_Q8_0))
-        put_scale(out, ash_quant_numbers(x + i, ASH_QUANT_BLOCK, (int8_t *)out + sizeof(uint16_t)));
+        put_scale(out, ash_quant_quantise(x + i, ASH_QUANT_BLOCK, (int8_t *)out + sizeof(uint16_t)));
 }
 
 /* One scale to the blocks of a group. */
 static void quantise_q8w(const float *x, size_t count, uint8_t *out)
 {
     int8_t numbers[ASH_QUANT_GROUP];
-    float d = ash_quant_numbers(x, count, numbers);
+    float d = ash_quant_quantise(x, count, numbers);
 
     for (size_t i = 0; i < count; i += ASH_QUANT_BLOCK, out += ash_dtype_bytes(ASH_Q8_W)) {
         put_scale(out, d);
@@ -103,7 +103,7 @@ static int best_steps(const float *x, float usual, float unit, float *loss_out)
     int most = (int)(fabsf(usual) / unit + 0.5f), best = 0;
     float sign = usual < 0.0f ? -1.0f : 1.0f;
 
-    most = most > ASH_QUANT_FEW_STEPS ? ASH_QUANT_FEW_STEPS : most < 1 ? 1 : most;
+    most = most > ASH_QUANT_SUBSCALE_SMALL_MAX ? ASH_QUANT_SUBSCALE_SMALL_MAX : most < 1 ? 1 : most;
     *loss_out = FLT_MAX;
     for (int steps = most; steps >= 1 && steps >= most - FEWER_STEPS; steps--) {
         float lost = loss(x, sign * (float)steps * unit);
@@ -135,7 +135,7 @@ struct q4_group {
     float unit, lost;
 };
 
-/* Take this unit if it loses less. The block with the largest scale has ASH_QUANT_FEW_STEPS of it: readers find the
+/* Take this unit if it loses less. The block with the largest scale has ASH_QUANT_SUBSCALE_SMALL_MAX of it: readers find the
  * unit by that. */
 static void try_unit(struct q4_group *group, float unit)
 {
@@ -148,7 +148,7 @@ static void try_unit(struct q4_group *group, float unit)
         float lost = 0.0f;
 
         if (b == group->largest) {
-            steps[b] = group->usual[b] < 0.0f ? -ASH_QUANT_FEW_STEPS : ASH_QUANT_FEW_STEPS;
+            steps[b] = group->usual[b] < 0.0f ? -ASH_QUANT_SUBSCALE_SMALL_MAX : ASH_QUANT_SUBSCALE_SMALL_MAX;
             lost = loss(x, (float)steps[b] * unit);
         } else if (group->usual[b] != 0.0f) {
             steps[b] = best_steps(x, group->usual[b], unit, &lost);
@@ -173,7 +173,7 @@ static void find_steps(struct q4_group *group)
     }
     top = fabsf(group->usual[group->largest]);
     for (size_t i = 0; i < ASH_COUNT(shares); i++)
-        try_unit(group, round_unit(shares[i] * top / ASH_QUANT_FEW_STEPS));
+        try_unit(group, round_unit(shares[i] * top / ASH_QUANT_SUBSCALE_SMALL_MAX));
 }
 
 /* Does it lose about as little as with the usual scales? Where one block is much larger than the others it does not:

@@ -80,7 +80,7 @@ static void back_scores(const struct back *back, size_t i, size_t width, float *
 static void fetch_row(const float *row, size_t dim)
 {
     for (size_t d = 0; d < dim; d += ATTN_ALIGN)
-        near_read(row + d);
+        prefetch_read(row + d);
 }
 
 /* The same for what the next block of query rows takes: count of them from i on, if there are so many. */
@@ -102,8 +102,8 @@ static void back_queries(const struct back *back, size_t i, size_t count, struct
     size_t row = back->seq->q_row + i, at = row * args->q_stride + back->h * args->dim_k, first = i - back->first,
            width;
     float *p = back->p + first * ASH_ATTN_BLOCK, *ds = back->ds + first * ASH_ATTN_BLOCK;
-    float sums[STRIP * ASH_ATTN_HEAD_MAX];
-    struct range seen[STRIP];
+    float sums[CHAIN_ROWS * ASH_ATTN_HEAD_MAX];
+    struct range seen[CHAIN_ROWS];
 
     memset(sums, 0, count * back->pad_k * sizeof(*sums));
     for (size_t r = 0; r < count; r++) {
@@ -126,9 +126,9 @@ static void back_queries(const struct back *back, size_t i, size_t count, struct
 }
 
 /* What the query rows of the block add to dk and dv of count keys from n on: the rows that see a key are adjacent. */
-static void back_strip(const struct back *back, size_t n, size_t count, struct rows queries, struct rows douts)
+static void back_rows(const struct back *back, size_t n, size_t count, struct rows queries, struct rows douts)
 {
-    struct range see[STRIP];
+    struct range see[CHAIN_ROWS];
 
     for (size_t r = 0; r < count; r++) {
         size_t j = back->base + n + r, end = back->first + back->rows;
@@ -153,10 +153,11 @@ static void back_pair(const struct back *back, struct rows keys)
     struct rows douts = padded_rows(args->dout + row * args->out_stride + back->h * args->dim_v, ASH_F32,
                                     args->out_stride, back->rows, args->dim_v, back->dout_copy);
 
-    for (size_t r = 0; r < back->rows; r += STRIP)
-        back_queries(back, back->first + r, back->rows - r < STRIP ? back->rows - r : STRIP, keys, queries, douts);
-    for (size_t n = 0; n < back->count; n += STRIP)
-        back_strip(back, n, back->count - n < STRIP ? back->count - n : STRIP, queries, douts);
+    for (size_t r = 0; r < back->rows; r += CHAIN_ROWS)
+        back_queries(back, back->first + r, back->rows - r < CHAIN_ROWS ? back->rows - r : CHAIN_ROWS, keys, queries,
+                     douts);
+    for (size_t n = 0; n < back->count; n += CHAIN_ROWS)
+        back_rows(back, n, back->count - n < CHAIN_ROWS ? back->count - n : CHAIN_ROWS, queries, douts);
 }
 
 /* One block of keys with every query row that sees one of them. */

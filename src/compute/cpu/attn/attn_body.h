@@ -8,7 +8,7 @@
 
 #define ATTN_ROWS 128 /* query rows, over all heads of a group, that share a packed block of keys */
 #define ATTN_ALIGN 16 /* rows of scratch matrices are padded to a multiple of this */
-#define ATTN_BEHIND 4 /* floats behind a left operand that VEC_STRIP may read */
+#define ATTN_BEHIND 4 /* floats behind a left operand that VEC_CHAIN_TILE may read */
 
 struct attn {
     struct ash_exec *exec;
@@ -89,18 +89,18 @@ static struct rows turned_rows(const void *data, enum ash_dtype dtype, size_t st
 }
 
 /* dots[r * ASH_ATTN_BLOCK + n] = row r of x (count of them, dim wide) times column n < width of the turned rows, and of
- * the ones behind to a whole strip, which is faster than rows alone; rows from count to STRIP are 0. */
+ * the ones behind to a whole strip, which is faster than rows alone; rows from count to CHAIN_ROWS are 0. */
 static void dot_block(const float *x, size_t stride, size_t count, size_t dim, struct rows turned, size_t width,
                       float *dots)
 {
     struct left left = {x, stride, 1};
 
-    width = round_up(width, STRIP_COLS);
-    if (count == STRIP) {
-        chain_strip(dots, ASH_ATTN_BLOCK, width, left, turned, (struct range){0, dim}, false);
+    width = round_up(width, CHAIN_COLS);
+    if (count == CHAIN_ROWS) {
+        chain_tile(dots, ASH_ATTN_BLOCK, width, left, turned, (struct range){0, dim}, false);
         return;
     }
-    memset(dots, 0, STRIP * ASH_ATTN_BLOCK * sizeof(*dots));
+    memset(dots, 0, CHAIN_ROWS * ASH_ATTN_BLOCK * sizeof(*dots));
     for (size_t r = 0; r < count; r++)
         chain_row(dots + r * ASH_ATTN_BLOCK, width, left, r, turned, (struct range){0, dim});
 }
@@ -175,12 +175,12 @@ static void attn_state_reset(const struct attn *op, const struct attn_unit *unit
     memset(state->acc, 0, rows * state->pad * sizeof(*state->acc));
 }
 
-/* Fold the keys that rows n to n + count of the state see in this block into them. seen has STRIP entries: what is
+/* Fold the keys that rows n to n + count of the state see in this block into them. seen has CHAIN_ROWS entries: what is
  * behind count sees as much as the last row, and does not count. */
-static void forward_strip(const struct ash_attn_args *args, struct rows keys, struct rows values,
-                          const struct range *seen, size_t count, struct attn_state *state, size_t n)
+static void forward_rows(const struct ash_attn_args *args, struct rows keys, struct rows values,
+                         const struct range *seen, size_t count, struct attn_state *state, size_t n)
 {
-    float score[STRIP * ASH_ATTN_BLOCK + ATTN_BEHIND], alpha[STRIP], *acc = state->acc + n * state->pad;
+    float score[CHAIN_ROWS * ASH_ATTN_BLOCK + ATTN_BEHIND], alpha[CHAIN_ROWS], *acc = state->acc + n * state->pad;
     size_t width = attn_pad(seen[count - 1].end);
     struct soft soft = {0};
 
@@ -189,7 +189,7 @@ static void forward_strip(const struct ash_attn_args *args, struct rows keys, st
         soft.max[r] = state->max[n + r];
         soft.sum[r] = state->sum[n + r];
     }
-    soft_strip(score, width, args->scale, seen, &soft, alpha);
+    soft_rows(score, width, args->scale, seen, &soft, alpha);
     for (size_t r = 0; r < count; r++) {
         state->max[n + r] = soft.max[r];
         state->sum[n + r] = soft.sum[r];
@@ -210,16 +210,16 @@ static void forward_block(const struct attn *op, const struct attn_unit *unit, s
     struct rows values = padded_rows(v, args->kv_dtype, args->v_stride, count, args->dim_v, state->copy);
 
     for (size_t n = 0; n < op->group * unit->rows;) {
-        struct range seen[STRIP];
+        struct range seen[CHAIN_ROWS];
         size_t rows = 0;
 
-        for (; rows < STRIP && n + rows < op->group * unit->rows; rows++) {
+        for (; rows < CHAIN_ROWS && n + rows < op->group * unit->rows; rows++) {
             seen[rows] = in_block(visible_keys(args, seq->pos + unit->first + (n + rows) / op->group), base);
             if (seen[rows].begin >= seen[rows].end) break;
         }
-        for (size_t r = rows; rows > 0 && r < STRIP; r++)
+        for (size_t r = rows; rows > 0 && r < CHAIN_ROWS; r++)
             seen[r] = seen[rows - 1];
-        if (rows > 0) forward_strip(args, keys, values, seen, rows, state, n);
+        if (rows > 0) forward_rows(args, keys, values, seen, rows, state, n);
         n += rows > 0 ? rows : 1;
     }
 }

@@ -1,12 +1,12 @@
 /* amx_packed - weights that were laid out for AMX when they were loaded: 16 rows of w by 32 k are one tile of the right
  * operand, one KiB in one piece; tiles of the same rows follow each other along k, so that decoding reads a few streams
- * of memory in order, and products of many rows need not turn anything over. Include after amx_rows.h. */
+ * of memory in order, and products of many rows need not turn anything over. Include after amx_mapped.h. */
 #ifndef ASH_COMPUTE_AMX_PACKED_H
 #define ASH_COMPUTE_AMX_PACKED_H
 
 #include <string.h>
 #include "base/assert.h"
-#include "compute/cpu/gemm/few.h"
+#include "compute/cpu/gemm/gemm_small_m.h"
 #include "compute/ops.h"
 
 #define PACKED_STREAMS 4             /* panels of rows of w that are read side by side, at most */
@@ -78,7 +78,7 @@ struct streams {
     size_t length;             /* panels of a stream; the last one may have fewer */
 };
 
-INLINE struct streams streams_of(const struct ash_few *job, size_t count)
+INLINE struct streams streams_of(const struct ash_small_m *job, size_t count)
 {
     size_t k_padded = round_up(job->K, TILE_K), panels = (job->count + TILE_SIDE - 1) / TILE_SIDE;
 
@@ -151,7 +151,7 @@ static void packed_panels(const uint16_t *const *w, const uint16_t *x, size_t M,
     }
 }
 
-static void packed_sums(const struct ash_few *job, const uint16_t *x)
+static void packed_sums(const struct ash_small_m *job, const uint16_t *x)
 {
     const struct streams streams = streams_of(job, PACKED_STREAMS);
     size_t sums_bytes = job->sums_stride * sizeof(float), apart = streams.length * TILE_SIDE;

@@ -5,7 +5,7 @@
 #ifndef ASH_COMPUTE_AMX_VECTOR_H
 #define ASH_COMPUTE_AMX_VECTOR_H
 
-#include "compute/cpu/gemm/few.h"
+#include "compute/cpu/gemm/gemm_small_m.h"
 
 #define VECTOR_ROWS 4                         /* of x, at most: more are bound by arithmetic */
 #define VECTOR_X (2 * TILE_SIDE)              /* floats of 32 k of a row of x: the even ones, then the odd ones */
@@ -64,7 +64,7 @@ INLINE void vector_panels(const uint16_t *const *w, size_t panels, const float *
 }
 
 /* All rows of a job. M and count, of streams, are known to the compiler. */
-INLINE void vector_streams(const struct ash_few *job, const float *x, size_t M, size_t count)
+INLINE void vector_streams(const struct ash_small_m *job, const float *x, size_t M, size_t count)
 {
     const struct streams streams = streams_of(job, count);
 
@@ -88,7 +88,7 @@ INLINE void vector_streams(const struct ash_few *job, const float *x, size_t M, 
     }
 }
 
-static void vector_sums(const struct ash_few *job, const float *x)
+static void vector_sums(const struct ash_small_m *job, const float *x)
 {
     uint32_t before = _mm_getcsr();
 

@@ -1,5 +1,5 @@
 /* bf16_body - the matrix ops of a backend whose products of bf16 have an instruction of their own: BF16_GEMM
- * multiplies, BF16_FEW is the kernel for few rows and for packed weights. Include after ops_body.h, whose ops do all
+ * multiplies, BF16_SMALL_M is the kernel for few rows and for packed weights. Include after ops_body.h, whose ops do all
  * else. */
 #ifndef ASH_COMPUTE_BF16_BODY_H
 #define ASH_COMPUTE_BF16_BODY_H
@@ -20,19 +20,19 @@ static void project_bf16(struct ash_exec *exec, const struct ash_project_args *a
         return;
     }
 #endif
-    project_with(exec, args, args->round_bf16 ? &BF16_FEW : &few_kernel);
+    project_with(exec, args, args->round_bf16 ? &BF16_SMALL_M : &small_m_kernel);
 }
 
 static size_t packed_bytes_bf16(enum ash_dtype dtype, size_t N, size_t K)
 {
-    return ash_dtype_block(dtype) == 1 ? BF16_FEW.packed_bytes(N, K) : packed_bytes(dtype, N, K);
+    return ash_dtype_block(dtype) == 1 ? BF16_SMALL_M.packed_bytes(N, K) : packed_bytes(dtype, N, K);
 }
 
 static void pack_bf16(struct ash_exec *exec, const struct ash_weight *w, size_t K, size_t first, size_t count,
                       void *packed)
 {
     if (ash_dtype_block(w->mat.dtype) == 1)
-        BF16_FEW.pack(exec, w, K, first, count, packed);
+        BF16_SMALL_M.pack(exec, w, K, first, count, packed);
     else
         pack(exec, w, K, first, count, packed);
 }

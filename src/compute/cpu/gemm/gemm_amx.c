@@ -7,7 +7,7 @@
 #include <string.h>
 #include "base/assert.h"
 #include "compute/cpu/gemm/amx_pack.h"
-#include "compute/cpu/gemm/amx_rows.h"
+#include "compute/cpu/gemm/amx_mapped.h"
 #include "compute/cpu/gemm/amx_packed.h"
 #include "compute/cpu/gemm/amx_vector.h"
 
@@ -110,15 +110,15 @@ static const struct gemm_kernel kernel = {.tile_rows = PANEL_LINES,
                                           .tile = tile,
                                           .tile_ahead = tile_ahead,
                                           .rows_ahead = true,
-                                          .near_k = 768, /* 48 KiB: all of L1, past which the other panel goes */
+                                          .l1_k = 768, /* 48 KiB: all of L1, past which the other panel goes */
                                           .unit_panels = 4};
 
 void ash_gemm_amx(struct ash_exec *exec, const struct ash_gemm_args *args)
 {
     ash_assert(args->bias == NULL || !args->accumulate);
     if (args->M == 0 || args->N == 0) return;
-    if (rows_fit(args))
-        rows_gemm(exec, args);
+    if (mapped_gemm_fits(args))
+        mapped_gemm(exec, args);
     else
         ash_gemm_blocks(exec, args, &kernel);
 }
@@ -142,21 +142,21 @@ static void gemm_packed(struct ash_exec *exec, const struct ash_gemm_args *args,
 
 /* x twice: for rows of w as they lie, where it is the right operand, and behind that for packed ones, as floats for
  * vectors or as tiles of the left operand (for each TILE_K, M rows). */
-static size_t few_plain_bytes(size_t M, size_t K)
+static size_t small_m_plain_bytes(size_t M, size_t K)
 {
     return M * round_up(K, TILE_K) * sizeof(uint16_t);
 }
 
-static size_t few_left_bytes(size_t M, size_t K)
+static size_t small_m_left_bytes(size_t M, size_t K)
 {
-    return few_plain_bytes(M, K) * (M <= VECTOR_ROWS ? 3 : 2); /* a float is two bf16 */
+    return small_m_plain_bytes(M, K) * (M <= VECTOR_ROWS ? 3 : 2); /* a float is two bf16 */
 }
 
-static void few_prepare(const float *x, size_t M, size_t K, bool round_bf16, void *left)
+static void small_m_prepare(const float *x, size_t M, size_t K, bool round_bf16, void *left)
 {
     const __m512i pairs = _mm512_mullo_epi32(_mm512_set1_epi32((int)M),
                                              _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15));
-    char *packed = (char *)left + few_plain_bytes(M, K);
+    char *packed = (char *)left + small_m_plain_bytes(M, K);
     int32_t *plain = left;
 
     (void)round_bf16;
@@ -173,26 +173,26 @@ static void few_prepare(const float *x, size_t M, size_t K, bool round_bf16, voi
         }
 }
 
-static void few_sums(const struct ash_few *job)
+static void small_m_sums(const struct ash_small_m *job)
 {
-    const void *packed = (const char *)job->left + few_plain_bytes(job->M, job->K);
+    const void *packed = (const char *)job->left + small_m_plain_bytes(job->M, job->K);
 
     if (!job->w->packed)
-        rows_sums(job);
+        mapped_sums(job);
     else if (job->M <= VECTOR_ROWS)
         vector_sums(job, packed);
     else
         packed_sums(job, packed);
 }
 
-const struct ash_few_kernel ash_few_amx = {.group_rows = TILE_SIDE,
-                                           .packed_rows = TILE_SIDE,
-                                           .groups_max = 2,
-                                           .left_bytes = few_left_bytes,
-                                           .prepare = few_prepare,
-                                           .sums = few_sums,
-                                           .packed_gemm = gemm_packed,
-                                           .packed_bytes = packed_bytes,
-                                           .pack = pack_weight};
+const struct ash_small_m_kernel ash_small_m_amx = {.group_rows = TILE_SIDE,
+                                                   .packed_rows = TILE_SIDE,
+                                                   .groups_max = 2,
+                                                   .left_bytes = small_m_left_bytes,
+                                                   .prepare = small_m_prepare,
+                                                   .sums = small_m_sums,
+                                                   .packed_gemm = gemm_packed,
+                                                   .packed_bytes = packed_bytes,
+                                                   .pack = pack_weight};
 
 #endif

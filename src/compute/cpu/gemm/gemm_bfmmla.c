@@ -7,8 +7,8 @@
 
 #include "base/assert.h"
 #include "compute/cpu/gemm/bfmmla_pack.h"
-#include "compute/cpu/gemm/bfmmla_rows.h"
-#include "compute/cpu/gemm/few.h"
+#include "compute/cpu/gemm/bfmmla_mapped.h"
+#include "compute/cpu/gemm/gemm_small_m.h"
 #include "compute/cpu/gemm/gemm_blocks.h"
 #include "compute/cpu/gemm/tile_bfmmla.h"
 
@@ -29,8 +29,8 @@ void ash_gemm_bfmmla(struct ash_exec *exec, const struct ash_gemm_args *args)
 {
     ash_assert(args->bias == NULL || !args->accumulate);
     if (args->M == 0 || args->N == 0) return;
-    if (rows_fit(args))
-        rows_gemm(exec, args);
+    if (mapped_gemm_fits(args))
+        mapped_gemm(exec, args);
     else
         ash_gemm_blocks(exec, args, &kernel);
 }

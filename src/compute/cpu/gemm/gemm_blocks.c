@@ -3,7 +3,7 @@
 
 #include <string.h>
 #include "base/assert.h"
-#include "compute/cpu/vec/near.h"
+#include "compute/cpu/vec/prefetch.h"
 
 #define SHARED_LINES 1024           /* at most, of the operand that all threads read: its block stays in L3 */
 #define PART_LINES 192              /* at most, that a thread packs and multiplies at once: its panels stay in L2 */
@@ -141,8 +141,8 @@ static void edge_tile(const struct product *op, size_t k_count, const void *a, c
 static void fetch_tile(const struct gemm_kernel *kernel, const float *c, size_t c_stride)
 {
     for (size_t r = 0; r < kernel->tile_rows; r++, c += c_stride) {
-        near_update(c);
-        near_update(c + kernel->tile_cols - 1);
+        prefetch_update(c);
+        prefetch_update(c + kernel->tile_cols - 1);
     }
 }
 
@@ -232,7 +232,7 @@ static struct gemm_ahead ahead_of(const struct product *op, size_t line, size_t 
 static void multiply_passing_panel(const struct product *op, struct part part, size_t line)
 {
     size_t own_count = op->share_rows ? part.cols : part.rows, width = op->own->width, tile = 0;
-    size_t step = block_size(op->k_count, op->kernel->near_k, op->kernel->k_step);
+    size_t step = block_size(op->k_count, op->kernel->l1_k, op->kernel->k_step);
     size_t tiles = (own_count + width - 1) / width * ((op->k_count + step - 1) / step);
 
     do {
@@ -383,7 +383,7 @@ static void run_block(struct product *op)
     op->line_bytes = round_up(op->k_count, op->kernel->k_step) * op->kernel->element_bytes;
     memset(op->ready, 0, sizeof(op->ready));
     if (!op->alone) {
-        op->shared_panels = ash_exec_handed(op->exec, op->shared_bytes);
+        op->shared_panels = ash_exec_broadcast(op->exec, op->shared_bytes);
         ash_workers_run(op->exec->workers, pack_shared_count(op), max_size(PACK_LINES_MIN / op->shared->together, 1),
                         pack_shared_units, op);
     }

@@ -3,7 +3,7 @@
  * reads them; a line is a row of the left operand or a column of the right one.
  *
  * k is cut into blocks, between which the sums wait in c, so every chain stays in order. Of one operand, the one with
- * fewer lines, a block is packed by all threads together and read by all (ash_exec_handed). The lines of the other are
+ * fewer lines, a block is packed by all threads together and read by all (ash_exec_broadcast). The lines of the other are
  * dealt out in units; the thread that has one packs it, panel by panel as it goes (with tile_ahead part by part), and
  * multiplies. So each element is packed once, but for shared operands so small that each thread packs them for itself.
  */
@@ -50,11 +50,11 @@ struct gemm_kernel {
     /* The same, which meanwhile fetches what ahead says into L2, or NULL: for an instruction that is faster than L3 is,
      * or (rows_ahead false) where panels of columns are large and used for a few tiles only. Such a kernel multiplies
      * panel by panel of the shared operand: each is read from L3 once per part of a thread's own lines, and the part is
-     * as large as L2 allows. Of a panel, near_k at a time: they stay in L1 while the own lines pass by. */
+     * as large as L2 allows. Of a panel, l1_k at a time: they stay in L1 while the own lines pass by. */
     void (*tile_ahead)(size_t k_count, const void *a, const void *b, bool add, float *c, size_t c_stride,
                        const struct gemm_ahead *ahead);
     bool rows_ahead;    /* also where the left operand is the shared one */
-    size_t near_k;      /* whole steps */
+    size_t l1_k;        /* whole steps */
     size_t unit_panels; /* own ones of the smallest unit, each of which walks through all shared ones; 0: one */
 };
 

@@ -4,8 +4,8 @@
 #ifndef ASH_COMPUTE_GEMV_BODY_H
 #define ASH_COMPUTE_GEMV_BODY_H
 
-#define GEMV_QUADS 4               /* quads of columns side by side: as many chains in flight */
-#define GEMV_COLS (4 * GEMV_QUADS) /* columns of a unit */
+#define GEMV_VECS 4               /* vecs of columns side by side: as many chains in flight */
+#define GEMV_COLS (4 * GEMV_VECS) /* columns of a unit */
 
 /* Can gemv do it? */
 static bool gemv_fits(const struct ash_gemm_args *args)
@@ -22,37 +22,37 @@ static float gemv_tail(const struct ash_gemm_args *args, size_t n, size_t k, flo
     return sum;
 }
 
-/* quads times 4 columns from n on. */
-INLINE void gemv_quads(const struct ash_gemm_args *args, enum ash_dtype dtype, bool round, size_t quads, size_t n,
-                       float *sums)
+/* vecs times 4 columns from n on. */
+INLINE void gemv_vecs(const struct ash_gemm_args *args, enum ash_dtype dtype, bool round, size_t vecs, size_t n,
+                      float *sums)
 {
     const void *data = pack_at(args->b.data, dtype, n * args->b.col_stride);
     size_t k = 0, stride = args->b.col_stride;
-    quad acc[GEMV_QUADS];
+    f32x4 acc[GEMV_VECS];
 
     UNROLL
-    for (size_t q = 0; q < quads; q++)
-        acc[q] = quad_load(sums + 4 * q);
+    for (size_t q = 0; q < vecs; q++)
+        acc[q] = f32x4_load(sums + 4 * q);
     for (; k + 4 <= args->K; k += 4) {
-        quad left = pack_quad(args->a.data, args->a.dtype, round, k);
+        f32x4 left = pack_f32x4(args->a.data, args->a.dtype, round, k);
 
         UNROLL
-        for (size_t q = 0; q < quads; q++) {
-            quad block[4];
+        for (size_t q = 0; q < vecs; q++) {
+            f32x4 block[4];
 
             UNROLL
             for (size_t i = 0; i < 4; i++)
-                block[i] = pack_quad(data, dtype, round, (4 * q + i) * stride + k);
-            quad_transpose(block);
+                block[i] = pack_f32x4(data, dtype, round, (4 * q + i) * stride + k);
+            f32x4_transpose(block);
             UNROLL
             for (size_t i = 0; i < 4; i++)
-                acc[q] = quad_fma_lane(acc[q], block[i], left, (int)i);
+                acc[q] = f32x4_fma_lane(acc[q], block[i], left, (int)i);
         }
     }
     UNROLL
-    for (size_t q = 0; q < quads; q++)
-        quad_store(sums + 4 * q, acc[q]);
-    for (size_t i = 0; i < 4 * quads; i++)
+    for (size_t q = 0; q < vecs; q++)
+        f32x4_store(sums + 4 * q, acc[q]);
+    for (size_t i = 0; i < 4 * vecs; i++)
         sums[i] = gemv_tail(args, n + i, k, sums[i]);
 }
 
@@ -62,11 +62,11 @@ INLINE void gemv_cols(const struct ash_gemm_args *args, enum ash_dtype dtype, bo
     size_t i = 0;
 
     if (count == GEMV_COLS) {
-        gemv_quads(args, dtype, round, GEMV_QUADS, n, sums);
+        gemv_vecs(args, dtype, round, GEMV_VECS, n, sums);
         return;
     }
     for (; i + 4 <= count; i += 4)
-        gemv_quads(args, dtype, round, 1, n + i, sums + i);
+        gemv_vecs(args, dtype, round, 1, n + i, sums + i);
     for (; i < count; i++)
         sums[i] = gemv_tail(args, n + i, 0, sums[i]);
 }

@@ -132,7 +132,7 @@ static const struct gemm_kernel square_kernel = {.tile_rows = TILE_ROWS,
                                                  .tile_part = VEC_TILE_PART,
                                                  .part_cols = VF_WIDTH,
                                                  .tile_ahead = VEC_TILE_AHEAD, /* of columns: rows make small panels */
-                                                 .near_k = GEMM_K_BLOCK};
+                                                 .l1_k = GEMM_K_BLOCK};
 static const struct gemm_kernel flat_kernel = {.tile_rows = 1,
                                                .tile_cols = FLAT_VECS * VF_WIDTH,
                                                .k_step = 1,

@@ -24,14 +24,14 @@ INLINE float pack_read(const void *data, enum ash_dtype dtype, bool round, size_
     return round ? ash_bf16_round(x) : x;
 }
 
-INLINE quad pack_quad(const void *data, enum ash_dtype dtype, bool round, size_t index)
+INLINE f32x4 pack_f32x4(const void *data, enum ash_dtype dtype, bool round, size_t index)
 {
     const void *p = pack_at(data, dtype, index);
-    quad x;
+    f32x4 x;
 
-    if (dtype == ASH_BF16) return quad_load_bf16(p);
-    x = dtype == ASH_F16 ? quad_load_f16(p) : quad_load(p);
-    return round ? quad_round_bf16(x) : x;
+    if (dtype == ASH_BF16) return f32x4_load_bf16(p);
+    x = dtype == ASH_F16 ? f32x4_load_f16(p) : f32x4_load(p);
+    return round ? f32x4_round_bf16(x) : x;
 }
 
 /* Four lines whose elements are adjacent: 4 x 4 blocks turn over. */
@@ -41,15 +41,15 @@ INLINE void pack_four(const void *data, enum ash_dtype dtype, bool round, size_t
     size_t k = 0;
 
     for (; k + 4 <= k_count; k += 4, out += 4 * width) {
-        quad block[4];
+        f32x4 block[4];
 
         UNROLL
         for (size_t n = 0; n < 4; n++)
-            block[n] = pack_quad(data, dtype, round, n * stride + k);
-        quad_transpose(block);
+            block[n] = pack_f32x4(data, dtype, round, n * stride + k);
+        f32x4_transpose(block);
         UNROLL
         for (size_t n = 0; n < 4; n++)
-            quad_store(out + n * width, block[n]);
+            f32x4_store(out + n * width, block[n]);
     }
     for (; k < k_count; k++, out += width)
         for (size_t n = 0; n < 4; n++)
@@ -65,7 +65,7 @@ INLINE void pack_adjacent(const void *data, enum ash_dtype dtype, bool round, si
             float *to = out + (p * k_count + k) * width;
 
             for (size_t n = 0; n < width; n += 4)
-                quad_store(to + n, pack_quad(data, dtype, round, k * k_stride + p * width + n));
+                f32x4_store(to + n, pack_f32x4(data, dtype, round, k * k_stride + p * width + n));
         }
 }
 
@@ -83,7 +83,7 @@ INLINE void pack_panel(const void *data, enum ash_dtype dtype, bool round, const
     else if (pack->line_stride == 1)
         for (; n + 4 <= count; n += 4)
             for (size_t k = 0; k < pack->k_count; k++)
-                quad_store(out + k * width + n, pack_quad(data, dtype, round, k * pack->k_stride + n));
+                f32x4_store(out + k * width + n, pack_f32x4(data, dtype, round, k * pack->k_stride + n));
     for (; n < count; n++)
         for (size_t k = 0; k < pack->k_count; k++)
             out[k * width + n] = pack_read(data, dtype, round, n * pack->line_stride + k * pack->k_stride);

@@ -1,5 +1,5 @@
 /* project_body - products that share their input, with what stands before and behind them. Include after matrix_body.h,
- * few_body.h, norm_body.h and point_body.h. Many rows: the table's own product, over columns enough to keep the sums
+ * gemm_small_m_body.h, norm_body.h and point_body.h. Many rows: the table's own product, over columns enough to keep the sums
  * near, and one pass over the sums. Few rows: one parallel loop over the rows of all weights; each thread norms x for
  * itself, which costs less than waiting for another. */
 #ifndef ASH_COMPUTE_PROJECT_BODY_H
@@ -10,16 +10,16 @@
 #define PROJECT_MIN_ROWS 1
 
 /* What stands behind a product: y = y + sums, or y = silu(y) * sums. */
-struct project_end {
+struct project_epilogue {
     bool swiglu;
     float *y;
     const float *sums;
     size_t y_stride, cols;
 };
 
-static void project_end_rows(void *ctx, size_t begin, size_t end, int worker)
+static void project_epilogue_rows(void *ctx, size_t begin, size_t end, int worker)
 {
-    const struct project_end *op = ctx;
+    const struct project_epilogue *op = ctx;
 
     for (size_t r = begin; r < end; r++) {
         float *y = op->y + r * op->y_stride;
@@ -35,7 +35,7 @@ static void project_end_rows(void *ctx, size_t begin, size_t end, int worker)
 
 /* Columns [first, first + cols) of one product. */
 static void project_product(struct ash_exec *exec, const struct ash_project_args *args,
-                            const struct ash_few_kernel *kernel, const struct ash_project_out *out, const float *x,
+                            const struct ash_small_m_kernel *kernel, const struct ash_project_out *out, const float *x,
                             size_t x_stride, size_t first, size_t cols, float *y, size_t y_stride)
 {
     struct ash_gemm_args gemm_args = {.M = args->M,
@@ -57,19 +57,20 @@ static void project_product(struct ash_exec *exec, const struct ash_project_args
 }
 
 /* One product that something stands behind. */
-static void project_with_end(struct ash_exec *exec, const struct ash_project_args *args,
-                             const struct ash_few_kernel *kernel, const struct ash_project_out *out, const float *x,
-                             size_t x_stride, float *to, size_t to_stride, size_t block, float *sums)
+static void project_with_epilogue(struct ash_exec *exec, const struct ash_project_args *args,
+                                  const struct ash_small_m_kernel *kernel, const struct ash_project_out *out,
+                                  const float *x, size_t x_stride, float *to, size_t to_stride, size_t block,
+                                  float *sums)
 {
     for (size_t first = 0; first < out->w.N; first += block) {
-        struct project_end end = {.swiglu = args->swiglu,
-                                  .y = to + first,
-                                  .sums = sums,
-                                  .y_stride = to_stride,
-                                  .cols = min_size(block, out->w.N - first)};
+        struct project_epilogue end = {.swiglu = args->swiglu,
+                                       .y = to + first,
+                                       .sums = sums,
+                                       .y_stride = to_stride,
+                                       .cols = min_size(block, out->w.N - first)};
 
         project_product(exec, args, kernel, out, x, x_stride, first, end.cols, sums, end.cols);
-        ash_workers_run(exec->workers, args->M, PROJECT_MIN_ROWS, project_end_rows, &end);
+        ash_workers_run(exec->workers, args->M, PROJECT_MIN_ROWS, project_epilogue_rows, &end);
     }
 }
 
@@ -111,8 +112,8 @@ static void project_input(struct ash_exec *exec, const struct ash_project_args *
         copy_block(args->x, args->x_stride, copy, args->K, args->M, args->K);
 }
 
-static void project_many(struct ash_exec *exec, const struct ash_project_args *args,
-                         const struct ash_few_kernel *kernel)
+static void project_large_m(struct ash_exec *exec, const struct ash_project_args *args,
+                            const struct ash_small_m_kernel *kernel)
 {
     const struct ash_project_out *outs = args->outs;
     bool copied = args->norm != NULL || project_in_place(args);
@@ -124,55 +125,55 @@ static void project_many(struct ash_exec *exec, const struct ash_project_args *a
     if (copied) project_input(exec, args, copy);
     if (args->swiglu) {
         project_product(exec, args, kernel, &outs[0], x, x_stride, 0, outs[0].w.N, outs[0].y, outs[0].y_stride);
-        project_with_end(exec, args, kernel, &outs[1], x, x_stride, outs[0].y, outs[0].y_stride, block, sums);
+        project_with_epilogue(exec, args, kernel, &outs[1], x, x_stride, outs[0].y, outs[0].y_stride, block, sums);
         return;
     }
     for (size_t i = 0; i < args->out_count; i++)
         if (args->residual)
-            project_with_end(exec, args, kernel, &outs[i], x, x_stride, outs[i].y, outs[i].y_stride, block, sums);
+            project_with_epilogue(exec, args, kernel, &outs[i], x, x_stride, outs[i].y, outs[i].y_stride, block, sums);
         else
             project_product(exec, args, kernel, &outs[i], x, x_stride, 0, outs[i].w.N, outs[i].y, outs[i].y_stride);
 }
 
 /* ---- few rows ---------------------------------------------------------------------------------------------------- */
 
-#define FEW_UNIT ASH_FEW_COLS /* rows of a weight that a thread takes at least */
-#define FEW_MIN_UNITS 4
-#define FEW_BLOCK 1024                      /* rows of a weight whose sums are kept, at most */
-#define FEW_BLOCK_WEIGHTS ((size_t)1 << 17) /* of a block that several groups of rows walk over: it stays in L2 */
+#define SMALL_M_UNIT ASH_SMALL_M_COLS /* rows of a weight that a thread takes at least */
+#define SMALL_M_MIN_UNITS 4
+#define SMALL_M_BLOCK 1024                      /* rows of a weight whose sums are kept, at most */
+#define SMALL_M_BLOCK_WEIGHTS ((size_t)1 << 17) /* of a block that several groups of rows walk over: it stays in L2 */
 
-struct project_few {
+struct small_m_op {
     struct ash_exec *exec;
     const struct ash_project_args *args;
-    const struct ash_few_kernel *kernel;
-    size_t group;                /* few_group */
+    const struct ash_small_m_kernel *kernel;
+    size_t group;                /* small_m_group */
     size_t left_bytes;           /* of such a group */
     size_t block;                /* rows of a weight */
     bool ready[ASH_WORKERS_MAX]; /* has this thread prepared x? */
 };
 
 /* What a thread works with: x as the kernel reads it, group after group, and the sums of two products. */
-struct few_room {
+struct small_m_scratch {
     char *left;
     float *sums[2];
 };
 
-static size_t few_groups(const struct project_few *op)
+static size_t small_m_groups(const struct small_m_op *op)
 {
     return (op->args->M + op->group - 1) / op->group;
 }
 
-static struct few_room few_room(const struct project_few *op, int worker)
+static struct small_m_scratch small_m_scratch_get(const struct small_m_op *op, int worker)
 {
     size_t rows = op->group;
-    size_t normed = rows * op->args->K, sums = rows * FEW_BLOCK, left = few_groups(op) * op->left_bytes;
+    size_t normed = rows * op->args->K, sums = rows * SMALL_M_BLOCK, left = small_m_groups(op) * op->left_bytes;
     char *base = ash_exec_scratch(op->exec, worker, left + (normed > 2 * sums ? normed : 2 * sums) * sizeof(float));
     float *first = (float *)(void *)(base + left);
 
-    return (struct few_room){.left = base, .sums = {first, first + sums}};
+    return (struct small_m_scratch){.left = base, .sums = {first, first + sums}};
 }
 
-static void few_begin(struct project_few *op, int worker, const struct few_room *room)
+static void small_m_prologue(struct small_m_op *op, int worker, const struct small_m_scratch *room)
 {
     const struct ash_project_args *args = op->args;
     size_t group = op->group;
@@ -201,8 +202,8 @@ static void few_begin(struct project_few *op, int worker, const struct few_room 
 }
 
 /* What stands behind count sums of row m of x, from row first of the weights on. */
-static void few_end(const struct ash_project_args *args, const struct ash_project_out *out, size_t m, size_t first,
-                    size_t count, float *const *sums)
+static void small_m_epilogue(const struct ash_project_args *args, const struct ash_project_out *out, size_t m,
+                             size_t first, size_t count, float *const *sums)
 {
     float *y = args->outs[args->swiglu ? 0 : out - args->outs].y + m * out->y_stride + first;
     struct act act = {.x = sums[0], .up = sums[1], .out = y};
@@ -218,81 +219,83 @@ static void few_end(const struct ash_project_args *args, const struct ash_projec
 }
 
 /* Rows [first, first + count) of one weight (swiglu: of both) for the rows of x from m on. */
-static void few_block(const struct project_few *op, const struct ash_project_out *out, size_t m, size_t first,
-                      size_t count, const struct few_room *room)
+static void small_m_block(const struct small_m_op *op, const struct ash_project_out *out, size_t m, size_t first,
+                          size_t count, const struct small_m_scratch *room)
 {
     const struct ash_project_args *args = op->args;
     size_t group = op->group, rows = min_size(group, args->M - m);
 
     for (size_t i = 0; i < (args->swiglu ? 2u : 1u); i++) {
-        struct ash_few job = {.w = &out[i].w,
-                              .M = rows,
-                              .K = args->K,
-                              .left = room->left + m / group * op->left_bytes,
-                              .round_bf16 = args->round_bf16,
-                              .first = first,
-                              .count = count,
-                              .sums = room->sums[i],
-                              .sums_stride = FEW_BLOCK};
+        struct ash_small_m job = {.w = &out[i].w,
+                                  .M = rows,
+                                  .K = args->K,
+                                  .left = room->left + m / group * op->left_bytes,
+                                  .round_bf16 = args->round_bf16,
+                                  .first = first,
+                                  .count = count,
+                                  .sums = room->sums[i],
+                                  .sums_stride = SMALL_M_BLOCK};
 
         op->kernel->sums(&job);
     }
     for (size_t r = 0; r < rows; r++)
-        few_end(args, out, m + r, first, count,
-                (float *[]){room->sums[0] + r * FEW_BLOCK, room->sums[1] + r * FEW_BLOCK});
+        small_m_epilogue(args, out, m + r, first, count,
+                         (float *[]){room->sums[0] + r * SMALL_M_BLOCK, room->sums[1] + r * SMALL_M_BLOCK});
 }
 
-static size_t few_units(const struct ash_project_out *out)
+static size_t small_m_units(const struct ash_project_out *out)
 {
-    return (out->w.N + FEW_UNIT - 1) / FEW_UNIT;
+    return (out->w.N + SMALL_M_UNIT - 1) / SMALL_M_UNIT;
 }
 
 /* Units of the outs follow each other; swiglu's are those of one. */
-static void project_few_units(void *ctx, size_t begin, size_t end, int worker)
+static void project_small_m_units(void *ctx, size_t begin, size_t end, int worker)
 {
-    struct project_few *op = ctx;
+    struct small_m_op *op = ctx;
     const struct ash_project_out *out = op->args->outs;
-    struct few_room room = few_room(op, worker);
+    struct small_m_scratch room = small_m_scratch_get(op, worker);
 
-    few_begin(op, worker, &room);
-    for (size_t base = 0; begin < end; base += few_units(out), out++) {
-        size_t last = min_size(end - base, few_units(out));
+    small_m_prologue(op, worker, &room);
+    for (size_t base = 0; begin < end; base += small_m_units(out), out++) {
+        size_t last = min_size(end - base, small_m_units(out));
 
-        for (; begin < base + last; begin = min_size(begin + op->block / FEW_UNIT, base + last)) {
-            size_t first = (begin - base) * FEW_UNIT;
-            size_t count = min_size(op->block, min_size(last * FEW_UNIT, out->w.N) - first);
+        for (; begin < base + last; begin = min_size(begin + op->block / SMALL_M_UNIT, base + last)) {
+            size_t first = (begin - base) * SMALL_M_UNIT;
+            size_t count = min_size(op->block, min_size(last * SMALL_M_UNIT, out->w.N) - first);
 
             for (size_t m = 0; m < op->args->M; m += op->group)
-                few_block(op, out, m, first, count, &room);
+                small_m_block(op, out, m, first, count, &room);
         }
     }
 }
 
 /* Rows of x that share a walk over these weights. */
-static size_t few_group(const struct ash_project_args *args, const struct ash_few_kernel *kernel)
+static size_t small_m_group(const struct ash_project_args *args, const struct ash_small_m_kernel *kernel)
 {
     for (size_t i = 0; i < args->out_count; i++)
         if (!args->outs[i].w.packed) return kernel->group_rows;
     return kernel->packed_rows;
 }
 
-static void project_few(struct ash_exec *exec, const struct ash_project_args *args, const struct ash_few_kernel *kernel)
+static void project_small_m(struct ash_exec *exec, const struct ash_project_args *args,
+                            const struct ash_small_m_kernel *kernel)
 {
-    struct project_few op = {.exec = exec, .args = args, .kernel = kernel};
+    struct small_m_op op = {.exec = exec, .args = args, .kernel = kernel};
     size_t units = 0;
 
-    op.group = few_group(args, kernel);
+    op.group = small_m_group(args, kernel);
     op.left_bytes = round_up(kernel->left_bytes(min_size(args->M, op.group), args->K), ASH_MEMORY_ALIGN);
-    op.block = few_groups(&op) == 1 ? FEW_BLOCK : round_up((FEW_BLOCK_WEIGHTS - 1) / args->K + 1, FEW_UNIT);
-    op.block = min_size(op.block, FEW_BLOCK);
+    op.block =
+        small_m_groups(&op) == 1 ? SMALL_M_BLOCK : round_up((SMALL_M_BLOCK_WEIGHTS - 1) / args->K + 1, SMALL_M_UNIT);
+    op.block = min_size(op.block, SMALL_M_BLOCK);
     for (size_t i = 0; i < (args->swiglu ? 1 : args->out_count); i++)
-        units += few_units(&args->outs[i]);
-    ash_workers_run(exec->workers, units, FEW_MIN_UNITS, project_few_units, &op);
+        units += small_m_units(&args->outs[i]);
+    ash_workers_run(exec->workers, units, SMALL_M_MIN_UNITS, project_small_m_units, &op);
 }
 
-static bool few_fits(const struct ash_project_args *args, const struct ash_few_kernel *kernel)
+static bool small_m_fits(const struct ash_project_args *args, const struct ash_small_m_kernel *kernel)
 {
-    if (args->M > kernel->groups_max * few_group(args, kernel)) return false;
+    if (args->M > kernel->groups_max * small_m_group(args, kernel)) return false;
     if (args->K == 0 || project_in_place(args)) return false;
     for (size_t i = 0; i < args->out_count; i++)
         if (!args->outs[i].w.packed && args->outs[i].w.mat.row_stride != 1) return false;
@@ -302,7 +305,7 @@ static bool few_fits(const struct ash_project_args *args, const struct ash_few_k
 /* ---- the op ------------------------------------------------------------------------------------------------------ */
 
 static void project_with(struct ash_exec *exec, const struct ash_project_args *args,
-                         const struct ash_few_kernel *kernel)
+                         const struct ash_small_m_kernel *kernel)
 {
     ash_assert(args->out_count >= 1 && args->out_count <= ASH_PROJECT_OUTS_MAX);
     ash_assert(!args->swiglu || (args->out_count == 2 && !args->residual && args->outs[0].w.N == args->outs[1].w.N));
@@ -311,15 +314,15 @@ static void project_with(struct ash_exec *exec, const struct ash_project_args *a
         quant_project(exec, args);
     else if (ash_dtype_block(args->outs[0].w.mat.dtype) > 1)
         ash_ref_project(exec, args);
-    else if (few_fits(args, kernel))
-        project_few(exec, args, kernel);
+    else if (small_m_fits(args, kernel))
+        project_small_m(exec, args, kernel);
     else
-        project_many(exec, args, kernel);
+        project_large_m(exec, args, kernel);
 }
 
 static void project(struct ash_exec *exec, const struct ash_project_args *args)
 {
-    project_with(exec, args, &few_kernel);
+    project_with(exec, args, &small_m_kernel);
 }
 
 static size_t packed_bytes(enum ash_dtype dtype, size_t N, size_t K)

@@ -3,7 +3,7 @@
  *
  * A few rows of x: one parallel loop, in which each thread prepares x for itself. Many rows: x is prepared once, in
  * parallel; then units of panels go through k some groups at a time, so that these of one panel or a few and a tile of
- * x stay in the first cache, all rows of x in the second. In between, for some rows, the same with all of k at once,
+ * x stay in L1, all rows of x in the second. In between, for some rows, the same with all of k at once,
  * where kernels can: what counts there is to read panels in the order of memory. */
 #ifndef ASH_COMPUTE_QUANT_BODY_H
 #define ASH_COMPUTE_QUANT_BODY_H
@@ -11,12 +11,12 @@
 #include "base/assert.h"
 #include "compute/cpu/quant/quant_pack.h"
 
-#define QUANT_FEW_ROWS_MAX 12
+#define QUANT_SMALL_M_MAX 12
 #define QUANT_TILE_ROWS_MAX 16
-#define QUANT_SOME_ROWS 32  /* of x: panels are used so often only, and reading them in order decides */
-#define QUANT_MANY_ROWS 384 /* of x, in the second cache */
+#define QUANT_MEDIUM_M_MAX 32   /* of x: panels are used so often only, and reading them in order decides */
+#define QUANT_LARGE_M_BLOCK 384 /* of x, in L2 */
 #define QUANT_UNIT_PANELS 8
-#define QUANT_CACHE_WAY 16384 /* addresses so far apart compete for the same lines of the first cache */
+#define QUANT_CACHE_WAY 16384 /* addresses so far apart compete for the same lines of L1 */
 #define QUANT_STREAM_APART 2048
 #define QUANT_STREAM_TRIES 16
 #define QUANT_UNITS_PER_THREAD 4
@@ -29,8 +29,8 @@ struct quant_project {
     const struct ash_quant_panels *kernels;
     enum ash_dtype dtype;
     size_t groups, panel_rows, panel_bytes; /* the last group may be shorter */
-    size_t first, rows, strips;             /* of x, in this round */
-    size_t tile_strips;
+    size_t first, rows, micros;             /* of x, in this round */
+    size_t tile_micros;
     size_t k_groups;    /* of x and of panels that are used together; the last ones may be fewer */
     size_t unit_panels; /* with SwiGLU half of them gate, half up */
     size_t out_units[ASH_PROJECT_OUTS_MAX];
@@ -63,13 +63,13 @@ static const float *quant_row(const struct quant_project *op, size_t m, float *n
     return normed;
 }
 
-/* Where the tile that holds `strip` begins, for the groups from `group` on: k, then tiles, then groups. */
-static uint8_t *quant_tile_at(const struct quant_project *op, uint8_t *x, size_t strip, size_t group)
+/* Where the tile that holds `micro` begins, for the groups from `group` on: k, then tiles, then groups. */
+static uint8_t *quant_tile_at(const struct quant_project *op, uint8_t *x, size_t micro, size_t group)
 {
-    size_t tile = strip / op->tile_strips * op->tile_strips;
+    size_t tile = micro / op->tile_micros * op->tile_micros;
     size_t groups = quant_min(op->k_groups, op->groups - group);
 
-    return x + (group * op->strips + tile * groups) * op->kernels->strip_bytes;
+    return x + (group * op->micros + tile * groups) * op->kernels->micro_bytes;
 }
 
 /* k of the groups from `group` on that are used together. */
@@ -80,36 +80,36 @@ static size_t quant_k(const struct quant_project *op, size_t group)
     return quant_min(op->k_groups * k, op->args->K - group * k);
 }
 
-/* Strips of the tile that holds `strip`. */
-static size_t quant_tile_strips(const struct quant_project *op, size_t strip)
+/* Strips of the tile that holds `micro`. */
+static size_t quant_tile_micros(const struct quant_project *op, size_t micro)
 {
-    size_t tile = strip / op->tile_strips * op->tile_strips;
+    size_t tile = micro / op->tile_micros * op->tile_micros;
 
-    return quant_min(op->tile_strips, op->strips - tile);
+    return quant_min(op->tile_micros, op->micros - tile);
 }
 
 /* Strips of a tile, where there are some rows: evenly dealt out where that makes none slow. */
-static size_t quant_even_strips(const struct ash_quant_panels *kernels, size_t rows)
+static size_t quant_even_micros(const struct ash_quant_panels *kernels, size_t rows)
 {
-    size_t strips = (rows + kernels->strip_rows - 1) / kernels->strip_rows;
-    size_t tiles = (strips + kernels->tile_strips - 1) / kernels->tile_strips;
+    size_t micros = (rows + kernels->micro_rows - 1) / kernels->micro_rows;
+    size_t tiles = (micros + kernels->tile_micros - 1) / kernels->tile_micros;
 
-    return kernels->even_tiles ? (strips + tiles - 1) / tiles : kernels->tile_strips;
+    return kernels->even_tiles ? (micros + tiles - 1) / tiles : kernels->tile_micros;
 }
 
-/* normed has room for the rows of a strip. */
-static void quant_prepare_strip(const struct quant_project *op, size_t strip, float *normed, uint8_t *x)
+/* normed has room for the rows of a micro. */
+static void quant_prepare_micro(const struct quant_project *op, size_t micro, float *normed, uint8_t *x)
 {
     const struct ash_quant_panels *kernels = op->kernels;
-    const float *rows[ASH_QUANT_STRIP_ROWS_MAX] = {NULL};
-    size_t first = strip * kernels->strip_rows;
+    const float *rows[ASH_QUANT_MICRO_ROWS_MAX] = {NULL};
+    size_t first = micro * kernels->micro_rows;
 
-    for (size_t i = 0; i < kernels->strip_rows && first + i < op->rows; i++)
+    for (size_t i = 0; i < kernels->micro_rows && first + i < op->rows; i++)
         rows[i] = quant_row(op, op->first + first + i, normed + i * op->args->K);
     for (size_t group = 0; group < op->groups; group += op->k_groups) {
-        kernels->quantise(rows, quant_k(op, group), strip % op->tile_strips, quant_tile_strips(op, strip),
-                          quant_tile_at(op, x, strip, group));
-        for (size_t i = 0; i < kernels->strip_rows; i++)
+        kernels->quantise(rows, quant_k(op, group), micro % op->tile_micros, quant_tile_micros(op, micro),
+                          quant_tile_at(op, x, micro, group));
+        for (size_t i = 0; i < kernels->micro_rows; i++)
             if (rows[i] != NULL) rows[i] += quant_k(op, group);
     }
 }
@@ -118,11 +118,11 @@ static void quant_prepare_strip(const struct quant_project *op, size_t strip, fl
 static void quant_prepare(const struct quant_project *op, float *normed, uint8_t *x)
 {
     if (op->streams) {
-        op->kernels->quantise_one(op->dtype, quant_row(op, op->first, normed), op->args->K, x);
+        op->kernels->quantise_gemv(op->dtype, quant_row(op, op->first, normed), op->args->K, x);
         return;
     }
-    for (size_t strip = 0; strip < op->strips; strip++)
-        quant_prepare_strip(op, strip, normed, x);
+    for (size_t micro = 0; micro < op->micros; micro++)
+        quant_prepare_micro(op, micro, normed, x);
 }
 
 /* ---- units ------------------------------------------------------------------------------------------------------- */
@@ -146,7 +146,7 @@ static size_t quant_out_panels(const struct quant_project *op, size_t out)
     return (op->args->outs[out].w.N + op->panel_rows - 1) / op->panel_rows;
 }
 
-/* Do n streams, each `bytes` after the one before, stay out of each other's way in the first cache? */
+/* Do n streams, each `bytes` after the one before, stay out of each other's way in L1? */
 static bool quant_streams_apart(size_t bytes, size_t n)
 {
     for (size_t i = 1; i < n; i++) {
@@ -258,25 +258,25 @@ static void quant_finish_unit(const struct quant_project *op, const struct quant
 
 /* ---- a few rows -------------------------------------------------------------------------------------------------- */
 
-static void quant_few_tiles(const struct quant_project *op, const uint8_t *const *panels, size_t count, uint8_t *x,
-                            float *sums)
+static void quant_small_m_tiles(const struct quant_project *op, const uint8_t *const *panels, size_t count, uint8_t *x,
+                                float *sums)
 {
     const struct ash_quant_panels *kernels = op->kernels;
-    size_t tile_rows = op->tile_strips * kernels->strip_rows;
+    size_t tile_rows = op->tile_micros * kernels->micro_rows;
 
     for (size_t i = 0; i < count; i++)
-        for (size_t strip = 0; strip < op->strips; strip += op->tile_strips) {
+        for (size_t micro = 0; micro < op->micros; micro += op->tile_micros) {
             float tile[QUANT_TILE_ROWS_MAX * ASH_QUANT_PANEL_ROWS_MAX] = {0};
-            size_t row = strip * kernels->strip_rows;
+            size_t row = micro * kernels->micro_rows;
 
-            kernels->tile(op->dtype, panels[i], NULL, quant_tile_at(op, x, strip, 0), quant_tile_strips(op, strip),
+            kernels->tile(op->dtype, panels[i], NULL, quant_tile_at(op, x, micro, 0), quant_tile_micros(op, micro),
                           op->args->K, tile);
             kernels->untile(tile, quant_min(tile_rows, op->rows - row),
                             sums + row * QUANT_STREAM_COLS + i * op->panel_rows, QUANT_STREAM_COLS);
         }
 }
 
-static void quant_few_units(void *ctx, size_t begin, size_t end, int worker)
+static void quant_small_m_units(void *ctx, size_t begin, size_t end, int worker)
 {
     struct quant_project *op = ctx;
     uint8_t *x = op->shared;
@@ -288,14 +288,14 @@ static void quant_few_units(void *ctx, size_t begin, size_t end, int worker)
     }
     for (size_t i = begin; i < end; i++) {
         struct quant_unit unit = quant_unit_at(op, i);
-        float sums[QUANT_FEW_ROWS_MAX * QUANT_STREAM_COLS];
+        float sums[QUANT_SMALL_M_MAX * QUANT_STREAM_COLS];
         const uint8_t *panels[QUANT_STREAMS];
 
         quant_unit_panels(op, &unit, panels);
         if (op->streams)
-            op->kernels->one(op->dtype, panels, unit.sides * unit.count, x, op->args->K, sums);
+            op->kernels->gemv(op->dtype, panels, unit.sides * unit.count, x, op->args->K, sums);
         else
-            quant_few_tiles(op, panels, unit.sides * unit.count, x, sums);
+            quant_small_m_tiles(op, panels, unit.sides * unit.count, x, sums);
         for (size_t m = 0; m < op->rows; m++)
             quant_finish_unit(op, &unit, m, sums + m * QUANT_STREAM_COLS);
     }
@@ -315,23 +315,23 @@ static bool quant_overlaps(const struct ash_project_args *args)
     return false;
 }
 
-static void quant_project_few(struct quant_project *op)
+static void quant_project_small_m(struct quant_project *op)
 {
     const struct ash_quant_panels *kernels = op->kernels;
     size_t units;
 
     op->rows = op->args->M;
     op->streams = op->rows == 1;
-    op->strips = (op->rows + kernels->strip_rows - 1) / kernels->strip_rows;
-    op->tile_strips = quant_even_strips(kernels, op->rows);
+    op->micros = (op->rows + kernels->micro_rows - 1) / kernels->micro_rows;
+    op->tile_micros = quant_even_micros(kernels, op->rows);
     op->k_groups = op->groups;
     units = quant_cut(op, QUANT_STREAMS);
-    op->x_bytes = quant_align(op->groups * (op->streams ? kernels->one_bytes : op->strips * kernels->strip_bytes));
+    op->x_bytes = quant_align(op->groups * (op->streams ? kernels->gemv_bytes : op->micros * kernels->micro_bytes));
     if (quant_overlaps(op->args)) {
         op->shared = ash_exec_scratch(op->exec, 0, op->x_bytes + 2 * op->args->K * sizeof(float));
         quant_prepare(op, (float *)(void *)(op->shared + op->x_bytes), op->shared);
     }
-    ash_workers_stream(op->exec->workers, units, 1, quant_few_units, op);
+    ash_workers_stream(op->exec->workers, units, 1, quant_small_m_units, op);
 }
 
 /* ---- many rows --------------------------------------------------------------------------------------------------- */
@@ -341,10 +341,10 @@ static void quant_project_few(struct quant_project *op)
 static size_t quant_own_bytes(const struct quant_project *op)
 {
     size_t expanded = quant_align(op->kernels->expanded_panels * op->k_groups * op->kernels->expanded_bytes);
-    size_t tile_rows = op->tile_strips * op->kernels->strip_rows;
+    size_t tile_rows = op->tile_micros * op->kernels->micro_rows;
     size_t rows = (op->rows + tile_rows - 1) / tile_rows * tile_rows;
     size_t product = expanded + rows * op->unit_panels * op->panel_rows * sizeof(float);
-    size_t normed = op->kernels->strip_rows * op->args->K * sizeof(float);
+    size_t normed = op->kernels->micro_rows * op->args->K * sizeof(float);
 
     return product > normed ? product : normed;
 }
@@ -354,13 +354,13 @@ static uint8_t *quant_own(const struct quant_project *op, int worker)
     return ash_exec_scratch(op->exec, worker, quant_own_bytes(op));
 }
 
-static void quant_strip_units(void *ctx, size_t begin, size_t end, int worker)
+static void quant_micro_units(void *ctx, size_t begin, size_t end, int worker)
 {
     const struct quant_project *op = ctx;
     float *normed = (float *)(void *)quant_own(op, worker);
 
-    for (size_t strip = begin; strip < end; strip++)
-        quant_prepare_strip(op, strip, normed, op->shared);
+    for (size_t micro = begin; micro < end; micro++)
+        quant_prepare_micro(op, micro, normed, op->shared);
 }
 
 /* Are sums the outputs, and are all columns of the unit there? */
@@ -370,30 +370,30 @@ static bool quant_sums_are_y(const struct quant_project *op, const struct quant_
            (unit->first + unit->count) * op->panel_rows <= unit->out->w.N;
 }
 
-/* Rows of a unit whose sums go to y right behind their last group: all, or of many() whole tiles. */
+/* Rows of a unit whose sums go to y right behind their last group: all, or of large_m() whole tiles. */
 static size_t quant_direct_rows(const struct quant_project *op, const struct quant_unit *unit)
 {
-    size_t tile_rows = op->tile_strips * op->kernels->strip_rows;
+    size_t tile_rows = op->tile_micros * op->kernels->micro_rows;
 
     if (op->groups == 0 || !quant_sums_are_y(op, unit)) return 0;
-    if (op->kernels->many == NULL) return op->rows;
-    return op->kernels->many_ends ? op->rows / tile_rows * tile_rows : 0;
+    if (op->kernels->large_m == NULL) return op->rows;
+    return op->kernels->large_m_writes_y ? op->rows / tile_rows * tile_rows : 0;
 }
 
-/* What many() does, by tile(), and for all strips. parts: the panels as they are packed. */
-static void quant_tile_by_tile(const struct quant_project *op, const struct ash_quant_many *job,
+/* What large_m() does, by tile(), and for all micros. parts: the panels as they are packed. */
+static void quant_tile_by_tile(const struct quant_project *op, const struct ash_quant_large_m *job,
                                const uint8_t *const *parts, size_t group, size_t direct_rows)
 {
     const struct ash_quant_panels *kernels = op->kernels;
-    size_t tile_rows = op->tile_strips * kernels->strip_rows;
+    size_t tile_rows = op->tile_micros * kernels->micro_rows;
 
-    for (size_t strip = 0, row = 0; strip < op->strips; strip += op->tile_strips, row += tile_rows)
+    for (size_t micro = 0, row = 0; micro < op->micros; micro += op->tile_micros, row += tile_rows)
         for (size_t i = 0; i < job->count; i++) {
             float *sums = job->sums + i * job->panel_sums + row * op->panel_rows;
 
             if (job->first) memset(sums, 0, tile_rows * op->panel_rows * sizeof(*sums));
-            kernels->tile(job->dtype, parts[i], job->panels[i], quant_tile_at(op, op->shared, strip, group),
-                          quant_tile_strips(op, strip), job->k, sums);
+            kernels->tile(job->dtype, parts[i], job->panels[i], quant_tile_at(op, op->shared, micro, group),
+                          quant_tile_micros(op, micro), job->k, sums);
             if (job->y != NULL && row < direct_rows)
                 kernels->untile(sums, quant_min(tile_rows, op->rows - row),
                                 job->y + row * job->y_stride + i * op->panel_rows, job->y_stride);
@@ -402,26 +402,26 @@ static void quant_tile_by_tile(const struct quant_project *op, const struct ash_
 
 /* Groups from `group` on of panels p ... p + count - 1 of a unit times all of x. sums: for each panel the tiles' sums.
  */
-static void quant_many_tiles(const struct quant_project *op, const struct quant_unit *unit,
-                             const uint8_t *const *panels, size_t p, size_t count, size_t group, uint8_t *expanded,
-                             float *sums, size_t panel_sums)
+static void quant_large_m_tiles(const struct quant_project *op, const struct quant_unit *unit,
+                                const uint8_t *const *panels, size_t p, size_t count, size_t group, uint8_t *expanded,
+                                float *sums, size_t panel_sums)
 {
     const struct ash_quant_panels *kernels = op->kernels;
     const struct ash_project_out *out = unit->out;
     bool last = group + op->k_groups >= op->groups && unit->sides == 1;
     size_t k = quant_k(op, group), direct_rows = quant_direct_rows(op, unit);
     const uint8_t *parts[QUANT_UNIT_PANELS], *made[QUANT_UNIT_PANELS];
-    struct ash_quant_many job = {.dtype = op->dtype,
-                                 .panels = made,
-                                 .count = count,
-                                 .x = quant_tile_at(op, op->shared, 0, group),
-                                 .tiles = op->strips / op->tile_strips,
-                                 .k = k,
-                                 .sums = sums + p * panel_sums,
-                                 .panel_sums = panel_sums,
-                                 .first = group == 0,
-                                 .y_stride = out->y_stride,
-                                 .y_tiles = direct_rows / (op->tile_strips * kernels->strip_rows)};
+    struct ash_quant_large_m job = {.dtype = op->dtype,
+                                    .panels = made,
+                                    .count = count,
+                                    .x = quant_tile_at(op, op->shared, 0, group),
+                                    .tiles = op->micros / op->tile_micros,
+                                    .k = k,
+                                    .sums = sums + p * panel_sums,
+                                    .panel_sums = panel_sums,
+                                    .first = group == 0,
+                                    .y_stride = out->y_stride,
+                                    .y_tiles = direct_rows / (op->tile_micros * kernels->micro_rows)};
 
     if (last) job.y = out->y + op->first * out->y_stride + (unit->first + p) * op->panel_rows;
     for (size_t i = 0; i < count; i++) {
@@ -432,17 +432,17 @@ static void quant_many_tiles(const struct quant_project *op, const struct quant_
         made[i] = expanded;
         expanded += op->k_groups * kernels->expanded_bytes;
     }
-    if (kernels->many != NULL)
-        kernels->many(&job);
+    if (kernels->large_m != NULL)
+        kernels->large_m(&job);
     else
         quant_tile_by_tile(op, &job, parts, group, direct_rows);
 }
 
-static void quant_many_store(const struct quant_project *op, const struct quant_unit *unit, const float *sums,
-                             size_t panel_sums)
+static void quant_large_m_store(const struct quant_project *op, const struct quant_unit *unit, const float *sums,
+                                size_t panel_sums)
 {
     const struct ash_project_out *out = unit->out;
-    size_t tile_rows = op->tile_strips * op->kernels->strip_rows;
+    size_t tile_rows = op->tile_micros * op->kernels->micro_rows;
     float *y = out->y + op->first * out->y_stride + unit->first * op->panel_rows;
 
     for (size_t row = quant_direct_rows(op, unit); row < op->rows; row += tile_rows)
@@ -451,11 +451,11 @@ static void quant_many_store(const struct quant_project *op, const struct quant_
                                 y + row * out->y_stride + i * op->panel_rows, out->y_stride);
 }
 
-static void quant_many_finish(const struct quant_project *op, const struct quant_unit *unit, const float *sums,
-                              size_t panel_sums)
+static void quant_large_m_finish(const struct quant_project *op, const struct quant_unit *unit, const float *sums,
+                                 size_t panel_sums)
 {
     const struct ash_quant_panels *kernels = op->kernels;
-    size_t tile_rows = op->tile_strips * kernels->strip_rows, cols = unit->sides * unit->count * op->panel_rows;
+    size_t tile_rows = op->tile_micros * kernels->micro_rows, cols = unit->sides * unit->count * op->panel_rows;
 
     for (size_t row = 0; row < op->rows; row += tile_rows, sums += tile_rows * op->panel_rows) {
         size_t rows = quant_min(tile_rows, op->rows - row);
@@ -468,58 +468,58 @@ static void quant_many_finish(const struct quant_project *op, const struct quant
     }
 }
 
-static void quant_many_units(void *ctx, size_t begin, size_t end, int worker)
+static void quant_large_m_units(void *ctx, size_t begin, size_t end, int worker)
 {
     const struct quant_project *op = ctx;
-    size_t tile_rows = op->tile_strips * op->kernels->strip_rows;
+    size_t tile_rows = op->tile_micros * op->kernels->micro_rows;
     size_t panel_sums = (op->rows + tile_rows - 1) / tile_rows * tile_rows * op->panel_rows;
     uint8_t *expanded = quant_own(op, worker);
     float *sums = (float *)(void *)(expanded + quant_align(op->kernels->expanded_panels * op->k_groups *
                                                            op->kernels->expanded_bytes));
 
-    if (op->kernels->many != NULL) op->kernels->begin();
+    if (op->kernels->large_m != NULL) op->kernels->begin();
     for (size_t i = begin; i < end; i++) {
         struct quant_unit unit = quant_unit_at(op, i);
         const uint8_t *panels[QUANT_UNIT_PANELS];
         size_t count = unit.sides * unit.count;
 
         quant_unit_panels(op, &unit, panels);
-        if ((op->kernels->many != NULL && !op->kernels->many_ends) || op->groups == 0)
+        if ((op->kernels->large_m != NULL && !op->kernels->large_m_writes_y) || op->groups == 0)
             memset(sums, 0, count * panel_sums * sizeof(*sums));
         for (size_t group = 0; group < op->groups; group += op->k_groups)
             for (size_t p = 0; p < count; p += op->kernels->expanded_panels)
-                quant_many_tiles(op, &unit, panels, p, quant_min(op->kernels->expanded_panels, count - p), group,
-                                 expanded, sums, panel_sums);
+                quant_large_m_tiles(op, &unit, panels, p, quant_min(op->kernels->expanded_panels, count - p), group,
+                                    expanded, sums, panel_sums);
         if (quant_sums_are_y(op, &unit))
-            quant_many_store(op, &unit, sums, panel_sums);
+            quant_large_m_store(op, &unit, sums, panel_sums);
         else
-            quant_many_finish(op, &unit, sums, panel_sums);
+            quant_large_m_finish(op, &unit, sums, panel_sums);
     }
-    if (op->kernels->many != NULL) op->kernels->end();
+    if (op->kernels->large_m != NULL) op->kernels->end();
 }
 
-static void quant_project_many(struct quant_project *op)
+static void quant_project_large_m(struct quant_project *op)
 {
     const struct ash_quant_panels *kernels = op->kernels;
     const struct ash_project_args *args = op->args;
-    size_t threads = (size_t)ash_workers_count(op->exec->workers), rounds = (args->M - 1) / QUANT_MANY_ROWS + 1;
-    bool some = args->M <= QUANT_SOME_ROWS;
+    size_t threads = (size_t)ash_workers_count(op->exec->workers), rounds = (args->M - 1) / QUANT_LARGE_M_BLOCK + 1;
+    bool some = args->M <= QUANT_MEDIUM_M_MAX;
     size_t tile_rows, round_rows, units;
 
-    op->tile_strips = some ? quant_even_strips(kernels, args->M) : kernels->tile_strips;
+    op->tile_micros = some ? quant_even_micros(kernels, args->M) : kernels->tile_micros;
     op->k_groups = some && kernels->whole_k ? op->groups : kernels->k_groups;
-    tile_rows = op->tile_strips * kernels->strip_rows;
+    tile_rows = op->tile_micros * kernels->micro_rows;
     round_rows = ((args->M - 1) / rounds / tile_rows + 1) * tile_rows; /* only the last has a part of a tile */
     units = quant_cut(op, QUANT_UNIT_PANELS);
     while (op->unit_panels > 2 && units < QUANT_UNITS_PER_THREAD * threads)
         units = quant_cut(op, op->unit_panels / 2);
     for (op->first = 0; op->first < args->M; op->first += round_rows) {
         op->rows = quant_min(round_rows, args->M - op->first);
-        op->strips = (op->rows + kernels->strip_rows - 1) / kernels->strip_rows;
-        op->x_bytes = quant_align(op->groups * op->strips * kernels->strip_bytes);
-        op->shared = ash_exec_handed(op->exec, op->x_bytes);
-        ash_workers_run(op->exec->workers, op->strips, 1, quant_strip_units, op);
-        ash_workers_run(op->exec->workers, units, 1, quant_many_units, op);
+        op->micros = (op->rows + kernels->micro_rows - 1) / kernels->micro_rows;
+        op->x_bytes = quant_align(op->groups * op->micros * kernels->micro_bytes);
+        op->shared = ash_exec_broadcast(op->exec, op->x_bytes);
+        ash_workers_run(op->exec->workers, op->micros, 1, quant_micro_units, op);
+        ash_workers_run(op->exec->workers, units, 1, quant_large_m_units, op);
     }
 }
 
@@ -541,15 +541,15 @@ static void quant_project(struct ash_exec *exec, const struct ash_project_args *
     ash_assert(!args->swiglu || (args->out_count == 2 && !args->residual && args->outs[0].w.N == args->outs[1].w.N));
     for (size_t i = 0; i < args->out_count; i++)
         ash_assert(args->outs[i].w.packed && args->outs[i].w.mat.dtype == op.dtype);
-    ash_assert(kernels->few_rows <= QUANT_FEW_ROWS_MAX);
-    ash_assert(kernels->tile_strips * kernels->strip_rows <= QUANT_TILE_ROWS_MAX);
+    ash_assert(kernels->small_m_max <= QUANT_SMALL_M_MAX);
+    ash_assert(kernels->tile_micros * kernels->micro_rows <= QUANT_TILE_ROWS_MAX);
     if (args->M == 0) return;
     op.panel_bytes = ash_quant_panel_bytes(kernels->layout, dtype, args->K);
-    if (args->M <= kernels->few_rows && kernels->few != NULL) op.kernels = kernels->few;
-    if (args->M <= kernels->few_rows)
-        quant_project_few(&op);
+    if (args->M <= kernels->small_m_max && kernels->small_m != NULL) op.kernels = kernels->small_m;
+    if (args->M <= kernels->small_m_max)
+        quant_project_small_m(&op);
     else
-        quant_project_many(&op);
+        quant_project_large_m(&op);
 }
 
 #endif

@@ -21,62 +21,63 @@ struct packing {
 /* What a byte of the file is XORed with: it makes a high nibble in two's complement. */
 static uint8_t flip(enum ash_quant_layout layout, enum ash_dtype dtype)
 {
-    return layout == ASH_QUANT_PAIRS && dtype == ASH_Q4_0 ? 0x80 : 0;
+    return layout == ASH_QUANT_LAYOUT_I8MM && dtype == ASH_Q4_0 ? 0x80 : 0;
 }
 
-/* The whole numbers of one block of one row, in pieces of so many bytes that lie `step` bytes apart. */
-static inline void place(const uint8_t *numbers, size_t bytes, size_t piece, uint64_t mask, uint8_t *to, size_t step)
+/* The integer values of one block of one row, in pieces of so many bytes that lie `step` bytes apart. */
+static inline void place(const uint8_t *quants, size_t bytes, size_t piece, uint64_t mask, uint8_t *to, size_t step)
 {
     for (size_t i = 0; i < bytes; i += piece, to += step) {
         uint64_t word = 0;
 
-        memcpy(&word, numbers + i, piece);
+        memcpy(&word, quants + i, piece);
         word ^= mask;
         memcpy(to, &word, piece);
     }
 }
 
 /* Those of a block of the file, into a panel's. */
-static void place_block(const struct packing *op, const uint8_t *block, size_t row, uint8_t *numbers)
+static void place_block(const struct packing *op, const uint8_t *block, size_t row, uint8_t *quants)
 {
-    size_t rows = ash_quant_panel_rows(op->layout), bytes = ash_quant_number_bytes(op->dtype);
+    size_t rows = ash_quant_panel_rows(op->layout), bytes = ash_quant_quants_bytes(op->dtype);
     uint64_t mask = 0x0101010101010101ull * flip(op->layout, op->dtype);
 
-    if (op->layout == ASH_QUANT_PAIRS)
-        place(block + sizeof(uint16_t), bytes, 8, mask, numbers + 8 * row, 8 * rows);
+    if (op->layout == ASH_QUANT_LAYOUT_I8MM)
+        place(block + sizeof(uint16_t), bytes, 8, mask, quants + 8 * row, 8 * rows);
     else
-        place(block + sizeof(uint16_t), bytes, 4, mask, numbers + 4 * row, 4 * rows);
+        place(block + sizeof(uint16_t), bytes, 4, mask, quants + 4 * row, 4 * rows);
 }
 
-/* The unit of a group of a row, and the steps of its blocks. */
+/* The group scale of a group of a row, and the subscales of its blocks. */
 static void place_head(const struct packing *op, const uint8_t *blocks, size_t count, size_t row, uint8_t *group)
 {
     size_t rows = ash_quant_panel_rows(op->layout);
-    int32_t steps[ASH_QUANT_GROUP_BLOCKS] = {0};
-    float unit;
+    int32_t subscales[ASH_QUANT_GROUP_BLOCKS] = {0};
+    float group_scale;
 
     if (op->dtype == ASH_Q8_0) {
         memcpy(group + row * sizeof(uint16_t), blocks, sizeof(uint16_t));
         return;
     }
-    unit = op->dtype == ASH_Q4_0 && op->kernels->steps != NULL ? op->kernels->steps(blocks, count, steps)
-                                                               : ash_quant_steps(blocks, count, op->dtype, steps);
-    memcpy(group + row * sizeof(unit), &unit, sizeof(unit));
+    group_scale = op->dtype == ASH_Q4_0 && op->kernels->subscales != NULL
+                      ? op->kernels->subscales(blocks, count, subscales)
+                      : ash_quant_subscales(blocks, count, op->dtype, subscales);
+    memcpy(group + row * sizeof(group_scale), &group_scale, sizeof(group_scale));
     for (size_t b = 0; b < ASH_QUANT_GROUP_BLOCKS && op->dtype == ASH_Q4_0; b++)
-        group[rows * sizeof(unit) + b * rows + row] = (uint8_t)steps[b];
+        group[rows * sizeof(group_scale) + b * rows + row] = (uint8_t)subscales[b];
 }
 
 static void pack_row(const struct packing *op, const uint8_t *block, size_t row, uint8_t *group)
 {
     size_t rows = ash_quant_panel_rows(op->layout), blocks = op->K / ASH_QUANT_BLOCK;
-    size_t numbers = rows * ash_quant_number_bytes(op->dtype), group_blocks = ash_quant_group_blocks(op->dtype);
+    size_t quants = rows * ash_quant_quants_bytes(op->dtype), group_blocks = ash_quant_group_blocks(op->dtype);
 
     for (size_t b = 0; b < blocks; b += group_blocks) {
         size_t count = blocks - b < group_blocks ? blocks - b : group_blocks;
 
         place_head(op, block, count, row, group);
         for (size_t i = 0; i < count; i++, block += ash_dtype_bytes(op->dtype))
-            place_block(op, block, row, group + ash_quant_panel_head(op->layout, op->dtype) + i * numbers);
+            place_block(op, block, row, group + ash_quant_panel_head(op->layout, op->dtype) + i * quants);
         group += ash_quant_panel_group(op->layout, op->dtype);
     }
 }

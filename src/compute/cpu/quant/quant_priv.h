@@ -5,8 +5,8 @@
 
 #include "compute/ops.h"
 
-#define ASH_QUANT_ROWS 64 /* rows of x that are quantised together: they stay in the second cache */
-#define ASH_QUANT_QUAD 4  /* rows of w that a kernel takes together: neighbours in a vector of sums */
+#define ASH_QUANT_MC 64 /* rows of x that are quantised together: they stay in L2 */
+#define ASH_QUANT_NR 4  /* rows of w that a kernel takes together: neighbours in a vector of sums */
 
 /* Quantised rows of x, from row `first` on. Plain: q is [rows, blocks, 32], scale [rows, groups], and sum (of a block's
  * q) [rows, blocks]. Paired, for instructions that multiply 2 x 8 by 8 x 2: q is [rows / 2, blocks, 4, 2, 8] and scale
@@ -27,28 +27,29 @@ static inline size_t ash_quant_rows_blocks(const struct ash_quant_rows *x, size_
     return left < x->group_blocks ? left : x->group_blocks;
 }
 
-/* y for all rows of x and rows [begin, end) of w; begin is a multiple of ASH_QUANT_QUAD. */
+/* y for all rows of x and rows [begin, end) of w; begin is a multiple of ASH_QUANT_NR. */
 typedef void (*ash_quant_kernel_fn)(const struct ash_quant_args *args, const struct ash_quant_rows *x, size_t begin,
                                     size_t end);
 
 /* The rows of w of one quad; where it has fewer than four, the last is repeated and its results are dropped. */
-static inline void ash_quant_quad(const struct ash_quant_args *args, size_t n, size_t count, const uint8_t **rows_out)
+static inline void ash_quant_w_rows(const struct ash_quant_args *args, size_t n, size_t count, const uint8_t **rows_out)
 {
     size_t row_bytes = ash_dtype_size(args->dtype, args->K);
 
-    for (size_t i = 0; i < ASH_QUANT_QUAD; i++)
+    for (size_t i = 0; i < ASH_QUANT_NR; i++)
         rows_out[i] = (const uint8_t *)args->w + (n + (i < count ? i : count - 1)) * row_bytes;
 }
 
 /* Where the chains of a quad start. */
-static inline void ash_quant_begin(const struct ash_quant_args *args, size_t m, size_t n, size_t count, float *sums)
+static inline void ash_quant_load_sums(const struct ash_quant_args *args, size_t m, size_t n, size_t count, float *sums)
 {
-    for (size_t i = 0; i < ASH_QUANT_QUAD; i++)
+    for (size_t i = 0; i < ASH_QUANT_NR; i++)
         sums[i] = args->accumulate && i < count ? args->y[m * args->y_stride + n + i] : 0.0f;
 }
 
 /* And where their ends go. */
-static inline void ash_quant_end(const struct ash_quant_args *args, size_t m, size_t n, size_t count, const float *sums)
+static inline void ash_quant_store_sums(const struct ash_quant_args *args, size_t m, size_t n, size_t count,
+                                        const float *sums)
 {
     float *y = args->y + m * args->y_stride + n;
 

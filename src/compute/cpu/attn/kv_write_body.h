@@ -1,31 +1,31 @@
 /* place_body - what stands between the products that make q, k and v and attention over a cache, of one instruction
  * set: one pass over a row that is still in the caches. Include after row_body.h and attn_body.h. */
-#ifndef ASH_COMPUTE_PLACE_BODY_H
-#define ASH_COMPUTE_PLACE_BODY_H
+#ifndef ASH_COMPUTE_KV_WRITE_BODY_H
+#define ASH_COMPUTE_KV_WRITE_BODY_H
 
-struct place {
+struct kv_write_op {
     struct ash_exec *exec;
-    const struct ash_place_args *args;
+    const struct ash_kv_write_args *args;
     struct ash_rope_args rope; /* of one row */
 };
 
 /* Rotate heads next to each other, at x, by the angles of row r. */
-static void place_rotate(const struct place *op, float *x, size_t heads, size_t r, float *copy)
+static void kv_write_rotate(const struct kv_write_op *op, float *x, size_t heads, size_t r, float *copy)
 {
-    const struct ash_place_args *args = op->args;
+    const struct ash_kv_write_args *args = op->args;
     size_t angles = args->dims > 0 ? (size_t)args->positions[r] * (args->dims / 2) : 0;
 
     for (size_t h = 0; h < heads && args->dims > 0; h++)
         rope_head(&op->rope, x + h * args->attn->dim_k, copy, args->cos + angles, args->sin + angles);
 }
 
-INLINE void place_narrow_step(uint16_t *to, const float *x, size_t count)
+INLINE void kv_write_narrow_step(uint16_t *to, const float *x, size_t count)
 {
     wide_store_bf16(to, wide_round_bf16(wide_load_n(x, count)), count);
 }
 
 /* count floats in the dtype of the pages. */
-static void place_store(enum ash_dtype dtype, void *to, const float *x, size_t count)
+static void kv_write_store(enum ash_dtype dtype, void *to, const float *x, size_t count)
 {
     uint16_t *narrow = to;
     size_t i = 0;
@@ -35,14 +35,14 @@ static void place_store(enum ash_dtype dtype, void *to, const float *x, size_t c
         return;
     }
     for (; i + ASH_LANES <= count; i += ASH_LANES)
-        place_narrow_step(narrow + i, x + i, ASH_LANES);
-    if (i < count) place_narrow_step(narrow + i, x + i, count - i);
+        kv_write_narrow_step(narrow + i, x + i, ASH_LANES);
+    if (i < count) kv_write_narrow_step(narrow + i, x + i, count - i);
 }
 
-static void place_rows(void *ctx, size_t begin, size_t end, int worker)
+static void kv_write_rows(void *ctx, size_t begin, size_t end, int worker)
 {
-    const struct place *op = ctx;
-    const struct ash_place_args *args = op->args;
+    const struct kv_write_op *op = ctx;
+    const struct ash_kv_write_args *args = op->args;
     const struct ash_attn_args *attn = args->attn;
     const struct ash_attn_seq *seq = attn->seqs;
     size_t queries = attn->heads * attn->dim_k, width = attn->kv_heads * attn->dim_k;
@@ -56,16 +56,16 @@ static void place_rows(void *ctx, size_t begin, size_t end, int worker)
         while (r >= seq->q_row + seq->q_count)
             seq++;
         token = seq->pos + r - seq->q_row;
-        place_rotate(op, q, attn->heads + attn->kv_heads, r, copy);
+        kv_write_rotate(op, q, attn->heads + attn->kv_heads, r, copy);
         if (args->round_bf16) round_range(&round, 0, queries, worker);
-        place_store(attn->kv_dtype, ash_attn_key_place(attn, seq, token), k, width);
-        place_store(attn->kv_dtype, ash_attn_value_place(attn, seq, token), k + width, width);
+        kv_write_store(attn->kv_dtype, ash_attn_key_slot(attn, seq, token), k, width);
+        kv_write_store(attn->kv_dtype, ash_attn_value_slot(attn, seq, token), k + width, width);
     }
 }
 
-static void place(struct ash_exec *exec, const struct ash_place_args *args)
+static void kv_write(struct ash_exec *exec, const struct ash_kv_write_args *args)
 {
-    struct place op = {
+    struct kv_write_op op = {
         .exec = exec, .args = args, .rope = {.dims = args->dims, .interleaved_in = args->interleaved_in}};
     const struct ash_attn_args *attn = args->attn;
     size_t rows = 0;
@@ -74,9 +74,9 @@ static void place(struct ash_exec *exec, const struct ash_place_args *args)
         ash_assert(attn->seqs[s].pages != NULL && attn->seqs[s].q_row == rows);
         rows += attn->seqs[s].q_count;
     }
-    ash_workers_run(exec->workers, rows, ROW_MIN_ROWS, place_rows, &op);
+    ash_workers_run(exec->workers, rows, ROW_MIN_ROWS, kv_write_rows, &op);
 }
 
-static const struct ash_attn_ops vec_attn = {.forward = attn_forward, .backward = attn_backward, .place = place};
+static const struct ash_attn_ops vec_attn = {.forward = attn_forward, .backward = attn_backward, .kv_write = kv_write};
 
 #endif

@@ -1,7 +1,7 @@
 /* quant_pairs - what the kernels for weights packed in pairs (quant_pack.h) share: quantising x, and reading a panel.
  */
-#ifndef ASH_COMPUTE_QUANT_PAIRS_H
-#define ASH_COMPUTE_QUANT_PAIRS_H
+#ifndef ASH_COMPUTE_QUANT_LAYOUT_I8MM_H
+#define ASH_COMPUTE_QUANT_LAYOUT_I8MM_H
 
 #include "compute/cpu/quant/quant_neon.h"
 #include "compute/cpu/quant/quant_pack.h"
@@ -11,20 +11,20 @@
 #define CHUNKS 4                           /* of a block: 8 k each */
 #define VEC 16                             /* bytes */
 #define LINE 64                            /* bytes of the caches */
-#define BLOCK_BYTES (CHUNKS * PAIRS * VEC) /* numbers of a block of a panel, as bytes */
+#define BLOCK_BYTES (CHUNKS * PAIRS * VEC) /* quants of a block of a panel, as bytes */
 #define BLOCKS ASH_QUANT_GROUP_BLOCKS
 #define GROUP_CHUNKS (BLOCKS * CHUNKS)
-/* A strip of x of 256 k: scales of the two rows, each twice; then the chunks. */
-#define GROUP_STRIP_BYTES (VEC + GROUP_CHUNKS * VEC)
-/* Bytes of a group of a single row: see quant_one_i8mm.c. */
-#define ONE_BYTES(dtype)                                                                                               \
+/* A micro of x of 256 k: scales of the two rows, each twice; then the chunks. */
+#define GROUP_MICRO_BYTES (VEC + GROUP_CHUNKS * VEC)
+/* Bytes of a group of a single row: see quant_gemv_i8mm.c. */
+#define GEMV_X_BYTES(dtype)                                                                                            \
     (VEC + ((dtype) == ASH_Q8_0 ? CHUNKS * VEC : BLOCKS * (((dtype) == ASH_Q4_0 ? VEC : 0) + CHUNKS * VEC)))
 
 /* ---- x ----------------------------------------------------------------------------------------------------------- */
 
-/* ash_quant_numbers on vectors, in two halves: the scale of count numbers (a multiple of 32) and what they are times
- * (0: they become zeros); and 32 of the numbers. */
-INLINE float numbers_scale(const float *x, size_t count, float *factor_out)
+/* ash_quant_quantise on vectors, in two halves: the scale of count quants (a multiple of 32) and what they are times
+ * (0: they become zeros); and 32 of the quants. */
+INLINE float quants_scale(const float *x, size_t count, float *factor_out)
 {
     uint32x4_t tops[4] = {vdupq_n_u32(0), vdupq_n_u32(0), vdupq_n_u32(0), vdupq_n_u32(0)};
     uint32_t bits;
@@ -44,7 +44,7 @@ INLINE float numbers_scale(const float *x, size_t count, float *factor_out)
     return bits >= ASH_F32_INFINITY_BITS ? NAN : 0.0f;
 }
 
-INLINE void numbers_block(const float *x, float factor, int8x16_t q[2])
+INLINE void quants_block(const float *x, float factor, int8x16_t q[2])
 {
     float32x4_t v[8];
 
@@ -53,7 +53,7 @@ INLINE void numbers_block(const float *x, float factor, int8x16_t q[2])
         return;
     }
     UNROLL
-    for (int i = 0; i < 8; i++) /* the whole number is in the low byte of what has been rounded */
+    for (int i = 0; i < 8; i++) /* the integer is in the low byte of what has been rounded */
         v[i] = vaddq_f32(vmulq_n_f32(vld1q_f32(x + 4 * i), factor), vdupq_n_f32(ASH_F32_ROUND_MAGIC));
     UNROLL
     for (int i = 0; i < 2; i++) {
@@ -64,25 +64,25 @@ INLINE void numbers_block(const float *x, float factor, int8x16_t q[2])
     }
 }
 
-/* One group of a strip into its place among the strips of a tile: the scales of the two rows, each twice, then the
+/* One group of a micro into its place among the micros of a tile: the scales of the two rows, each twice, then the
  * chunks. */
-INLINE void quantise_strip(const float *const *rows, size_t first, size_t count, size_t strip, size_t strips,
+INLINE void quantise_micro(const float *const *rows, size_t first, size_t count, size_t micro, size_t micros,
                            uint8_t *tile)
 {
-    int8_t *chunks = (int8_t *)tile + strips * VEC + strip * VEC;
+    int8_t *chunks = (int8_t *)tile + micros * VEC + micro * VEC;
     float factors[2] = {0}, scales[4] = {0};
 
-    scales[0] = scales[1] = numbers_scale(rows[0] + first, count, &factors[0]);
-    if (rows[1] != NULL) scales[2] = scales[3] = numbers_scale(rows[1] + first, count, &factors[1]);
-    vst1q_f32((float *)(void *)(tile + strip * VEC), vld1q_f32(scales));
-    for (size_t at = first; at < first + count; at += ASH_QUANT_BLOCK, chunks += CHUNKS * strips * VEC) {
+    scales[0] = scales[1] = quants_scale(rows[0] + first, count, &factors[0]);
+    if (rows[1] != NULL) scales[2] = scales[3] = quants_scale(rows[1] + first, count, &factors[1]);
+    vst1q_f32((float *)(void *)(tile + micro * VEC), vld1q_f32(scales));
+    for (size_t at = first; at < first + count; at += ASH_QUANT_BLOCK, chunks += CHUNKS * micros * VEC) {
         int8x16_t left[2], right[2];
 
-        numbers_block(rows[0] + at, factors[0], left);
-        numbers_block(rows[1] != NULL ? rows[1] + at : NULL, factors[1], right);
+        quants_block(rows[0] + at, factors[0], left);
+        quants_block(rows[1] != NULL ? rows[1] + at : NULL, factors[1], right);
         UNROLL
         for (size_t c = 0; c < CHUNKS; c++)
-            vst1q_s8(chunks + c * strips * VEC,
+            vst1q_s8(chunks + c * micros * VEC,
                      vcombine_s8(c % 2 == 0 ? vget_low_s8(left[c / 2]) : vget_high_s8(left[c / 2]),
                                  c % 2 == 0 ? vget_low_s8(right[c / 2]) : vget_high_s8(right[c / 2])));
     }
@@ -96,29 +96,29 @@ INLINE size_t group_k(size_t k)
 
 /* ---- panels ------------------------------------------------------------------------------------------------------ */
 
-/* Of a group: the units of four of its rows; of Q4_0 the steps of a block; and where its numbers begin. */
-INLINE float32x4_t four_units(enum ash_dtype dtype, const uint8_t *group, size_t half)
+/* Of a group: the group_scales of four of its rows; of Q4_0 the subscales of a block; and where its quants begin. */
+INLINE float32x4_t four_group_scales(enum ash_dtype dtype, const uint8_t *group, size_t half)
 {
     if (dtype == ASH_Q8_0) return vcvt_f32_f16(vld1_f16((const float16_t *)(const void *)group + 4 * half));
     return vld1q_f32((const float *)(const void *)group + 4 * half);
 }
 
-INLINE int16x8_t eight_steps(const uint8_t *group, size_t block)
+INLINE int16x8_t eight_subscales(const uint8_t *group, size_t block)
 {
     return vmovl_s8(vld1_s8((const int8_t *)group + ROWS * (sizeof(float) + block)));
 }
 
-INLINE const uint8_t *group_numbers(enum ash_dtype dtype, const uint8_t *group)
+INLINE const uint8_t *group_quants(enum ash_dtype dtype, const uint8_t *group)
 {
-    return group + ash_quant_panel_head(ASH_QUANT_PAIRS, dtype);
+    return group + ash_quant_panel_head(ASH_QUANT_LAYOUT_I8MM, dtype);
 }
 
-/* The units of the rows: u0 u1 u0 u1, u2 u3 u2 u3, ... */
-INLINE void panel_units(enum ash_dtype dtype, const uint8_t *group, float32x4_t out[PAIRS])
+/* The group_scales of the rows: u0 u1 u0 u1, u2 u3 u2 u3, ... */
+INLINE void panel_group_scales(enum ash_dtype dtype, const uint8_t *group, float32x4_t out[PAIRS])
 {
     UNROLL
     for (size_t i = 0; i < 2; i++) {
-        float64x2_t wide = vreinterpretq_f64_f32(four_units(dtype, group, i));
+        float64x2_t wide = vreinterpretq_f64_f32(four_group_scales(dtype, group, i));
 
         out[2 * i] = vreinterpretq_f32_f64(vzip1q_f64(wide, wide));
         out[2 * i + 1] = vreinterpretq_f32_f64(vzip2q_f64(wide, wide));
@@ -139,14 +139,14 @@ INLINE int32x4_t zeros(void)
 
 /* Strips of x and pairs of a panel that are multiplied together. */
 struct part {
-    size_t first, count; /* strips */
+    size_t first, count; /* micros */
     size_t pair, pairs;  /* of the panel */
 };
 
-/* Sums as floats, added to sums: for each strip and pair of the panel, (row 0 of x) x (w0, w1), (row 1 of x) x
+/* Sums as floats, added to sums: for each micro and pair of the panel, (row 0 of x) x (w0, w1), (row 1 of x) x
  * (w0, w1). */
-INLINE void add_floats(const float32x4_t *units, const uint8_t *x, const struct part *part, int32x4_t total[][PAIRS],
-                       float *sums)
+INLINE void add_floats(const float32x4_t *group_scales, const uint8_t *x, const struct part *part,
+                       int32x4_t total[][PAIRS], float *sums)
 {
     UNROLL
     for (size_t s = 0; s < part->count; s++) {
@@ -154,7 +154,7 @@ INLINE void add_floats(const float32x4_t *units, const uint8_t *x, const struct 
 
         UNROLL
         for (size_t p = 0; p < part->pairs; p++) {
-            float32x4_t scale = vmulq_f32(dx, units[part->pair + p]);
+            float32x4_t scale = vmulq_f32(dx, group_scales[part->pair + p]);
             float *at = sums + 4 * ((part->first + s) * PAIRS + part->pair + p);
 
             vst1q_f32(at, vfmaq_f32(vld1q_f32(at), vcvtq_f32_s32(total[s][p]), scale));
@@ -162,10 +162,10 @@ INLINE void add_floats(const float32x4_t *units, const uint8_t *x, const struct 
     }
 }
 
-/* As struct ash_quant_panels says: quant_panel_i8mm.c, quant_one_i8mm.c. */
-void ash_quant_pairs_untile(const float *sums, size_t rows, float *y, size_t y_stride);
-void ash_quant_pairs_quantise_one(enum ash_dtype dtype, const float *row, size_t k, uint8_t *x);
-void ash_quant_pairs_one(enum ash_dtype dtype, const uint8_t *const *panels, size_t count, const uint8_t *x, size_t k,
+/* As struct ash_quant_panels says: quant_panel_i8mm.c, quant_gemv_i8mm.c. */
+void ash_quant_i8mm_untile(const float *sums, size_t rows, float *y, size_t y_stride);
+void ash_quant_i8mm_quantise_gemv(enum ash_dtype dtype, const float *row, size_t k, uint8_t *x);
+void ash_quant_i8mm_gemv(enum ash_dtype dtype, const uint8_t *const *panels, size_t count, const uint8_t *x, size_t k,
                          float *y);
 
 #endif

@@ -4,18 +4,18 @@
  * jump from row to row are preceded by prefetches in order. Compiled for machines with the instruction. */
 #if defined(__aarch64__)
 
-#include "compute/cpu/gemm/few.h"
+#include "compute/cpu/gemm/gemm_small_m.h"
 
 #include "base/assert.h"
 #include "compute/cpu/gemm/bfmmla_pack.h"
 
 #define PANEL_ROWS ASH_BFMMLA_PANEL
-#define PACKED_ROWS 12                  /* of x, if the weights are packed */
-#define PAIRS_MAX (PACKED_ROWS / 2)     /* of rows of x */
-#define STREAMS_MAX 4                   /* panels side by side, if they are */
-#define MAPPED_PAIRS (ASH_FEW_ROWS / 2) /* of rows of x, if they are not packed; at most */
-#define MAPPED_COLS 16                  /* rows of a weight side by side, then */
-#define LINE_K 32                       /* k of a cache line of bf16 */
+#define PACKED_ROWS 12                      /* of x, if the weights are packed */
+#define PAIRS_MAX (PACKED_ROWS / 2)         /* of rows of x */
+#define STREAMS_MAX 4                       /* panels side by side, if they are */
+#define MAPPED_PAIRS (ASH_SMALL_M_ROWS / 2) /* of rows of x, if they are not packed; at most */
+#define MAPPED_COLS 16                      /* rows of a weight side by side, then */
+#define LINE_K 32                           /* k of a cache line of bf16 */
 #define AHEAD_BYTES 65536
 
 INLINE float32x4_t multiply(float32x4_t acc, uint16x8_t a, uint16x8_t b)
@@ -56,7 +56,7 @@ static void prepare(const float *x, size_t M, size_t K, bool round_bf16, void *l
 }
 
 /* Two accumulators, a pair of rows of x by two pairs of rows of w, to their places. */
-INLINE void store_pair(const struct ash_few *job, size_t pair, size_t at, float32x4_t low, float32x4_t high)
+INLINE void store_pair(const struct ash_small_m *job, size_t pair, size_t at, float32x4_t low, float32x4_t high)
 {
     float64x2_t a = vreinterpretq_f64_f32(low), b = vreinterpretq_f64_f32(high);
     float *sums = job->sums + 2 * pair * job->sums_stride + at;
@@ -106,7 +106,7 @@ static void pack_weight(struct ash_exec *exec, const struct ash_weight *w, size_
 }
 
 /* One panel of each of some streams, which lie step panels apart, for pairs pairs of rows of x. */
-INLINE void packed_panels(const struct ash_few *job, size_t pairs, size_t streams, size_t panel, size_t step)
+INLINE void packed_panels(const struct ash_small_m *job, size_t pairs, size_t streams, size_t panel, size_t step)
 {
     const uint16_t *x = job->left, *w[STREAMS_MAX];
     size_t k_padded = pad_k(job->K), groups = k_padded / GROUP, at = 0;
@@ -143,9 +143,9 @@ INLINE void packed_panels(const struct ash_few *job, size_t pairs, size_t stream
             store_pair(job, i, (panel + s * step) * PANEL_ROWS, acc[s][i][0], acc[s][i][1]);
 }
 
-INLINE void packed_sums(const struct ash_few *job, size_t pairs, size_t streams)
+INLINE void packed_sums(const struct ash_small_m *job, size_t pairs, size_t streams)
 {
-    const struct ash_few local = *job; /* sums may alias it as far as the compiler knows */
+    const struct ash_small_m local = *job; /* sums may alias it as far as the compiler knows */
     size_t panels = (job->count + PANEL_ROWS - 1) / PANEL_ROWS, step = panels / streams;
 
     for (size_t p = 0; p < step; p++)
@@ -213,7 +213,7 @@ INLINE void mapped_lines(const void *const *w, enum ash_dtype dtype, size_t k, c
 }
 
 /* 2 * cols rows of w from row on; where there are fewer, the last is computed again, for nobody. */
-INLINE void mapped_rows(const struct ash_few *job, enum ash_dtype dtype, size_t pairs, size_t cols, size_t row)
+INLINE void mapped_rows(const struct ash_small_m *job, enum ash_dtype dtype, size_t pairs, size_t cols, size_t row)
 {
     const struct ash_mat *mat = &job->w->mat;
     const uint16_t *x = job->left;
@@ -255,9 +255,9 @@ INLINE void mapped_rows(const struct ash_few *job, enum ash_dtype dtype, size_t 
             store_pair(job, i, row + 2 * j, acc[i * cols + j], acc[i * cols + j + 1]);
 }
 
-INLINE void mapped_sums(const struct ash_few *job, enum ash_dtype dtype)
+INLINE void mapped_sums(const struct ash_small_m *job, enum ash_dtype dtype)
 {
-    const struct ash_few local = *job;
+    const struct ash_small_m local = *job;
     size_t pairs = pairs_of(job->M);
 
     for (size_t row = 0; row < job->count; row += pairs == 1 ? MAPPED_COLS : MAPPED_COLS / 2)
@@ -269,7 +269,7 @@ INLINE void mapped_sums(const struct ash_few *job, enum ash_dtype dtype)
             mapped_rows(&local, dtype, MAPPED_PAIRS, MAPPED_COLS / 4, row);
 }
 
-static void sums(const struct ash_few *job)
+static void sums(const struct ash_small_m *job)
 {
     size_t pairs = pairs_of(job->M);
 
@@ -289,14 +289,14 @@ static void sums(const struct ash_few *job)
         mapped_sums(job, ASH_F32);
 }
 
-const struct ash_few_kernel ash_few_bfmmla = {.group_rows = ASH_FEW_ROWS,
-                                              .packed_rows = PACKED_ROWS,
-                                              .groups_max = 4,
-                                              .left_bytes = left_bytes,
-                                              .prepare = prepare,
-                                              .sums = sums,
-                                              .packed_gemm = ash_gemm_bfmmla_packed,
-                                              .packed_bytes = packed_bytes,
-                                              .pack = pack_weight};
+const struct ash_small_m_kernel ash_small_m_bfmmla = {.group_rows = ASH_SMALL_M_ROWS,
+                                                      .packed_rows = PACKED_ROWS,
+                                                      .groups_max = 4,
+                                                      .left_bytes = left_bytes,
+                                                      .prepare = prepare,
+                                                      .sums = sums,
+                                                      .packed_gemm = ash_gemm_bfmmla_packed,
+                                                      .packed_bytes = packed_bytes,
+                                                      .pack = pack_weight};
 
 #endif

@@ -1,7 +1,7 @@
 /* quant_quads - what the kernels for weights packed in quads (quant_pack.h) share: quantising x, packing, and sums as
  * rows. */
-#ifndef ASH_COMPUTE_QUANT_QUADS_H
-#define ASH_COMPUTE_QUANT_QUADS_H
+#ifndef ASH_COMPUTE_QUANT_LAYOUT_VNNI_H
+#define ASH_COMPUTE_QUANT_LAYOUT_VNNI_H
 
 #include <immintrin.h>
 #include <stdint.h>
@@ -12,32 +12,32 @@
 #define INLINE static inline __attribute__((always_inline))
 #define UNROLL _Pragma("GCC unroll 16")
 
-#define QUADS 8       /* fours of k in a block */
-#define QUADS_ROWS 16 /* of a panel */
-#define QUADS_LINE 64 /* bytes of a four of k of a panel's rows, and of their units as floats */
-#define QUADS_LINES(dtype) (ash_quant_number_bytes(dtype) / 4) /* of a block's numbers */
+#define VNNI_K4 8    /* fours of k in a block */
+#define VNNI_ROWS 16 /* of a panel */
+#define VNNI_LINE 64 /* bytes of a four of k of a panel's rows, and of their group_scales as floats */
+#define VNNI_LINES(dtype) (ash_quant_quants_bytes(dtype) / 4) /* of a block's quants */
 
-/* Of a group of a panel: the steps of a block of Q4_0, and the numbers of a block. */
-static inline const uint8_t *quads_steps(const uint8_t *group, size_t block)
+/* Of a group of a panel: the subscales of a block of Q4_0, and the quants of a block. */
+static inline const uint8_t *vnni_subscales(const uint8_t *group, size_t block)
 {
-    return group + QUADS_LINE + block * QUADS_ROWS;
+    return group + VNNI_LINE + block * VNNI_ROWS;
 }
 
-static inline const uint8_t *quads_block(enum ash_dtype dtype, const uint8_t *group, size_t block)
+static inline const uint8_t *vnni_block(enum ash_dtype dtype, const uint8_t *group, size_t block)
 {
-    return group + ash_quant_panel_head(ASH_QUANT_QUADS, dtype) + block * QUADS_LINES(dtype) * QUADS_LINE;
+    return group + ash_quant_panel_head(ASH_QUANT_LAYOUT_VNNI, dtype) + block * VNNI_LINES(dtype) * VNNI_LINE;
 }
 
 /* k of a group, which are `group` unless it is a row's last one, where k are left. These are whole blocks, so a group
  * of one block is never shorter: a compiler would not see it. */
-static inline size_t quads_count(size_t group, size_t k)
+static inline size_t vnni_group_k(size_t group, size_t k)
 {
     return group == ASH_QUANT_BLOCK || k > group ? group : k;
 }
 
-/* ash_quant_numbers on vectors, in two halves: the scale of count numbers (a multiple of 16) and what they are times
- * (0: they become zeros); and the numbers themselves, all of them or a part. Returns their sum. */
-INLINE float quads_scale(const float *x, size_t count, float *factor_out)
+/* ash_quant_quantise on vectors, in two halves: the scale of count quants (a multiple of 16) and what they are times
+ * (0: they become zeros); and the quants themselves, all of them or a part. Returns their sum. */
+INLINE float vnni_scale(const float *x, size_t count, float *factor_out)
 {
     const __m512i no_sign = _mm512_set1_epi32(0x7fffffff);
     __m512i top = _mm512_setzero_si512();
@@ -55,7 +55,7 @@ INLINE float quads_scale(const float *x, size_t count, float *factor_out)
     return bits >= ASH_F32_INFINITY_BITS ? NAN : 0.0f;
 }
 
-INLINE int32_t quads_numbers(const float *x, size_t count, float factor, uint8_t *q)
+INLINE int32_t vnni_quants(const float *x, size_t count, float factor, uint8_t *q)
 {
     const __m512i rounder_bits = _mm512_set1_epi32((int)ASH_F32_ROUND_MAGIC_BITS);
     __m512i sum = _mm512_setzero_si512();
@@ -67,16 +67,16 @@ INLINE int32_t quads_numbers(const float *x, size_t count, float factor, uint8_t
     for (size_t i = 0; i < count; i += 16) {
         __m512 scaled = _mm512_mul_ps(_mm512_loadu_ps(x + i), _mm512_set1_ps(factor));
         __m512i bits = _mm512_castps_si512(_mm512_add_ps(scaled, _mm512_set1_ps(ASH_F32_ROUND_MAGIC)));
-        __m512i numbers = _mm512_sub_epi32(bits, rounder_bits);
+        __m512i quants = _mm512_sub_epi32(bits, rounder_bits);
 
-        _mm_storeu_si128((__m128i *)(void *)(q + i), _mm512_cvtepi32_epi8(numbers));
-        sum = _mm512_add_epi32(sum, numbers);
+        _mm_storeu_si128((__m128i *)(void *)(q + i), _mm512_cvtepi32_epi8(quants));
+        sum = _mm512_add_epi32(sum, quants);
     }
     return _mm512_reduce_add_epi32(sum);
 }
 
 /* As struct ash_quant_panels says. */
-void ash_quant_quads_pack(enum ash_dtype dtype, const uint8_t *rows, size_t row_bytes, size_t blocks, uint8_t *panel);
-void ash_quant_quads_untile(const float *sums, size_t rows, float *y, size_t y_stride);
+void ash_quant_vnni_pack(enum ash_dtype dtype, const uint8_t *rows, size_t row_bytes, size_t blocks, uint8_t *panel);
+void ash_quant_vnni_untile(const float *sums, size_t rows, float *y, size_t y_stride);
 
 #endif

@@ -1,17 +1,17 @@
 /* few - the kernel behind products of few rows of x: what a step of decoding needs. It is bound by reading weights, so
  * it reads each once, from where it lies; the driver (project_body.h) norms x, shares out the weights and does what
  * stands behind. */
-#ifndef ASH_COMPUTE_FEW_H
-#define ASH_COMPUTE_FEW_H
+#ifndef ASH_COMPUTE_GEMM_SMALL_M_H
+#define ASH_COMPUTE_GEMM_SMALL_M_H
 
 #include "compute/ops.h"
 
-#define ASH_FEW_ROWS 8  /* rows of x that share a walk over the weights, where a kernel wants no more */
-#define ASH_FEW_COLS 16 /* rows of w that a kernel may take together */
+#define ASH_SMALL_M_ROWS 8  /* rows of x that share a walk over the weights, where a kernel wants no more */
+#define ASH_SMALL_M_COLS 16 /* rows of w that a kernel may take together */
 
 /* Rows of a weight and where their sums go: sums[m * sums_stride + i] for row first + i of w, i < count. The stride has
- * room for count filled up to a multiple of ASH_FEW_COLS: what is written there is not read. */
-struct ash_few {
+ * room for count filled up to a multiple of ASH_SMALL_M_COLS: what is written there is not read. */
+struct ash_small_m {
     const struct ash_weight *w; /* its k are adjacent, or it is packed */
     size_t M, K;
     const void *left; /* written by prepare */
@@ -21,14 +21,14 @@ struct ash_few {
     size_t sums_stride;
 };
 
-struct ash_few_kernel {
+struct ash_small_m_kernel {
     size_t group_rows;  /* of x, which share a walk over the weights */
     size_t packed_rows; /* the same where all of those are packed */
     size_t groups_max;  /* of so many rows, up to which this is the faster way */
     size_t (*left_bytes)(size_t M, size_t K);
     /* x is [M, K], rows adjacent. */
     void (*prepare)(const float *x, size_t M, size_t K, bool round_bf16, void *left);
-    void (*sums)(const struct ash_few *job);
+    void (*sums)(const struct ash_small_m *job);
     /* Any number of rows times rows first ... first + args->N - 1 of a packed weight (args->b.data); first is a
      * multiple of ASH_PACK_ROWS. NULL: this kernel reads nothing packed. */
     void (*packed_gemm)(struct ash_exec *exec, const struct ash_gemm_args *args, size_t first);
@@ -42,9 +42,9 @@ struct ash_few_kernel {
 #define ASH_BFMMLA_PANEL 4
 
 #if defined(__x86_64__)
-extern const struct ash_few_kernel ash_few_amx; /* for round_bf16 alone */
+extern const struct ash_small_m_kernel ash_small_m_amx; /* for round_bf16 alone */
 #elif defined(__aarch64__)
-extern const struct ash_few_kernel ash_few_bfmmla; /* round_bf16 is understood */
+extern const struct ash_small_m_kernel ash_small_m_bfmmla; /* round_bf16 is understood */
 void ash_gemm_bfmmla_packed(struct ash_exec *exec, const struct ash_gemm_args *args, size_t first);
 #endif
 
