@@ -413,9 +413,9 @@ struct ash_ops {
     const struct ash_optim_ops *optim;
 };
 
-extern const struct ash_ops ash_ops_ref;
-extern const struct ash_ops ash_ops_ref_bfmmla;  /* bf16 products as BFMMLA computes them */
-extern const struct ash_ops ash_ops_ref_tdpbf16; /* as TDPBF16PS does */
+extern const struct ash_ops ash_ops_ref;         /* the specification */
+extern const struct ash_ops ash_ops_ref_bfmmla;  /* with bf16 products as BFMMLA computes them */
+extern const struct ash_ops ash_ops_ref_tdpbf16; /* with bf16 products as TDPBF16PS computes them */
 
 /* What an op runs on. One owner thread. */
 struct ash_exec {

@@ -1,5 +1,5 @@
-/* quant - blocks of quantised quants: making those of a row of activations, and reading those of a weight matrix.
- * ops.h says what the quants are. Only IEEE operations whose result does not depend on the machine. */
+/* quant - blocks of quants: making those of a row of activations, and reading those of a weight matrix. ops.h defines the
+ * arithmetic. Only IEEE operations whose result does not depend on the machine. */
 #ifndef ASH_COMPUTE_QUANT_H
 #define ASH_COMPUTE_QUANT_H
 
@@ -16,19 +16,19 @@ static inline size_t ash_quant_group_blocks(enum ash_dtype dtype)
     return dtype == ASH_Q8_0 ? 1 : ASH_QUANT_GROUP_BLOCKS;
 }
 
-/* Its inputs. */
+/* k of a group. */
 static inline size_t ash_quant_group(enum ash_dtype dtype)
 {
     return ash_quant_group_blocks(dtype) * ASH_QUANT_BLOCK;
 }
 
-/* Groups of a row of K inputs. */
+/* Groups of a row of K. */
 static inline size_t ash_quant_groups(enum ash_dtype dtype, size_t K)
 {
     return (K + ash_quant_group(dtype) - 1) / ash_quant_group(dtype);
 }
 
-/* A small float as a whole number, to nearest even. */
+/* A small float as an integer, to nearest even. */
 static inline int32_t ash_quant_round(float x)
 {
     float whole = x + ASH_F32_ROUND_MAGIC;
@@ -38,7 +38,7 @@ static inline int32_t ash_quant_round(float x)
     return (int32_t)(value - ASH_F32_ROUND_MAGIC_BITS);
 }
 
-/* count quants of x, a group: q gets as many in [-127, 127]. Returns their scale. */
+/* Quantise count floats of x, a group: q gets as many quants in [-127, 127]. Returns their scale. */
 static inline float ash_quant_quantise(const float *x, size_t count, int8_t *q)
 {
     uint32_t top = 0;
@@ -72,7 +72,7 @@ static inline float ash_quant_scale(const uint8_t *block)
     return ash_f16_to_f32(half);
 }
 
-/* How many subscales the largest of some scales has: few, if every scale is a whole number of them. These products are
+/* The largest sub-scale of a group whose largest |scale| is top: small, if every scale is then exact. These products are
  * exact: a scale has 11 bits. */
 static inline float ash_quant_pick_subscale_max(const float *scales, size_t count, float top)
 {
@@ -84,7 +84,7 @@ static inline float ash_quant_pick_subscale_max(const float *scales, size_t coun
     return ASH_QUANT_SUBSCALE_SMALL_MAX;
 }
 
-/* The scales of count blocks of weights, a group, as whole subscales of one group_scale. Returns the group_scale. */
+/* Integer sub-scales of count blocks of weights, a group. Returns the group scale. */
 static inline float ash_quant_subscales(const uint8_t *blocks, size_t count, enum ash_dtype dtype, int32_t *subscales)
 {
     float scales[ASH_QUANT_GROUP_BLOCKS], top = 0.0f, most;
@@ -105,7 +105,7 @@ static inline float ash_quant_subscales(const uint8_t *blocks, size_t count, enu
     return top / most;
 }
 
-/* The integer values of a block of weights. */
+/* The quants of a block of weights. */
 static inline void ash_quant_unpack(const uint8_t *block, enum ash_dtype dtype, int8_t *q)
 {
     const uint8_t *bytes = block + sizeof(uint16_t);
@@ -130,7 +130,7 @@ static inline int32_t ash_quant_dot(const int8_t *a, const int8_t *b)
     return dot;
 }
 
-/* count quantised quants (whole blocks) as floats; a scale times a whole number is exact. */
+/* count quantised elements (whole blocks) as floats; a scale times an integer of 8 bits is exact. */
 static inline void ash_quant_to_f32(const void *data, enum ash_dtype dtype, size_t count, float *out)
 {
     const uint8_t *block = data;

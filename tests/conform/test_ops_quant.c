@@ -25,16 +25,16 @@ static void set_scale(uint8_t *data, enum ash_dtype dtype, size_t cols, size_t b
     memcpy(data + block * ash_dtype_bytes(dtype), &half, sizeof(half));
 }
 
-/* Scales of Q4_0 of which the blocks of a group have few steps: in every row, in about half of them, or in none. */
-static void draw_few_steps(struct tape *tape, uint8_t *data, size_t rows, size_t cols)
+/* Scales of Q4_0 whose blocks have small sub-scales: in every row, in about half of them, or in none. */
+static void draw_small_subscales(struct tape *tape, uint8_t *data, size_t rows, size_t cols)
 {
     size_t blocks = cols / ASH_QUANT_BLOCK, kind = draw_below(tape, 3);
 
     for (size_t row = 0; row < rows; row++) {
-        bool few = kind == 0 || (kind == 1 && draw_below(tape, 2) == 0);
+        bool small = kind == 0 || (kind == 1 && draw_below(tape, 2) == 0);
         float unit = 0.0f;
 
-        for (size_t b = 0; few && b < blocks; b++) {
+        for (size_t b = 0; small && b < blocks; b++) {
             int steps = (int)draw_below(tape, 2 * ASH_QUANT_SUBSCALE_SMALL_MAX + 1) - ASH_QUANT_SUBSCALE_SMALL_MAX;
 
             if (b % ASH_QUANT_GROUP_BLOCKS == 0) {
@@ -59,7 +59,7 @@ static uint8_t *draw_blocks(struct tape *tape, enum ash_dtype dtype, size_t rows
     }
     for (size_t b = 0; b < rows * cols / ASH_QUANT_BLOCK; b++)
         set_scale(data, dtype, cols, b, ash_f32_to_f16(0.01f * (float)ash_rng_normal(tape->seed, 2, tape->drawn++)));
-    if (dtype == ASH_Q4_0) draw_few_steps(tape, data, rows, cols);
+    if (dtype == ASH_Q4_0) draw_small_subscales(tape, data, rows, cols);
     return data;
 }
 
@@ -198,7 +198,7 @@ static void run_project(struct ash_exec *exec, struct tape *tape, size_t M, size
         tape_words(tape, args.outs[i].y, (M - 1) * args.outs[i].y_stride + args.outs[i].w.N);
 }
 
-static void scenario_project_few(struct ash_exec *exec, struct tape *tape)
+static void scenario_project_small_m(struct ash_exec *exec, struct tape *tape)
 {
     static const size_t blocks[] = {1, 3, 64};
     size_t M = 1 + draw_below(tape, 17), N = draw_size(tape, 65), count = blocks[draw_below(tape, ASH_COUNT(blocks))];
@@ -206,13 +206,13 @@ static void scenario_project_few(struct ash_exec *exec, struct tape *tape)
     run_project(exec, tape, M, count == 64 ? 1 + draw_below(tape, 24) : N, count, false);
 }
 
-static void scenario_project_one(struct ash_exec *exec, struct tape *tape)
+static void scenario_project_gemv(struct ash_exec *exec, struct tape *tape)
 {
     run_project(exec, tape, 1, draw_size(tape, 400), 1 + draw_below(tape, 8), false);
 }
 
 /* More rows than are quantised together, more k than a block of it. */
-static void scenario_project_many(struct ash_exec *exec, struct tape *tape)
+static void scenario_project_large_m(struct ash_exec *exec, struct tape *tape)
 {
     if (draw_bool(tape))
         run_project(exec, tape, 380 + draw_below(tape, 20), draw_size(tape, 25), 1 + draw_below(tape, 3), false);
@@ -224,6 +224,20 @@ static void scenario_project_many(struct ash_exec *exec, struct tape *tape)
 static void scenario_project_last(struct ash_exec *exec, struct tape *tape)
 {
     run_project(exec, tape, 31 * 384 + 1, 65 + draw_below(tape, 64), 1, false);
+}
+
+/* Prepared x of 384 rows and 1024 k is a whole number of pages: what a kernel reads after it is another page. */
+static void scenario_project_edge(struct ash_exec *exec, struct tape *tape)
+{
+    enum ash_dtype dtype = draw_kind(tape);
+    size_t M = 384, N = 1 + draw_below(tape, 9), K = 4 * ASH_QUANT_GROUP;
+    struct ash_weight w = {.N = N, .mat = {.data = draw_blocks(tape, dtype, N, K), .dtype = dtype}};
+    struct ash_project_args args = {.M = M, .K = K, .x = draw_floats(tape, M * K, 1.0f), .x_stride = K, .out_count = 1};
+
+    args.outs[0] = (struct ash_project_out){
+        .w = weight_for(exec, tape, w, K, false), .y = draw_floats(tape, M * N, 1.0f), .y_stride = N};
+    exec->ops->matrix->project(exec, &args);
+    tape_words(tape, args.outs[0].y, M * N);
 }
 
 static void scenario_project_wild(struct ash_exec *exec, struct tape *tape)
@@ -255,10 +269,11 @@ static void test_quant_gemm(void **state)
 static void test_project(void **state)
 {
     (void)state;
-    check_scenario(scenario_project_few, 120);
-    check_scenario(scenario_project_one, 80);
-    check_scenario(scenario_project_many, 16);
+    check_scenario(scenario_project_small_m, 120);
+    check_scenario(scenario_project_gemv, 80);
+    check_scenario(scenario_project_large_m, 16);
     check_scenario(scenario_project_last, 8);
+    check_scenario(scenario_project_edge, 24);
     check_scenario(scenario_project_wild, 200);
 }
 
@@ -335,18 +350,18 @@ static void check_steps(const int *steps)
     }
 }
 
-static void test_steps(void **state)
+static void test_subscales(void **state)
 {
     static const int many[] = {ASH_QUANT_SUBSCALE_MAX, 3, -20, 0, 126, -127, 1, 77},
-                     few[] = {-15, 3, 0, 14, 15, 1, -7, -1};
+                     small[] = {-15, 3, 0, 14, 15, 1, -7, -1};
 
     (void)state;
     check_steps(many);
-    check_steps(few);
+    check_steps(small);
 }
 
 /* A unit is found where few steps lose nothing, and nowhere else. */
-static void test_few_steps(void **state)
+static void test_small_subscales(void **state)
 {
     static const struct {
         float scales[3];
@@ -489,7 +504,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_quant_gemm),   cmocka_unit_test(test_project),    cmocka_unit_test(test_gather),
-        cmocka_unit_test(test_layout),       cmocka_unit_test(test_steps),      cmocka_unit_test(test_few_steps),
+        cmocka_unit_test(test_layout),       cmocka_unit_test(test_subscales),  cmocka_unit_test(test_small_subscales),
         cmocka_unit_test(test_blocks_apart), cmocka_unit_test(test_rows_alone), cmocka_unit_test(test_not_finite),
     };
 

@@ -1,6 +1,7 @@
-/* From q, k and v to attention over a cache, one op after the other: what the vectorised backends do row by row. */
+/* Rotating queries and keys and writing keys and values to cache pages, as separate ops: the specification. */
 #include "compute/ref/ref_priv.h"
 
+#include "base/math.h"
 #include "base/assert.h"
 #include "compute/attn_pages.h"
 
@@ -41,7 +42,7 @@ static void write_document(struct ash_exec *exec, const struct ash_kv_write_args
         size_t token = seq->pos + row, fit = attn->page_tokens - token % attn->page_tokens;
         const float *k = args->q + (seq->q_row + row) * args->q_stride + attn->heads * attn->dim_k;
 
-        count = seq->q_count - row < fit ? seq->q_count - row : fit;
+        count = ash_min(seq->q_count - row, fit);
         write_rows(exec, args, k, count, width, ash_attn_key_slot(attn, seq, token), attn->k_stride);
         write_rows(exec, args, k + width, count, width, ash_attn_value_slot(attn, seq, token), attn->v_stride);
     }

@@ -1,7 +1,7 @@
-/* Products with a quantised matrix in plain C: an exact whole number for each group, one fused multiply-add chain over
- * them. */
+/* Products with a quantised matrix in plain C: an exact integer for each group, one fused multiply-add chain over them. */
 #include "compute/ref/ref_priv.h"
 
+#include "base/math.h"
 #include "base/assert.h"
 #include "compute/quant.h"
 
@@ -37,7 +37,7 @@ static void quant_elements(void *ctx, size_t begin, size_t end, int worker)
         float acc = args->accumulate ? *y : 0.0f;
 
         for (size_t k = 0; k < args->K; k += group) {
-            size_t count = args->K - k < group ? args->K - k : group;
+            size_t count = ash_min(args->K - k, group);
 
             acc = add_group(x + k, w + ash_dtype_size(args->dtype, k), args->dtype, count, acc);
         }

@@ -1,9 +1,13 @@
-/* attn_back_body - the backward pass of attention of one instruction set. Include after attn_body.h.
- * A unit is one kv head of one document: it owns dk and dv of that head and dq of the heads that read it. Blocks of
- * keys are the outer loop, ascending, so dq's chains run over keys in order; inside, query heads and query rows ascend,
- * as dk's and dv's chains want. Each pair of blocks is computed once. */
+/* attn_back_body - the backward pass of attention of one instruction set. A unit is one kv head of one document: it owns dk
+ * and dv of that head and dq of the heads that read it. Blocks of keys are the outer loop, ascending, so dq's chains run
+ * over keys in order; inside, query heads and query rows ascend, as dk's and dv's chains want. Each pair of blocks is
+ * computed once. */
 #ifndef ASH_COMPUTE_ATTN_BACK_BODY_H
 #define ASH_COMPUTE_ATTN_BACK_BODY_H
+
+#ifndef ASH_COMPUTE_ATTN_BODY_H
+#error "include attn_body.h first"
+#endif
 
 /* A block of keys and a block of query rows, in scratch. pad_k, pad_v: the padded dims. */
 struct back {
@@ -76,14 +80,14 @@ static void back_scores(const struct back *back, size_t i, size_t width, float *
     }
 }
 
-/* Have a row near when its turn comes. */
+/* Prefetch a row. */
 static void fetch_row(const float *row, size_t dim)
 {
     for (size_t d = 0; d < dim; d += ATTN_ALIGN)
         prefetch_read(row + d);
 }
 
-/* The same for what the next block of query rows takes: count of them from i on, if there are so many. */
+/* Prefetch what the next block of query rows takes: count of them from i on, if there are so many. */
 static void fetch_queries(const struct back *back, size_t i, size_t count)
 {
     const struct ash_attn_args *args = back->args;
@@ -154,10 +158,9 @@ static void back_pair(const struct back *back, struct rows keys)
                                     args->out_stride, back->rows, args->dim_v, back->dout_copy);
 
     for (size_t r = 0; r < back->rows; r += CHAIN_ROWS)
-        back_queries(back, back->first + r, back->rows - r < CHAIN_ROWS ? back->rows - r : CHAIN_ROWS, keys, queries,
-                     douts);
+        back_queries(back, back->first + r, ash_min(back->rows - r, CHAIN_ROWS), keys, queries, douts);
     for (size_t n = 0; n < back->count; n += CHAIN_ROWS)
-        back_rows(back, n, back->count - n < CHAIN_ROWS ? back->count - n : CHAIN_ROWS, queries, douts);
+        back_rows(back, n, ash_min(back->count - n, CHAIN_ROWS), queries, douts);
 }
 
 /* One block of keys with every query row that sees one of them. */
@@ -179,7 +182,7 @@ static void back_keys(struct back *back)
         end = back->base + back->count - 1 + args->window;
     for (back->h = back->g * group; back->h < (back->g + 1) * group; back->h++)
         for (back->first = back->base; back->first < end; back->first += ASH_ATTN_BLOCK) {
-            back->rows = end - back->first < ASH_ATTN_BLOCK ? end - back->first : ASH_ATTN_BLOCK;
+            back->rows = ash_min(end - back->first, ASH_ATTN_BLOCK);
             back_pair(back, keys);
         }
     store_padded(back->dk, back->pad_k, seq->dk + at_k, args->k_stride, back->count, args->dim_k);

@@ -1,14 +1,17 @@
-/* attn_body - attention of one instruction set. Include after pack_body.h and softmax_body.h.
- * Keys of a block are packed side by side, so that a query's scores with them, and the weighted sum of their values,
- * are chains over rows of a matrix. */
+/* attn_body - attention of one instruction set. Keys of a block are packed side by side, so that a query's scores with
+ * them, and the weighted sum of their values, are chains over rows of a matrix. */
 #ifndef ASH_COMPUTE_ATTN_BODY_H
 #define ASH_COMPUTE_ATTN_BODY_H
 
+#if !defined(ASH_COMPUTE_PACK_BODY_H) || !defined(ASH_COMPUTE_SOFTMAX_BODY_H)
+#error "include pack_body.h and softmax_body.h first"
+#endif
+
+#include "base/math.h"
 #include "compute/attn_pages.h"
 
 #define ATTN_ROWS 128 /* query rows, over all heads of a group, that share a packed block of keys */
 #define ATTN_ALIGN 16 /* rows of scratch matrices are padded to a multiple of this */
-#define ATTN_BEHIND 4 /* floats behind a left operand that VEC_CHAIN_TILE may read */
 
 struct attn {
     struct ash_exec *exec;
@@ -20,7 +23,7 @@ struct attn {
 
 static size_t attn_pad(size_t dim)
 {
-    return (dim + ATTN_ALIGN - 1) / ATTN_ALIGN * ATTN_ALIGN;
+    return ash_round_up(dim, ATTN_ALIGN);
 }
 
 /* ---- the keys of a row and of a block ------------------------------------------------------------------------------
@@ -60,8 +63,8 @@ static void store_padded(const float *from, size_t pad, float *to, size_t stride
         memcpy(to + r * stride, from + r * pad, dim * sizeof(*to));
 }
 
-/* count rows of dim elements as padded float32 rows in copy. Rows of a tensor are far apart, often by nearly a
- * multiple of what a way of the first cache holds, so that few of them stay there; a copy does. */
+/* count rows of dim elements as padded float32 rows in copy. Rows of a tensor are far apart, often by nearly a multiple of
+ * the size of a way of L1, so that few of them stay there; a copy does. */
 static struct rows padded_rows(const void *data, enum ash_dtype dtype, size_t stride, size_t count, size_t dim,
                                float *copy)
 {
@@ -77,7 +80,7 @@ static struct rows padded_rows(const void *data, enum ash_dtype dtype, size_t st
     return (struct rows){copy, pad};
 }
 
-/* count rows of dim elements turned over: element d of row r is out[d * ASH_ATTN_BLOCK + r]. */
+/* count rows of dim elements transposed: element d of row r is out[d * ASH_ATTN_BLOCK + r]. */
 static struct rows turned_rows(const void *data, enum ash_dtype dtype, size_t stride, size_t count, size_t dim,
                                float *out)
 {
@@ -88,14 +91,15 @@ static struct rows turned_rows(const void *data, enum ash_dtype dtype, size_t st
     return (struct rows){out, ASH_ATTN_BLOCK};
 }
 
-/* dots[r * ASH_ATTN_BLOCK + n] = row r of x (count of them, dim wide) times column n < width of the turned rows, and of
- * the ones behind to a whole strip, which is faster than rows alone; rows from count to CHAIN_ROWS are 0. */
+/* dots[r * ASH_ATTN_BLOCK + n] = row r of x (count of them, dim wide) times column n < width of the turned rows. Columns
+ * up to a multiple of CHAIN_COLS are computed too, which is faster than rows alone; rows from count to CHAIN_ROWS are 0.
+ */
 static void dot_block(const float *x, size_t stride, size_t count, size_t dim, struct rows turned, size_t width,
                       float *dots)
 {
     struct left left = {x, stride, 1};
 
-    width = round_up(width, CHAIN_COLS);
+    width = ash_round_up(width, CHAIN_COLS);
     if (count == CHAIN_ROWS) {
         chain_tile(dots, ASH_ATTN_BLOCK, width, left, turned, (struct range){0, dim}, false);
         return;
@@ -123,13 +127,13 @@ static struct attn_unit find_unit(const struct attn *op, size_t number)
     size_t n = number / op->args->kv_heads, blocks;
 
     for (;; seq++) {
-        blocks = (seq->q_count + op->unit_rows - 1) / op->unit_rows;
+        blocks = ash_div_up(seq->q_count, op->unit_rows);
         if (n < blocks) break;
         n -= blocks;
     }
     unit.seq = seq;
     unit.first = (blocks - 1 - n) * op->unit_rows;
-    unit.rows = seq->q_count - unit.first < op->unit_rows ? seq->q_count - unit.first : op->unit_rows;
+    unit.rows = ash_min(seq->q_count - unit.first, op->unit_rows);
     return unit;
 }
 
@@ -157,6 +161,7 @@ static void attn_state_init(const struct attn *op, int worker, struct attn_state
     state->turned = state->copy + ASH_ATTN_BLOCK * pad;
     state->max = state->turned + turned;
     state->sum = state->max + op->state_rows;
+    ash_assert(2 * op->state_rows >= ASH_ATTN_BLOCK); /* chains read a row after turned, and do not use it */
 }
 
 static void attn_state_reset(const struct attn *op, const struct attn_unit *unit, struct attn_state *state)
@@ -175,12 +180,13 @@ static void attn_state_reset(const struct attn *op, const struct attn_unit *unit
     memset(state->acc, 0, rows * state->pad * sizeof(*state->acc));
 }
 
-/* Fold the keys that rows n to n + count of the state see in this block into them. seen has CHAIN_ROWS entries: what is
- * behind count sees as much as the last row, and does not count. */
+/* Fold the keys that rows n to n + count of the state see in this block into them. seen has CHAIN_ROWS entries: those from
+ * count on repeat the last row, and are not used. */
 static void forward_rows(const struct ash_attn_args *args, struct rows keys, struct rows values,
                          const struct range *seen, size_t count, struct attn_state *state, size_t n)
 {
-    float score[CHAIN_ROWS * ASH_ATTN_BLOCK + ATTN_BEHIND], alpha[CHAIN_ROWS], *acc = state->acc + n * state->pad;
+    float score[CHAIN_ROWS * ASH_ATTN_BLOCK + CHAIN_SLACK_FLOATS], alpha[CHAIN_ROWS],
+        *acc = state->acc + n * state->pad;
     size_t width = attn_pad(seen[count - 1].end);
     struct soft soft = {0};
 
@@ -252,7 +258,7 @@ static void forward_units(void *ctx, size_t begin, size_t end, int worker)
 
         attn_state_reset(op, &unit, &state);
         for (; base < last; base += ASH_ATTN_BLOCK)
-            forward_block(op, &unit, base, last - base < ASH_ATTN_BLOCK ? last - base : ASH_ATTN_BLOCK, &state);
+            forward_block(op, &unit, base, ash_min(last - base, ASH_ATTN_BLOCK), &state);
         forward_finish(op, &unit, &state);
     }
 }
@@ -275,7 +281,7 @@ static void attn_forward(struct ash_exec *exec, const struct ash_attn_args *args
 
     attn_init(&op, exec, args);
     for (size_t s = 0; s < args->seq_count; s++)
-        units += (args->seqs[s].q_count + op.unit_rows - 1) / op.unit_rows * args->kv_heads;
+        units += ash_div_up(args->seqs[s].q_count, op.unit_rows) * args->kv_heads;
     ash_workers_run(exec->workers, units, 1, forward_units, &op);
 }
 

@@ -1,11 +1,16 @@
-/* chain_body - sums of scaled rows, each in ascending order: what every product of attention is. Include after wide.h.
- * Rows of the result run side by side, CHAIN_ROWS at a time, where they share a range; where ranges differ (the diagonal of
- * a causal mask, the edge of a window) a row runs alone, so that no masked element is ever multiplied. */
+/* chain_body - sums of scaled rows, each in ascending order: every product of attention is one. Rows of the result are
+ * computed CHAIN_ROWS at a time, where they share a range. Where ranges differ (the diagonal of a causal mask, the edge of
+ * a window) a row is computed alone, so that no masked element is ever multiplied. */
 #ifndef ASH_COMPUTE_CHAIN_BODY_H
 #define ASH_COMPUTE_CHAIN_BODY_H
 
-#define CHAIN_ROWS 4
-#if VF_WIDTH == 8 /* 16 registers */
+#ifndef ASH_COMPUTE_WIDE_H
+#error "include wide.h first"
+#endif
+
+#define CHAIN_ROWS 4         /* rows of the result that are computed together */
+#define CHAIN_SLACK_FLOATS 4 /* that VEC_CHAIN_TILE may read, and not use, after a row of the left operand */
+#if VF_WIDTH == 8            /* 16 registers */
 #define CHAIN_VECS 2
 #else
 #define CHAIN_VECS 4

@@ -1,7 +1,11 @@
-/* place_body - what stands between the products that make q, k and v and attention over a cache, of one instruction
- * set: one pass over a row that is still in the caches. Include after row_body.h and attn_body.h. */
+/* kv_write_body - rotates queries and keys, and writes keys and values to cache pages, between the products that make them
+ * and attention: one pass over a row that is still in the caches. */
 #ifndef ASH_COMPUTE_KV_WRITE_BODY_H
 #define ASH_COMPUTE_KV_WRITE_BODY_H
+
+#if !defined(ASH_COMPUTE_ROW_BODY_H) || !defined(ASH_COMPUTE_ATTN_BACK_BODY_H)
+#error "include row_body.h and attn_back_body.h first"
+#endif
 
 struct kv_write_op {
     struct ash_exec *exec;

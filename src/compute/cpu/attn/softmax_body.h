@@ -1,13 +1,16 @@
-/* softmax_body - the running softmax of attention: what a strip of rows scores with a block of keys becomes weights.
- * Rows go side by side, because alone each would wait for its maximum, for the exponential of that and for its sum.
- * Include after chain_body.h. */
+/* softmax_body - the running softmax of attention: the scores of CHAIN_ROWS rows with a block of keys become weights. Rows
+ * are computed together, because alone each would wait for its maximum, for the exponential of that and for its sum. */
 #ifndef ASH_COMPUTE_SOFTMAX_BODY_H
 #define ASH_COMPUTE_SOFTMAX_BODY_H
+
+#ifndef ASH_COMPUTE_CHAIN_BODY_H
+#error "include chain_body.h first"
+#endif
 
 #define SOFT_TOGETHER 2    /* rows whose exponentials are made at once; divides CHAIN_ROWS */
 #define SOFT_NEAR (-86.0f) /* exp of this and more is a normal number */
 
-/* What the rows of a strip carry from block to block: the largest score, the sum of weights. */
+/* What CHAIN_ROWS rows carry from block to block: the largest score, the sum of weights. */
 struct soft {
     float max[CHAIN_ROWS], sum[CHAIN_ROWS];
 };

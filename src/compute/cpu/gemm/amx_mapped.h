@@ -1,10 +1,12 @@
-/* amx_rows - a bf16 product with few rows on the left and a right operand whose columns have adjacent elements: the
- * steps of decoding. Each weight is read once, from where it lies: 16 columns are a tile of the left operand, and the
- * rows one of the right operand, so the sums come out turned over. Include after amx_pack.h. */
+/* amx_mapped - a small-M bf16 product with a right operand whose columns have adjacent elements, as weights lie in a
+ * mapped file: the steps of decoding. Each weight is read once, in place: 16 columns are a tile of the left operand, and
+ * the rows one of the right operand, so the sums come out transposed. */
 #ifndef ASH_COMPUTE_AMX_MAPPED_H
 #define ASH_COMPUTE_AMX_MAPPED_H
 
 #include <string.h>
+#include "base/math.h"
+#include "compute/cpu/gemm/amx_pack.h"
 #include "compute/cpu/gemm/gemm_small_m.h"
 #include "compute/ops.h"
 
@@ -12,7 +14,7 @@
 #define MAPPED_K_BLOCK 8192         /* k whose rows are packed at once */
 #define MAPPED_AHEAD 256            /* elements of a column to fetch ahead */
 
-/* M packed rows, for each TILE_K a tile with rows of M pairs, and the right operand from the same k on. */
+/* M packed rows of x, for each TILE_K a tile with rows of M pairs, and the right operand from the same k on. */
 struct mapped_job {
     size_t M, k_count;
     const uint16_t *left;
@@ -24,7 +26,7 @@ struct mapped_job {
 static void mapped_use(size_t M, size_t count)
 {
     struct tile_config config = {.palette = 1};
-    size_t first = count < TILE_SIDE ? count : TILE_SIDE, second = count > TILE_SIDE ? count - TILE_SIDE : first;
+    size_t first = ash_min(count, TILE_SIDE), second = count > TILE_SIDE ? count - TILE_SIDE : first;
 
     for (size_t tile = 0; tile < 2; tile++) {
         config.rows[tile] = config.rows[4 + tile] = (uint8_t)(tile == 0 ? first : second);
@@ -55,7 +57,7 @@ static void mapped_convert(const struct mapped_job *rows, size_t col, size_t cou
                          .line_stride = right->col_stride,
                          .k_stride = 1,
                          .count = count,
-                         .k_count = min_size(TILE_K, rows->k_count - k)};
+                         .k_count = ash_min(TILE_K, rows->k_count - k)};
 
     pack_block(&lines, tiles, PANEL_LINES);
 }
@@ -93,7 +95,7 @@ static void mapped_pack(const struct pack *rows, uint16_t *out)
         struct pack step = *rows;
 
         step.data = pack_at(rows->data, rows->dtype, k * rows->k_stride);
-        step.k_count = min_size(TILE_K, rows->k_count - k);
+        step.k_count = ash_min(TILE_K, rows->k_count - k);
         pack_block(&step, panel, PANEL_LINES);
         for (size_t pair = 0; pair < TILE_SIDE; pair++)
             memcpy(out + pair * 2 * rows->count, panel + pair * TILE_K, 2 * rows->count * sizeof(*out));
@@ -115,7 +117,7 @@ static bool mapped_gemm_fits(const struct ash_gemm_args *args)
 static void mapped_unit(const struct mapped_gemm_op *op, size_t col)
 {
     const struct ash_gemm_args *args = op->args;
-    size_t M = args->M, count = min_size(MAPPED_COLS, args->N - col);
+    size_t M = args->M, count = ash_min(MAPPED_COLS, args->N - col);
     bool add = args->accumulate || op->rows.k > 0, last = op->rows.k + op->rows.k_count == args->K;
     float sums[MAPPED_COLS * TILE_SIDE] = {0};
 
@@ -143,7 +145,7 @@ static void mapped_units(void *ctx, size_t begin, size_t end, int worker)
 
 static void mapped_gemm(struct ash_exec *exec, const struct ash_gemm_args *args)
 {
-    size_t k_max = min_size(MAPPED_K_BLOCK, round_up(args->K, TILE_K));
+    size_t k_max = ash_min(MAPPED_K_BLOCK, ash_round_up(args->K, TILE_K));
     uint16_t *left = ash_exec_scratch(exec, 0, args->M * k_max * sizeof(*left)); /* the units use none of theirs */
     struct mapped_gemm_op op = {.args = args, .rows = {.M = args->M, .left = left, .right = &args->b}};
 
@@ -153,12 +155,12 @@ static void mapped_gemm(struct ash_exec *exec, const struct ash_gemm_args *args)
                              .line_stride = args->a.row_stride,
                              .k_stride = args->a.col_stride,
                              .count = args->M,
-                             .k_count = min_size(k_max, args->K - op.rows.k),
+                             .k_count = ash_min(k_max, args->K - op.rows.k),
                              .right = true};
 
         op.rows.k_count = lines.k_count;
         mapped_pack(&lines, left);
-        ash_workers_run(exec->workers, (args->N + MAPPED_COLS - 1) / MAPPED_COLS, 1, mapped_units, &op);
+        ash_workers_run(exec->workers, ash_div_up(args->N, MAPPED_COLS), 1, mapped_units, &op);
     }
 }
 
@@ -170,7 +172,7 @@ static void mapped_sums(const struct ash_small_m *job)
 
     mapped_use(job->M, MAPPED_COLS);
     for (size_t col = 0; col < job->count; col += MAPPED_COLS) {
-        size_t count = min_size(MAPPED_COLS, job->count - col);
+        size_t count = ash_min(MAPPED_COLS, job->count - col);
         float sums[MAPPED_COLS * TILE_SIDE] = {0};
 
         if (count < MAPPED_COLS) mapped_use(job->M, count);

@@ -1,9 +1,10 @@
-/* bfmmla_rows - a bf16 product with few rows on the left and columns whose elements are adjacent: the steps of
- * decoding. Each weight is read once, from where it lies; pairs of columns become operands in registers. Include after
- * bfmmla_pack.h. */
+/* bfmmla_mapped - a small-M bf16 product with columns whose elements are adjacent, as weights lie in a mapped file: the
+ * steps of decoding. Each weight is read once, in place; pairs of columns become operands in registers. */
 #ifndef ASH_COMPUTE_BFMMLA_MAPPED_H
 #define ASH_COMPUTE_BFMMLA_MAPPED_H
 
+#include "base/math.h"
+#include "compute/cpu/gemm/bfmmla_pack.h"
 #include "compute/ops.h"
 
 #define MAPPED_ROWS_MAX 8   /* rows of such a product */
@@ -62,12 +63,12 @@ INLINE void mapped_chain(const struct mapped_block *block, enum ash_dtype dtype,
         }
 }
 
-/* The columns from n on. Where there are fewer than a unit's, the last one is computed again and not stored. */
+/* The columns from n on. Where there are fewer than a unit has, the last one is computed again and not stored. */
 INLINE void mapped_unit(const struct mapped_block *block, enum ash_dtype dtype, size_t pairs_a, size_t pairs_b,
                         size_t n)
 {
     const struct ash_gemm_args *args = block->args;
-    size_t count = args->N - n < 2 * pairs_b ? args->N - n : 2 * pairs_b, at[MAPPED_COLS_MAX];
+    size_t count = ash_min(args->N - n, 2 * pairs_b), at[MAPPED_COLS_MAX];
     float sums[MAPPED_ACC_MAX][4] = {{0}};
     float32x4_t acc[MAPPED_ACC_MAX];
 
@@ -131,10 +132,10 @@ static void mapped_gemm(struct ash_exec *exec, const struct ash_gemm_args *args)
                             .k_stride = args->a.col_stride,
                             .count = args->M};
 
-        block.k_count = args->K - block.k < MAPPED_K_BLOCK ? args->K - block.k : MAPPED_K_BLOCK;
+        block.k_count = ash_min(args->K - block.k, MAPPED_K_BLOCK);
         rows.k_count = block.k_count;
         pack_block(&rows, left, lines);
-        ash_workers_run(exec->workers, (args->N + block.cols - 1) / block.cols, 1, mapped_units, &block);
+        ash_workers_run(exec->workers, ash_div_up(args->N, block.cols), 1, mapped_units, &block);
         block.k += block.k_count;
     } while (block.k < args->K);
 }

@@ -1,13 +1,17 @@
-/* small_m_body - products of few rows of one instruction set, as chains of fused multiply-adds; see gemm_small_m.h. Include after
- * pack_body.h. Elements of a row of w are adjacent, so four rows are turned over in registers, 4 x 4 at a time, and
- * serve all rows of x. */
+/* gemm_small_m_body - small-M products of one instruction set, as chains of fused multiply-adds; see gemm_small_m.h.
+ * Elements of a row of w are adjacent, so four rows are transposed in registers, 4 x 4 at a time, and serve all rows of
+ * x. */
 #ifndef ASH_COMPUTE_GEMM_SMALL_M_BODY_H
 #define ASH_COMPUTE_GEMM_SMALL_M_BODY_H
 
+#ifndef ASH_COMPUTE_PACK_BODY_H
+#error "include pack_body.h first"
+#endif
+
 #include "compute/cpu/gemm/gemm_small_m.h"
 
-#define SMALL_M_VECS 4                           /* vecs of rows of w side by side, for one or two rows of x */
-#define SMALL_M_VECS_MIN (VF_WIDTH == 8 ? 1 : 2) /* for more: they need the registers */
+#define SMALL_M_VECS 4                           /* vectors of 4 rows of w at once, for one or two rows of x */
+#define SMALL_M_VECS_MIN (VF_WIDTH == 8 ? 1 : 2) /* for more rows: they need the registers */
 
 /* Rows of x that a kernel is compiled for. */
 static size_t small_m_rows(size_t M)
@@ -47,8 +51,7 @@ static void small_m_tail(const struct ash_small_m *job, size_t k, const size_t *
         }
 }
 
-/* 4 * vecs rows of w from row on, for rows rows of x. Where there are fewer, the last is computed again, for nobody.
- */
+/* 4 * vecs rows of w from row on, for rows rows of x. Where there are fewer, the last is computed again and not used. */
 INLINE void small_m_vecs(const struct ash_small_m *job, enum ash_dtype dtype, bool round, size_t rows, size_t vecs,
                          size_t row)
 {
@@ -104,7 +107,7 @@ static void small_m_sums(const struct ash_small_m *job)
 {
     bool round = job->round_bf16;
 
-    ash_assert(!job->w->packed);
+    ash_assert(!job->w->packed && job->M <= ASH_SMALL_M_ROWS);
     if (job->w->mat.dtype == ASH_BF16)
         small_m_as(job, ASH_BF16, false);
     else if (job->w->mat.dtype == ASH_F16)

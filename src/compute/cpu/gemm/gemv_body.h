@@ -1,13 +1,17 @@
-/* gemv_body - a product with one row on the left, the step of a decoder that writes token by token. Include after
- * pack_body.h. It reads each weight once, so it does not copy the weights into another order first: where elements of a
- * column are adjacent, columns are turned over in registers, 4 x 4 at a time. */
+/* gemv_body - a product with one row on the left (GEMV), the step of a decoder that writes token by token. It reads each
+ * weight once, so it does not pack them first: where elements of a column are adjacent, columns are transposed in
+ * registers, 4 x 4 at a time. */
 #ifndef ASH_COMPUTE_GEMV_BODY_H
 #define ASH_COMPUTE_GEMV_BODY_H
 
-#define GEMV_VECS 4               /* vecs of columns side by side: as many chains in flight */
+#ifndef ASH_COMPUTE_PACK_BODY_H
+#error "include pack_body.h first"
+#endif
+
+#define GEMV_VECS 4               /* vectors of 4 columns at once: as many chains in flight */
 #define GEMV_COLS (4 * GEMV_VECS) /* columns of a unit */
 
-/* Can gemv do it? */
+/* Can gemv() do it? */
 static bool gemv_fits(const struct ash_gemm_args *args)
 {
     return args->M == 1 && args->a.col_stride == 1 && args->b.row_stride == 1;
@@ -22,7 +26,7 @@ static float gemv_tail(const struct ash_gemm_args *args, size_t n, size_t k, flo
     return sum;
 }
 
-/* vecs times 4 columns from n on. */
+/* 4 * vecs columns from n on. */
 INLINE void gemv_vecs(const struct ash_gemm_args *args, enum ash_dtype dtype, bool round, size_t vecs, size_t n,
                       float *sums)
 {
@@ -77,7 +81,7 @@ static void gemv_units(void *ctx, size_t begin, size_t end, int worker)
 
     (void)worker;
     for (size_t n = begin * GEMV_COLS; n < end * GEMV_COLS && n < args.N; n += GEMV_COLS) {
-        size_t count = args.N - n < GEMV_COLS ? args.N - n : GEMV_COLS;
+        size_t count = ash_min(args.N - n, GEMV_COLS);
         float sums[GEMV_COLS] = {0};
 
         if (args.accumulate) memcpy(sums, args.c + n, count * sizeof(*sums));
@@ -94,7 +98,7 @@ static void gemv_units(void *ctx, size_t begin, size_t end, int worker)
 
 static void gemv(struct ash_exec *exec, const struct ash_gemm_args *args)
 {
-    ash_workers_run(exec->workers, (args->N + GEMV_COLS - 1) / GEMV_COLS, 1, gemv_units, (void *)args);
+    ash_workers_run(exec->workers, ash_div_up(args->N, GEMV_COLS), 1, gemv_units, (void *)args);
 }
 
 #endif

@@ -1,7 +1,12 @@
-/* matrix_body - the matrix product of one instruction set: its kernels for gemm_blocks.h. Include after gemv_body.h. */
+/* matrix_body - the matrix product of one instruction set: its kernels for gemm_blocks.h, and column sums. */
 #ifndef ASH_COMPUTE_MATRIX_BODY_H
 #define ASH_COMPUTE_MATRIX_BODY_H
 
+#ifndef ASH_COMPUTE_GEMV_BODY_H
+#error "include gemv_body.h first"
+#endif
+
+#include "base/math.h"
 #include "base/assert.h"
 
 #if VF_WIDTH == 16 /* tiles run at full speed out of L2: what counts is how often sums wait in c */
@@ -44,12 +49,12 @@ INLINE void tile_step(vf acc[TILE_ROWS][TILE_VECS], const float *a, const float 
 }
 
 /* c[TILE_ROWS, vecs * VF_WIDTH] = left right, or += where add. left is [k_count, TILE_ROWS], right is [k_count,
- * TILE_VECS * VF_WIDTH], both packed. Of what is ahead a line is fetched into L2 beside each k. vecs is known to the
+ * TILE_VECS * VF_WIDTH], both packed. One line of what is ahead is prefetched into L2 with each k. vecs is known to the
  * compiler. */
 INLINE void tile_vecs(size_t k_count, const void *left, const void *right, bool add, float *c, size_t c_stride,
                       size_t vecs, const struct gemm_ahead *ahead)
 {
-    const size_t lines = min_size(ahead->size_bytes / LINE_BYTES, k_count);
+    const size_t lines = ash_min(ahead->size_bytes / LINE_BYTES, k_count);
     const float *a = left, *b = right;
     vf acc[TILE_ROWS][TILE_VECS];
     size_t k = 0;
@@ -168,7 +173,7 @@ static size_t column_units(const struct ash_exec *exec, size_t units)
 {
     size_t threads = (size_t)ash_workers_count(exec->workers);
 
-    return (units + threads - 1) / threads;
+    return ash_div_up(units, threads);
 }
 
 /* sum + row + row + ..., SUM_ROWS rows in turn. */
@@ -189,11 +194,11 @@ static void sum_rows(const float *x, size_t stride, size_t cols, float *sum)
             sum[c] = sum[c] + x[r * stride + c];
 }
 
-/* Rows are the outer loop, so that memory is read in order; the sums of a unit's columns stay in the nearest cache. */
+/* Rows are the outer loop, so that memory is read in order; the sums of a unit's columns stay in L1. */
 static void column_sum_units(void *ctx, size_t begin, size_t end, int worker)
 {
     const struct column_sum *op = ctx;
-    size_t first = begin * SUM_COLS, last = end * SUM_COLS < op->cols ? end * SUM_COLS : op->cols, r = 0;
+    size_t first = begin * SUM_COLS, last = ash_min(end * SUM_COLS, op->cols), r = 0;
 
     (void)worker;
     for (; r + SUM_ROWS <= op->rows; r += SUM_ROWS)
@@ -206,7 +211,7 @@ static void column_sum(struct ash_exec *exec, const float *x, size_t stride, siz
 {
     struct column_sum op = {.x = x, .stride = stride, .rows = rows, .cols = cols, .sum = sum};
 
-    size_t units = (cols + SUM_COLS - 1) / SUM_COLS;
+    size_t units = ash_div_up(cols, SUM_COLS);
 
     ash_workers_run(exec->workers, units, column_units(exec, units), column_sum_units, &op);
 }

@@ -1,13 +1,17 @@
-/* pack_body - copies a block of a strided matrix into the order in which kernels read it, as float32. Include after
- * vmath.h. */
+/* pack_body - copies a block of a strided matrix into the order in which kernels read it, as float32. */
 #ifndef ASH_COMPUTE_PACK_BODY_H
 #define ASH_COMPUTE_PACK_BODY_H
 
+#ifndef ASH_COMPUTE_WIDE_H
+#error "include wide.h first"
+#endif
+
+#include "base/math.h"
 #include "base/bf16.h"
 #include "compute/cpu/gemm/gemm_blocks.h"
 
-#define PACK_TOGETHER 64 /* adjacent lines that are copied side by side: whole cache lines, few streams */
-#define PACK_K 64        /* k of a panel that are written together: they stay in the nearest cache */
+#define PACK_TOGETHER 64 /* adjacent lines that are copied at once: whole cache lines, few streams */
+#define PACK_K 64        /* k of a panel that are written together: they stay in L1 */
 
 INLINE const void *pack_at(const void *data, enum ash_dtype dtype, size_t index)
 {
@@ -34,7 +38,7 @@ INLINE f32x4 pack_f32x4(const void *data, enum ash_dtype dtype, bool round, size
     return round ? f32x4_round_bf16(x) : x;
 }
 
-/* Four lines whose elements are adjacent: 4 x 4 blocks turn over. */
+/* Four lines whose elements are adjacent: 4 x 4 blocks are transposed. */
 INLINE void pack_four(const void *data, enum ash_dtype dtype, bool round, size_t stride, size_t k_count, float *out,
                       size_t width)
 {
@@ -56,7 +60,7 @@ INLINE void pack_four(const void *data, enum ash_dtype dtype, bool round, size_t
             out[n] = pack_read(data, dtype, round, n * stride + k);
 }
 
-/* Lines that lie beside each other, panels of them: a row of the block is a row of each panel. */
+/* Panels of adjacent lines: a row of the block is a row of each panel. */
 INLINE void pack_adjacent(const void *data, enum ash_dtype dtype, bool round, size_t k_stride, size_t panels,
                           size_t k_count, float *out, size_t width)
 {
@@ -79,7 +83,7 @@ INLINE void pack_panel(const void *data, enum ash_dtype dtype, bool round, const
         for (size_t k = 0; k < pack->k_count; k += PACK_K)
             for (n = 0; n + 4 <= count; n += 4)
                 pack_four(pack_at(data, dtype, n * pack->line_stride + k), dtype, round, pack->line_stride,
-                          min_size(PACK_K, pack->k_count - k), out + k * width + n, width);
+                          ash_min(PACK_K, pack->k_count - k), out + k * width + n, width);
     else if (pack->line_stride == 1)
         for (; n + 4 <= count; n += 4)
             for (size_t k = 0; k < pack->k_count; k++)
@@ -98,19 +102,19 @@ INLINE void pack_as(const struct pack *pack, enum ash_dtype dtype, bool round, f
 
     while (p.line_stride == 1 && width % 4 == 0 && i + width <= p.count) {
         size_t fit = (p.count - i) / width, together = width < PACK_TOGETHER ? PACK_TOGETHER / width : 1;
-        size_t panels = fit < together ? fit : together;
+        size_t panels = ash_min(fit, together);
 
         pack_adjacent(pack_at(p.data, dtype, i), dtype, round, p.k_stride, panels, p.k_count, out + i * p.k_count,
                       width);
         i += panels * width;
     }
     for (; i < p.count; i += width)
-        pack_panel(pack_at(p.data, dtype, i * p.line_stride), dtype, round, &p,
-                   p.count - i < width ? p.count - i : width, out + i * p.k_count, width);
+        pack_panel(pack_at(p.data, dtype, i * p.line_stride), dtype, round, &p, ash_min(p.count - i, width),
+                   out + i * p.k_count, width);
 }
 
 /* Panels of width lines, one after the other: element k of line i is out[(i / width * k_count + k) * width + i %
- * width]. The last panel is filled up with zeros. */
+ * width]. The last panel is padded with zeros. */
 static void pack_block(const struct pack *pack, void *out, size_t width)
 {
     if (pack->dtype == ASH_BF16)

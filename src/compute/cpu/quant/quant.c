@@ -1,17 +1,18 @@
-/* Products with a quantised matrix on a processor: quantise some rows of x once, then share the rows of w among the
- * threads. The weights are read as they lie in the file, each once per ASH_QUANT_MC rows of x. */
+/* Products with a quantised matrix that is not packed, on a CPU: quantise ASH_QUANT_MC rows of x once, then split the rows
+ * of w among the threads. The weights are read as they lie in the file, once for these rows of x. */
 #include "compute/cpu/quant/quant_priv.h"
 
 #include "base/assert.h"
-#include "compute/cpu/cpu_priv.h"
-#include "compute/cpu/quant/quant_pack.h"
+#include "base/math.h"
+#include "compute/cpu/cpu.h"
+#include "compute/cpu/quant/quant_panels.h"
 #include "compute/quant.h"
 #include "infra/cpu.h"
 
 #define QUANTISE_MIN_BLOCKS 256 /* fewer are not worth another thread */
 #define PRODUCT_MIN_TILES 4
 
-struct quant {
+struct quant_gemm {
     const struct ash_quant_args *args;
     ash_quant_kernel_fn kernel;
     bool i8mm_layout;
@@ -23,7 +24,8 @@ struct quant {
 
 /* ---- the rows of x ----------------------------------------------------------------------------------------------- */
 
-static void store_plain(const struct quant *op, size_t row, size_t group, size_t count, const int8_t *q, float scale)
+static void store_plain(const struct quant_gemm *op, size_t row, size_t group, size_t count, const int8_t *q,
+                        float scale)
 {
     size_t block = row * op->x.blocks + group * op->x.group_blocks;
 
@@ -36,7 +38,8 @@ static void store_plain(const struct quant *op, size_t row, size_t group, size_t
     }
 }
 
-static void store_i8mm(const struct quant *op, size_t row, size_t group, size_t count, const int8_t *q, float scale)
+static void store_i8mm(const struct quant_gemm *op, size_t row, size_t group, size_t count, const int8_t *q,
+                       float scale)
 {
     size_t block = row / 2 * op->x.blocks + group * op->x.group_blocks, half = row % 2;
     float *scales = op->scale + 4 * (row / 2 * op->x.groups + group) + 2 * half;
@@ -49,7 +52,7 @@ static void store_i8mm(const struct quant *op, size_t row, size_t group, size_t 
 /* A unit is one group of one row. */
 static void quantise_units(void *ctx, size_t begin, size_t end, int worker)
 {
-    const struct quant *op = ctx;
+    const struct quant_gemm *op = ctx;
     const struct ash_quant_args *args = op->args;
 
     (void)worker;
@@ -68,17 +71,28 @@ static void quantise_units(void *ctx, size_t begin, size_t end, int worker)
     }
 }
 
-static void quantise(struct ash_exec *exec, struct quant *op)
+/* Bytes of quants, scales and sums of the rows at hand: a plain row has a scale per group and a sum per block, a row of
+ * the i8mm layout two scales per group and no sums. */
+static size_t rows_bytes(const struct quant_gemm *op, size_t rows)
 {
-    size_t rows = op->i8mm_layout ? (op->x.rows + 1) / 2 * 2 : op->x.rows, blocks = rows * op->x.blocks;
+    size_t per_block = ASH_QUANT_BLOCK + sizeof(float) + sizeof(int32_t);
+
+    ash_assert(op->x.groups <= op->x.blocks);
+    _Static_assert(sizeof(int32_t) == sizeof(float), "the second scales take the place of the sums");
+    return rows * op->x.blocks * per_block;
+}
+
+static void quantise(struct ash_exec *exec, struct quant_gemm *op)
+{
+    size_t rows = op->i8mm_layout ? ash_round_up(op->x.rows, 2) : op->x.rows, blocks = rows * op->x.blocks;
 
     /* the scratch of one thread, borrowed for all: no unit of this op asks for its own */
-    op->q = ash_exec_scratch(exec, 0, blocks * (ASH_QUANT_BLOCK + 2 * sizeof(float)));
-    op->scale = (float *)(void *)(op->q + blocks * ASH_QUANT_BLOCK); /* of groups, which are no more than blocks */
+    op->q = ash_exec_scratch(exec, 0, rows_bytes(op, rows));
+    op->scale = (float *)(void *)(op->q + blocks * ASH_QUANT_BLOCK);
+    op->sum = (int32_t *)(void *)(op->scale + blocks);
     op->x.q = op->q;
     op->x.scale = op->scale;
-    op->sum = (int32_t *)(void *)(op->scale + blocks); /* i8mm_layout: the second half of the scales instead */
-    op->x.sum = op->sum;
+    op->x.sum = op->i8mm_layout ? NULL : op->sum;
     ash_workers_run(exec->workers, rows * op->x.groups, QUANTISE_MIN_BLOCKS / op->x.group_blocks, quantise_units, op);
 }
 
@@ -86,17 +100,17 @@ static void quantise(struct ash_exec *exec, struct quant *op)
 
 static void product_units(void *ctx, size_t begin, size_t end, int worker)
 {
-    const struct quant *op = ctx;
+    const struct quant_gemm *op = ctx;
     size_t last = end * ASH_QUANT_NR;
 
     (void)worker;
-    op->kernel(op->args, &op->x, begin * ASH_QUANT_NR, last < op->args->N ? last : op->args->N);
+    op->kernel(op->args, &op->x, begin * ASH_QUANT_NR, ash_min(last, op->args->N));
 }
 
 static void drive(struct ash_exec *exec, const struct ash_quant_args *args, ash_quant_kernel_fn kernel,
                   bool i8mm_layout)
 {
-    struct quant op = {.args = args, .kernel = kernel, .i8mm_layout = i8mm_layout};
+    struct quant_gemm op = {.args = args, .kernel = kernel, .i8mm_layout = i8mm_layout};
 
     ash_assert(args->K % ASH_QUANT_BLOCK == 0 && (args->bias == NULL || !args->accumulate));
     ash_assert(ash_dtype_block(args->dtype) == ASH_QUANT_BLOCK);
@@ -105,10 +119,9 @@ static void drive(struct ash_exec *exec, const struct ash_quant_args *args, ash_
     op.x.group_blocks = ash_quant_group_blocks(args->dtype);
     for (size_t m = 0; m < args->M; m += ASH_QUANT_MC) {
         op.x.first = m;
-        op.x.rows = args->M - m < ASH_QUANT_MC ? args->M - m : ASH_QUANT_MC;
+        op.x.rows = ash_min(args->M - m, ASH_QUANT_MC);
         quantise(exec, &op);
-        ash_workers_run(exec->workers, (args->N + ASH_QUANT_NR - 1) / ASH_QUANT_NR, PRODUCT_MIN_TILES, product_units,
-                        &op);
+        ash_workers_run(exec->workers, ash_div_up(args->N, ASH_QUANT_NR), PRODUCT_MIN_TILES, product_units, &op);
     }
 }
 

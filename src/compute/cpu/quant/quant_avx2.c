@@ -1,8 +1,9 @@
-/* The kernel of quantised products for x86-64 with AVX2: four rows of w side by side, one group at a time. Its quants
- * are widened to 16 bits, which hold them times their subscales (Q4_0), so that what is left for each row of x is products
- * of 16 bits and sums of 32. (The instruction for bytes, vpmaddubsw, saturates, and the sums must be exact.) */
+/* The kernel of quantised products for x86-64 with AVX2, weights not packed: four rows of w at once, one group at a time.
+ * Quants are widened to 16 bits, which hold them times their sub-scales (Q4_0). So each row of x costs products of 16
+ * bits and sums of 32. (The instruction for bytes, vpmaddubsw, saturates, and the sums must be exact.) */
 #if defined(__x86_64__)
 
+#include "base/math.h"
 #include "compute/cpu/quant/quant_priv.h"
 
 #include <immintrin.h>
@@ -12,7 +13,7 @@
 
 /* A group of four rows. */
 struct group {
-    int16_t w[ASH_QUANT_NR][ASH_QUANT_GROUP]; /* quants, times their subscales if they have any */
+    int16_t w[ASH_QUANT_NR][ASH_QUANT_GROUP]; /* quants, times their sub-scales if they have any */
     float group_scales[ASH_QUANT_NR];
     size_t count; /* of k */
 };
@@ -27,7 +28,7 @@ static void load_scales(const uint8_t *const *rows, size_t at, float *scales)
     _mm_storeu_ps(scales, _mm_cvtph_ps(_mm_loadl_epi64((const __m128i *)(const void *)halves)));
 }
 
-/* Scales of which the largest has `most` subscales, in subscales, still with ASH_F32_ROUND_MAGIC added. */
+/* Scales as sub-scales of which the largest is `most`, still with ASH_F32_ROUND_MAGIC added. */
 static inline __m256 subscales_rounded(__m256 scales, float top, float most)
 {
     return _mm256_add_ps(_mm256_mul_ps(scales, _mm256_set1_ps(most / top)), _mm256_set1_ps(ASH_F32_ROUND_MAGIC));
@@ -152,7 +153,7 @@ static inline void add_group(const struct group *group, const int8_t *x, float s
 void ash_quant_kernel_avx2(const struct ash_quant_args *args, const struct ash_quant_rows *x, size_t begin, size_t end)
 {
     for (size_t n = begin; n < end; n += ASH_QUANT_NR) {
-        size_t count = end - n < ASH_QUANT_NR ? end - n : ASH_QUANT_NR;
+        size_t count = ash_min(end - n, ASH_QUANT_NR);
         float sums[ASH_QUANT_MC][ASH_QUANT_NR];
         const uint8_t *w[ASH_QUANT_NR];
 

@@ -1,7 +1,8 @@
-/* The kernel of quantised products for arm64 with SDOT, of weights as they lie in the file: four or eight rows of w
- * side by side, one block at a time. Each weight is read once per row of x, so it is the kernel of decoding. */
+/* The kernel of quantised products for arm64 with SDOT, weights not packed: four or eight rows of w at once, one block at
+ * a time. Each weight is read once per row of x, so it is the kernel of decoding. */
 #if defined(__aarch64__)
 
+#include "base/math.h"
 #include "compute/cpu/quant/quant_priv.h"
 
 #include "compute/cpu/quant/quant_neon.h"
@@ -9,7 +10,7 @@
 #define VECS_MAX 2
 #define ROWS_MAX (VECS_MAX * ASH_QUANT_NR)
 
-/* Some rows of w, and of the group at hand their group_scales and subscales. */
+/* Some rows of w, and the group scales and sub-scales of their current group. */
 struct rows {
     const uint8_t *w[ROWS_MAX];
     float group_scale[ROWS_MAX];
@@ -63,7 +64,7 @@ INLINE int32x4_t add_across(const int32x4_t *rows)
     return vpaddq_s32(vpaddq_s32(rows[0], rows[1]), vpaddq_s32(rows[2], rows[3]));
 }
 
-/* Block b of a group: its dots, of Q4_0 times its subscales, are added to the partial sums. */
+/* Block b of a group: its dots, of Q4_0 times its sub-scales, are added to the partial sums. */
 INLINE void add_block(const struct rows *rows, enum ash_dtype dtype, size_t count, size_t at, size_t b, const int8_t *q,
                       int32_t sum, int32x4_t *partial)
 {
@@ -83,7 +84,7 @@ INLINE void add_block(const struct rows *rows, enum ash_dtype dtype, size_t coun
         partial[i] = vmlaq_n_s32(partial[i], dots[i], rows->subscales[i][b]);
 }
 
-/* Row m of x against `vecs` vecs of rows of w. */
+/* Row m of x times `vecs` vectors of ASH_QUANT_NR rows of w. */
 INLINE void run_row(const uint8_t *const *w, enum ash_dtype dtype, const struct ash_quant_rows *x, size_t m,
                     size_t vecs, float *sums)
 {
@@ -128,10 +129,10 @@ static void run_q4(const uint8_t *const *w, const struct ash_quant_rows *x, size
         run_row(w, ASH_Q4_0, x, m, VECS_MAX, sums);
 }
 
-/* count rows of w from n on; as many vecs as they fill. */
+/* count rows of w from n on, in as many vectors as they fill. */
 static void run_rows(const struct ash_quant_args *args, const struct ash_quant_rows *x, size_t n, size_t count)
 {
-    size_t vecs = (count + ASH_QUANT_NR - 1) / ASH_QUANT_NR;
+    size_t vecs = ash_div_up(count, ASH_QUANT_NR);
     const uint8_t *w[ROWS_MAX];
 
     for (size_t i = 0; i < vecs; i++)
@@ -159,7 +160,7 @@ void ash_quant_kernel_dot(const struct ash_quant_args *args, const struct ash_qu
     const size_t step = (args->dtype == ASH_Q4_0 ? VECS_MAX : 1) * ASH_QUANT_NR;
 
     for (size_t n = begin; n < end; n += step)
-        run_rows(args, x, n, end - n < step ? end - n : step);
+        run_rows(args, x, n, ash_min(end - n, step));
 }
 
 #endif

@@ -1,16 +1,18 @@
-/* quant_expand - packed weights of Q4_0 in pairs as tiles of SMMLA take them. Where all subscales are few, a number times
- * its subscales is a byte, and a panel becomes one of Q8_W; else it becomes quants and subscales (tile_smmla.h). */
+/* quant_expand - packed Q4_0 weights of the i8mm layout as tiles of SMMLA take them. Where all sub-scales are small, a
+ * quant times its sub-scale is a byte, and a panel becomes one of Q8_W. Else it becomes quants and sub-scales
+ * (tile_smmla.h). */
 #ifndef ASH_COMPUTE_QUANT_EXPAND_H
 #define ASH_COMPUTE_QUANT_EXPAND_H
 
+#include "base/math.h"
 #include "compute/cpu/quant/quant_layout_i8mm.h"
 
 #define EXPAND_AHEAD 2048 /* bytes of a panel that are on their way to L1 */
 #define HEAD_BYTES                                                                                                     \
-    (PAIRS * VEC + BLOCKS * PAIRS * VEC) /* of an expanded group: group_scales, differences of subscales */
-#define SUBSCALES_BYTES (HEAD_BYTES + BLOCKS * BLOCK_BYTES) /* of an expanded group with subscales */
+    (PAIRS * VEC + BLOCKS * PAIRS * VEC) /* of an expanded group: group scales, differences of sub-scales */
+#define SUBSCALES_BYTES (HEAD_BYTES + BLOCKS * BLOCK_BYTES) /* of an expanded group with sub-scales */
 
-/* Of a panel of Q4_0 some groups, as tiles read them: those of a panel of Q8_W, or SUBSCALES_BYTES each. */
+/* Some groups of a panel of Q4_0 as tiles read them: those of a panel of Q8_W, or SUBSCALES_BYTES each. */
 struct expanded {
     uint32_t wide;
     uint32_t unused[3];
@@ -20,7 +22,7 @@ struct expanded {
 /* Of a group; kernels take as many of these as there are groups. */
 #define EXPANDED_BYTES (sizeof(struct expanded) + SUBSCALES_BYTES)
 
-/* Steps of eight rows for the pairs they make: s0 s1 s0 s1, s2 s3 s2 s3, ... */
+/* Sub-scales of eight rows, for the pairs they make: s0 s1 s0 s1, s2 s3 s2 s3, ... */
 INLINE void pair_subscales(int16x8_t subscales, int32x4_t out[PAIRS])
 {
     int64x2_t low = vreinterpretq_s64_s32(vmovl_s16(vget_low_s16(subscales)));
@@ -32,8 +34,8 @@ INLINE void pair_subscales(int16x8_t subscales, int32x4_t out[PAIRS])
     out[3] = vreinterpretq_s32_s64(vzip2q_s64(high, high));
 }
 
-/* What tiles of Q4_0 read before the quants: group_scales, and for each block the differences of its subscales to the next
- * block's, in the same order. */
+/* What tiles of Q4_0 read before the quants: group scales, and for each block the differences between its sub-scales and
+ * the next block's, in the same order. */
 INLINE void expand_head(const uint8_t *group, uint8_t *to)
 {
     int16x8_t subscales = eight_subscales(group, 0);
@@ -88,7 +90,7 @@ static void expand_subscales(const uint8_t *panel, size_t k, uint8_t *to)
     }
 }
 
-/* Few subscales of a block of a group, for the bytes of its pairs: s0 eight times, s1 eight times; s2 ... */
+/* Small sub-scales of a block of a group, for the bytes of its pairs: s0 eight times, s1 eight times; s2 ... */
 INLINE void pair_times(const uint8_t *group, size_t block, int8x16_t out[PAIRS])
 {
     static const uint8_t rows[PAIRS][VEC] = {{0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1},
@@ -102,12 +104,12 @@ INLINE void pair_times(const uint8_t *group, size_t block, int8x16_t out[PAIRS])
         out[p] = vqtbl1q_s8(vcombine_s8(subscales, vdup_n_s8(0)), vld1q_u8(rows[p]));
 }
 
-/* The same as a group of a panel of Q8_W: group_scales, and quants times subscales. What fills it up to whole subscales of a panel
- * has 0 subscales. */
+/* The same as a group of a panel of Q8_W: group scales, and quants times sub-scales. Padding to whole
+ * ASH_QUANT_PANEL_STEPs has sub-scales of 0. */
 INLINE void expand_wide_group(const uint8_t *group, size_t k, uint8_t *to)
 {
     const uint8_t *quants = group_quants(ASH_Q4_0, group);
-    size_t filled = (k + ASH_QUANT_PANEL_STEP - 1) / ASH_QUANT_PANEL_STEP * ASH_QUANT_PANEL_STEP;
+    size_t filled = ash_round_up(k, ASH_QUANT_PANEL_STEP);
 
     memcpy(to, group, ROWS * sizeof(float));
     to += ash_quant_panel_head(ASH_QUANT_LAYOUT_I8MM, ASH_Q8_W);
@@ -137,7 +139,7 @@ static void expand_wide(const uint8_t *panel, size_t k, uint8_t *to)
     }
 }
 
-/* Have all blocks of these groups few subscales? */
+/* Are the sub-scales of all blocks of these groups small? */
 static bool has_small_subscales(const uint8_t *panel, size_t k)
 {
     int8x16_t most = vdupq_n_s8(0);

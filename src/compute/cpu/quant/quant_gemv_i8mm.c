@@ -1,22 +1,23 @@
-/* One row of x times packed quantised weights, for arm64 with SMMLA (2 x 8 times 8 x 2): memory decides, if the
- * instructions do not. For Q8_0 and Q8_W the row is paired with itself. For Q4_0 the second row of an SMMLA saves an
- * instruction: bytes b = 16 high + low, as they are, times (0, x of high), and low = b & 15 times (x of low, -x of
- * high), give low . x in one lane and 16 high . x in the other. The lanes start from quants that make them floats, so
- * that one pairwise addition of floats brings them together.
+/* GEMV with packed quantised weights, for arm64 with SMMLA (2 x 8 times 8 x 2): bound by memory, if not by instructions.
+ * For Q8_0 and Q8_W the row is paired with itself. For Q4_0 the second row of an SMMLA saves an instruction: bytes
+ * b = 16 high + low, as they are, times (0, x of high), and low = b & 15 times (x of low, -x of high), give low . x in
+ * one lane and 16 high . x in the other. The lanes start from integers that make them floats, so that one pairwise
+ * addition of floats joins them.
  *
  * Prepared x has for each group its scale, four times, and then: Q8_0 and Q8_W, each chunk of 8 twice; Q4_0, for each
  * block where its lanes start (low nibbles are 8 too large), and for each half (0, x of high), (x of low, -x of high).
  */
 #if defined(__aarch64__)
 
+#include "base/math.h"
 #include "compute/cpu/quant/quant_layout_i8mm.h"
 
 #include "compute/cpu/quant/quant_gemv_q4_i8mm.h"
 
-/* A float of 1.5 * 2^(23 - n) has its whole part, times 2^n, in its low bits: integer values that are added to its bits
- * are floats without being converted, off by that much. So sums start there. The lanes of high nibbles are 16 times too
- * large, and their start, with n = 4, divides them. Adding the two lanes of a row is exact, and what the starts add to
- * is a multiple of 2^16: the low 16 bits are those of the dot, which has no more. */
+/* A float of 1.5 * 2^(23 - n) has its integer part, times 2^n, in its low bits. Integers added to its bits are floats
+ * without a conversion, off by that much. So sums start there. The lanes of high nibbles are 16 times too large, and
+ * their start, with n = 4, divides them. Adding the two lanes of a row is exact, and the starts add up to a multiple of
+ * 2^16: the low 16 bits are those of the dot, which has no more. */
 #define START_BITS ((int32_t)ASH_F32_ROUND_MAGIC_BITS)
 #define START_HIGH_BITS (START_BITS - (4 << 23))
 #define GEMV_PANELS 2 /* of Q8_0 or Q8_W, whose dots are made together */
@@ -72,7 +73,7 @@ void ash_quant_i8mm_quantise_gemv(enum ash_dtype dtype, const float *row, size_t
 
 /* ---- products ---------------------------------------------------------------------------------------------------- */
 
-/* A group of some panels, as integer values: two vectors a panel. */
+/* The exact integer dots of a group of some panels: two vectors a panel. */
 INLINE void total_q8(enum ash_dtype dtype, const uint8_t *const *at, size_t count, const uint8_t *x, size_t blocks,
                      int32x4_t totals[][2])
 {
@@ -102,7 +103,7 @@ INLINE void total_q8(enum ash_dtype dtype, const uint8_t *const *at, size_t coun
     }
 }
 
-/* The same of Q4_0, of four panels; where they are fewer, the last one is several. */
+/* The same of Q4_0, always of four panels: where there are fewer, the last one is repeated. */
 INLINE void total_q4(const uint8_t *const *at, size_t count, const uint8_t *x, size_t blocks, int32x4_t totals[][2])
 {
     const uint8_t *quants[ASH_QUANT_STREAMS], *subscales[ASH_QUANT_STREAMS];
@@ -121,11 +122,11 @@ INLINE void total_q4(const uint8_t *const *at, size_t count, const uint8_t *x, s
         totals[i / 2][i % 2] = eight[i];
 }
 
-/* The integer values of some panels first, then the floats. */
+/* Integer dots of some panels first, then the floats. */
 INLINE void run_gemv(enum ash_dtype dtype, const uint8_t *const *panels, size_t count, const uint8_t *x, size_t k,
                      float *y)
 {
-    const size_t most = dtype == ASH_Q4_0 ? ASH_QUANT_STREAMS : GEMV_PANELS, together = count < most ? count : most;
+    const size_t most = dtype == ASH_Q4_0 ? ASH_QUANT_STREAMS : GEMV_PANELS, together = ash_min(count, most);
     const uint8_t *at[ASH_QUANT_STREAMS];
     float32x4_t acc[ASH_QUANT_STREAMS][2];
 
@@ -183,8 +184,8 @@ static void gemv_alone(enum ash_dtype dtype, const uint8_t *const *panels, const
         run_gemv(ASH_Q4_0, panels, 1, x, k, y);
 }
 
-/* A few panels are made up to a group by the first of them, whose bytes are there already: memory decides, not how much
- * is computed. */
+/* Two or three panels are padded to ASH_QUANT_STREAMS with the first of them, whose bytes are in the cache: memory
+ * decides, not how much is computed. */
 void ash_quant_i8mm_gemv(enum ash_dtype dtype, const uint8_t *const *panels, size_t count, const uint8_t *x, size_t k,
                          float *y)
 {

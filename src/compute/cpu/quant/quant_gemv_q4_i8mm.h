@@ -1,9 +1,9 @@
-/* quant_one_q4 - one row of x by four panels of Q4_0 (quant_pack.h, pairs), a group of them, in assembly: the loop is
- * bound by vector instructions, 30 per block of a panel, and by memory at once, so both their order and the prefetches
- * matter. quant_gemv_i8mm.c has the arithmetic.
+/* quant_gemv_q4_i8mm - one row of x times a group of four panels of Q4_0 (quant_pack.h, i8mm layout), in assembly. The
+ * loop is bound by vector instructions, 30 per block of a panel, and by memory at once: both the order of instructions
+ * and the prefetches matter. quant_gemv_i8mm.c has the arithmetic.
  *
- * v0 to v7 are totals, two a panel; v8 has 15 in every byte; v9 and v10 are subscales, v12 to v15 chunks of x; v16 to v19
- * and v20 to v23 the lanes of two panels, v24 to v27 and v28 to v31 bytes of weights, by turns. */
+ * v0 to v7 are totals, two a panel; v8 has 15 in every byte; v9 and v10 are sub-scales, v12 to v15 chunks of x; v16 to
+ * v19 and v20 to v23 the lanes of two panels, v24 to v27 and v28 to v31 bytes of weights, alternating. */
 #ifndef ASH_COMPUTE_QUANT_GEMV_Q4_I8MM_H
 #define ASH_COMPUTE_QUANT_GEMV_Q4_I8MM_H
 
@@ -16,7 +16,7 @@
 #define GEMV_Q4_LOAD(w0, w1, w2, w3, panel, at)                                                                        \
     "ldp q" #w0 ", q" #w1 ", [%[" #panel "], #" #at "]\n"                                                              \
     "ldp q" #w2 ", q" #w3 ", [%[" #panel "], #" #at " + 32]\n"
-/* A load each: beside vector instructions loads are free, copies of a register are not. */
+/* A load each: next to vector instructions loads are free, copies of a register are not. */
 #define GEMV_Q4_START(sum) "ldr q" #sum ", [%[x]]\n"
 /* clang-format off */
 #define GEMV_Q4_STARTS                                                                                                  \
@@ -32,8 +32,8 @@
     GEMV_Q4_AND(w0) GEMV_Q4_AND(w1) GEMV_Q4_AND(w2) GEMV_Q4_AND(w3)                                                        \
     GEMV_Q4_MMLA(s0, w0, low) GEMV_Q4_MMLA(s1, w1, low) GEMV_Q4_MMLA(s2, w2, low) GEMV_Q4_MMLA(s3, w3, low)
 /* clang-format on */
-/* Lanes, which are floats by where they started, to dots, of which these floats hold the low 16 bits; and those times
- * subscales to the totals. */
+/* Lanes become dots: these are floats by where they started, and hold the dot in their low 16 bits. Times sub-scales they
+ * are added to the totals. */
 #define GEMV_Q4_ADD(total0, total1, s0, s1, s2, s3, subscales)                                                         \
     "faddp v" #s0 ".4s, v" #s0 ".4s, v" #s1 ".4s\n"                                                                    \
     "faddp v" #s2 ".4s, v" #s2 ".4s, v" #s3 ".4s\n"                                                                    \
@@ -67,7 +67,7 @@
     GEMV_Q4_ADD(total0, total1, 16, 17, 18, 19, 9)                                                                     \
     GEMV_Q4_ADD(total2, total3, 20, 21, 22, 23, 10)
 
-/* A group of up to eight blocks of four panels: their quants and subscales, and blocks of x. */
+/* A group of up to eight blocks of four panels: their quants and sub-scales, and blocks of x. */
 static inline void gemv_q4_group(const uint8_t *const *quants, const uint8_t *const *subscales, const uint8_t *x,
                                  size_t blocks, int32x4_t totals[8])
 {

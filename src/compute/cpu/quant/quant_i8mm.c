@@ -1,7 +1,8 @@
-/* The kernel of quantised products for arm64 with SMMLA (2 x 8 times 8 x 2), of weights as they lie in the file: four
- * rows of w against up to eight of x, so that a weight is unpacked once for eight products. */
+/* The kernel of quantised products for arm64 with SMMLA (2 x 8 times 8 x 2), weights not packed: four rows of w times up
+ * to eight of x, so that a weight is unpacked once for eight products. */
 #if defined(__aarch64__)
 
+#include "base/math.h"
 #include "compute/cpu/quant/quant_priv.h"
 
 #include "compute/cpu/quant/quant_neon.h"
@@ -38,7 +39,7 @@ INLINE void unpack(const uint8_t *block, enum ash_dtype dtype, int8x16_t *half_o
     half_out[1] = vsubq_s8(vreinterpretq_s8_u8(vshrq_n_u8(q, 4)), vdupq_n_s8(8));
 }
 
-/* Units of a group of two rows, u0 u1 u0 u1, and for each block its subscales likewise. */
+/* Group scales of two rows, g0 g1 g0 g1, and for each block its sub-scales likewise. */
 struct pair_scales {
     float32x4_t group_scale;
     int32x4_t subscales[ASH_QUANT_GROUP_BLOCKS];
@@ -122,7 +123,7 @@ INLINE void zero_dots(size_t pairs, int32x4_t dots[][2])
         dots[p][0] = dots[p][1] = vdupq_n_s32(0);
 }
 
-/* A group, from block `first` on, as integer values. */
+/* The exact integer dots of a group, from block `first` on. */
 INLINE void group_dots(const uint8_t *const *rows, enum ash_dtype dtype, size_t first, size_t blocks, const int8_t *q,
                        size_t step, size_t pairs, const struct pair_scales *scales, int32x4_t total[][2])
 {
@@ -225,12 +226,12 @@ static void run_tile(const struct ash_quant_args *args, const struct ash_quant_r
 void ash_quant_kernel_i8mm(const struct ash_quant_args *args, const struct ash_quant_rows *x, size_t begin, size_t end)
 {
     for (size_t n = begin; n < end; n += ASH_QUANT_NR) {
-        size_t count = end - n < ASH_QUANT_NR ? end - n : ASH_QUANT_NR;
+        size_t count = ash_min(end - n, ASH_QUANT_NR);
         const uint8_t *w[ASH_QUANT_NR];
 
         ash_quant_w_rows(args, n, count, w);
         for (size_t row = 0; row < x->rows; row += 2 * PAIRS_MAX)
-            run_tile(args, x, w, row, x->rows - row < 2 * PAIRS_MAX ? x->rows - row : 2 * PAIRS_MAX, n, count);
+            run_tile(args, x, w, row, ash_min(x->rows - row, 2 * PAIRS_MAX), n, count);
     }
 }
 

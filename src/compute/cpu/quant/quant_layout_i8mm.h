@@ -1,20 +1,22 @@
-/* quant_pairs - what the kernels for weights packed in pairs (quant_pack.h) share: quantising x, and reading a panel.
- */
+/* quant_layout_i8mm - what the kernels for weights packed in the i8mm layout (quant_pack.h) share: quantising x, and
+ * reading a panel. */
 #ifndef ASH_COMPUTE_QUANT_LAYOUT_I8MM_H
 #define ASH_COMPUTE_QUANT_LAYOUT_I8MM_H
 
+#include "base/math.h"
 #include "compute/cpu/quant/quant_neon.h"
-#include "compute/cpu/quant/quant_pack.h"
+#include "compute/cpu/quant/quant_panels.h"
 
-#define ROWS 8 /* of a panel */
-#define PAIRS 4
+#define ROWS 8                             /* of a panel */
+#define PAIRS 4                            /* of rows of a panel: an operand of SMMLA is two rows */
+#define MICRO_ROWS 2                       /* of a micro-panel of x: likewise */
 #define CHUNKS 4                           /* of a block: 8 k each */
 #define VEC 16                             /* bytes */
 #define LINE 64                            /* bytes of the caches */
 #define BLOCK_BYTES (CHUNKS * PAIRS * VEC) /* quants of a block of a panel, as bytes */
 #define BLOCKS ASH_QUANT_GROUP_BLOCKS
 #define GROUP_CHUNKS (BLOCKS * CHUNKS)
-/* A micro of x of 256 k: scales of the two rows, each twice; then the chunks. */
+/* A micro-panel of x, two rows by 256 k: the scales of the two rows, each twice; then the chunks. */
 #define GROUP_MICRO_BYTES (VEC + GROUP_CHUNKS * VEC)
 /* Bytes of a group of a single row: see quant_gemv_i8mm.c. */
 #define GEMV_X_BYTES(dtype)                                                                                            \
@@ -22,8 +24,8 @@
 
 /* ---- x ----------------------------------------------------------------------------------------------------------- */
 
-/* ash_quant_quantise on vectors, in two halves: the scale of count quants (a multiple of 32) and what they are times
- * (0: they become zeros); and 32 of the quants. */
+/* ash_quant_quantise on vectors, in two halves. First: the scale of count floats (a multiple of 32), and the factor that
+ * makes quants of them (0: they become zeros). Second: 32 of the quants. */
 INLINE float quants_scale(const float *x, size_t count, float *factor_out)
 {
     uint32x4_t tops[4] = {vdupq_n_u32(0), vdupq_n_u32(0), vdupq_n_u32(0), vdupq_n_u32(0)};
@@ -64,8 +66,7 @@ INLINE void quants_block(const float *x, float factor, int8x16_t q[2])
     }
 }
 
-/* One group of a micro into its place among the micros of a tile: the scales of the two rows, each twice, then the
- * chunks. */
+/* One group of a micro-panel into its place in a tile: the scales of the two rows, each twice, then the chunks. */
 INLINE void quantise_micro(const float *const *rows, size_t first, size_t count, size_t micro, size_t micros,
                            uint8_t *tile)
 {
@@ -91,12 +92,12 @@ INLINE void quantise_micro(const float *const *rows, size_t first, size_t count,
 /* k of the next group of ASH_QUANT_GROUP, of k that are left. */
 INLINE size_t group_k(size_t k)
 {
-    return k < ASH_QUANT_GROUP ? k : ASH_QUANT_GROUP;
+    return ash_min(k, ASH_QUANT_GROUP);
 }
 
 /* ---- panels ------------------------------------------------------------------------------------------------------ */
 
-/* Of a group: the group_scales of four of its rows; of Q4_0 the subscales of a block; and where its quants begin. */
+/* Of a group: the group scales of four of its rows; of Q4_0 the sub-scales of a block; and where its quants begin. */
 INLINE float32x4_t four_group_scales(enum ash_dtype dtype, const uint8_t *group, size_t half)
 {
     if (dtype == ASH_Q8_0) return vcvt_f32_f16(vld1_f16((const float16_t *)(const void *)group + 4 * half));
@@ -113,7 +114,7 @@ INLINE const uint8_t *group_quants(enum ash_dtype dtype, const uint8_t *group)
     return group + ash_quant_panel_head(ASH_QUANT_LAYOUT_I8MM, dtype);
 }
 
-/* The group_scales of the rows: u0 u1 u0 u1, u2 u3 u2 u3, ... */
+/* The group scales of all rows: g0 g1 g0 g1, g2 g3 g2 g3, ... */
 INLINE void panel_group_scales(enum ash_dtype dtype, const uint8_t *group, float32x4_t out[PAIRS])
 {
     UNROLL
@@ -125,8 +126,8 @@ INLINE void panel_group_scales(enum ash_dtype dtype, const uint8_t *group, float
     }
 }
 
-/* Zeros, made where they are needed: the processor makes them for nothing, while a copy of a register of zeros, which
- * compilers prefer, takes the place of an instruction. */
+/* Zeros, made where they are needed: the processor makes them at no cost. Compilers prefer to copy a register of zeros,
+ * which takes the slot of an instruction. */
 INLINE int32x4_t zeros(void)
 {
     int32x4_t zero;
@@ -137,14 +138,14 @@ INLINE int32x4_t zeros(void)
 
 /* ---- sums of groups of 256 k ------------------------------------------------------------------------------------- */
 
-/* Strips of x and pairs of a panel that are multiplied together. */
+/* Micro-panels of x and pairs of rows of a panel that are multiplied together. */
 struct part {
-    size_t first, count; /* micros */
+    size_t first, count; /* micro-panels */
     size_t pair, pairs;  /* of the panel */
 };
 
-/* Sums as floats, added to sums: for each micro and pair of the panel, (row 0 of x) x (w0, w1), (row 1 of x) x
- * (w0, w1). */
+/* Integer dots of a group become floats and are added to sums: for each micro-panel and pair of rows of the panel,
+ * (row 0 of x) x (w0, w1), (row 1 of x) x (w0, w1). */
 INLINE void add_floats(const float32x4_t *group_scales, const uint8_t *x, const struct part *part,
                        int32x4_t total[][PAIRS], float *sums)
 {

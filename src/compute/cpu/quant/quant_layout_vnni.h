@@ -1,23 +1,24 @@
-/* quant_quads - what the kernels for weights packed in quads (quant_pack.h) share: quantising x, packing, and sums as
- * rows. */
+/* quant_layout_vnni - what the kernels for weights packed in the vnni layout (quant_pack.h) share: quantising x, packing,
+ * and sums as rows. */
 #ifndef ASH_COMPUTE_QUANT_LAYOUT_VNNI_H
 #define ASH_COMPUTE_QUANT_LAYOUT_VNNI_H
 
 #include <immintrin.h>
 #include <stdint.h>
 #include <string.h>
-#include "compute/cpu/quant/quant_pack.h"
+#include "compute/cpu/quant/quant_panels.h"
 #include "compute/quant.h"
 
 #define INLINE static inline __attribute__((always_inline))
 #define UNROLL _Pragma("GCC unroll 16")
 
-#define VNNI_K4 8    /* fours of k in a block */
-#define VNNI_ROWS 16 /* of a panel */
-#define VNNI_LINE 64 /* bytes of a four of k of a panel's rows, and of their group_scales as floats */
+#define VNNI_K4 8          /* groups of four k in a block: what a lane multiplies at once */
+#define VNNI_SMALL_M_MAX 8 /* rows of x that are small M to the kernels of this layout */
+#define VNNI_ROWS 16       /* of a panel */
+#define VNNI_LINE 64       /* bytes of four k of a panel's rows, and of their group scales as floats */
 #define VNNI_LINES(dtype) (ash_quant_quants_bytes(dtype) / 4) /* of a block's quants */
 
-/* Of a group of a panel: the subscales of a block of Q4_0, and the quants of a block. */
+/* Of a group of a panel: the sub-scales of a block of Q4_0, and the quants of a block. */
 static inline const uint8_t *vnni_subscales(const uint8_t *group, size_t block)
 {
     return group + VNNI_LINE + block * VNNI_ROWS;
@@ -35,8 +36,8 @@ static inline size_t vnni_group_k(size_t group, size_t k)
     return group == ASH_QUANT_BLOCK || k > group ? group : k;
 }
 
-/* ash_quant_quantise on vectors, in two halves: the scale of count quants (a multiple of 16) and what they are times
- * (0: they become zeros); and the quants themselves, all of them or a part. Returns their sum. */
+/* ash_quant_quantise on vectors, in two halves. First: the scale of count floats (a multiple of 16), and the factor that
+ * makes quants of them (0: they become zeros). Second: the quants, all of them or a part; returns their sum. */
 INLINE float vnni_scale(const float *x, size_t count, float *factor_out)
 {
     const __m512i no_sign = _mm512_set1_epi32(0x7fffffff);

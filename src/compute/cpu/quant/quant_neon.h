@@ -9,18 +9,18 @@
 #define INLINE static inline __attribute__((always_inline))
 #define UNROLL _Pragma("GCC unroll 16")
 
-/* Steps of the eight blocks of a group of a row. */
+/* Integer sub-scales of the eight blocks of a group of a row. */
 struct subscales {
     int32x4_t four[2];
 };
 
-/* Scales of which the largest has `most` subscales, in subscales, still with ASH_F32_ROUND_MAGIC added. */
+/* Scales as sub-scales of which the largest is `most`, still with ASH_F32_ROUND_MAGIC added. */
 INLINE float32x4_t subscales_rounded(float32x4_t scales, float top, float most)
 {
     return vaddq_f32(vmulq_n_f32(scales, most / top), vdupq_n_f32(ASH_F32_ROUND_MAGIC));
 }
 
-/* Where few subscales lose nothing, all bits, else none. */
+/* All bits where small sub-scales are exact, else none. */
 INLINE uint32x4_t subscales_are_small(float32x4_t scales, float top)
 {
     float32x4_t rounded = subscales_rounded(scales, top, ASH_QUANT_SUBSCALE_SMALL_MAX);
@@ -29,7 +29,7 @@ INLINE uint32x4_t subscales_are_small(float32x4_t scales, float top)
     return vceqq_f32(vmulq_n_f32(subscales, top), vmulq_n_f32(scales, ASH_QUANT_SUBSCALE_SMALL_MAX));
 }
 
-/* ash_quant_subscales of Q4_0, by the same operations; blocks that are not there have 0 subscales. Returns the group_scale. */
+/* ash_quant_subscales of Q4_0, by the same operations; missing blocks have sub-scales of 0. Returns the group scale. */
 INLINE float subscales_load(const uint8_t *blocks, size_t count, struct subscales *out)
 {
     const size_t block_bytes = 18;

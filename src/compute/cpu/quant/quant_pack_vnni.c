@@ -1,9 +1,9 @@
-/* Packing quantised weights in quads with AVX-512: 16 rows of the file become the lanes of a vector. */
+/* Packing quantised weights in the vnni layout with AVX-512: 16 rows of the file become the lanes of a vector. */
 #if defined(__x86_64__)
 
 #include "compute/cpu/quant/quant_layout_vnni.h"
 
-/* ---- group_scales and subscales --------------------------------------------------------------------------------------------- */
+/* ---- group scales and sub-scales --------------------------------------------------------------------------------------------- */
 
 /* The scales of a block of 16 rows, that lie at `places` of the first one. */
 INLINE __m256i row_halves(const uint8_t *rows, __m512i places)
@@ -16,7 +16,7 @@ INLINE __m512 row_scales(const uint8_t *rows, __m512i places)
     return _mm512_cvtph_ps(row_halves(rows, places));
 }
 
-/* Scales in subscales, of which a scale of 1 is `times`, still with ASH_F32_ROUND_MAGIC added. */
+/* Scales as sub-scales, a scale of 1 being `times` of them, still with ASH_F32_ROUND_MAGIC added. */
 INLINE __m512 subscales_rounded(__m512 scales, __m512 times)
 {
     return _mm512_add_ps(_mm512_mul_ps(scales, times), _mm512_set1_ps(ASH_F32_ROUND_MAGIC));

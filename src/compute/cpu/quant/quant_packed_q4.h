@@ -1,13 +1,14 @@
-/* quant_packed_q4 - a few rows of x times Q4_0 as it is packed in pairs (quant_pack.h): what is used only once or twice
- * is not expanded (quant_expand.h), but opened on the way. Where subscales are few, quants are taken times their subscales and
- * the sums go on over a group; else every block has dots of its own, which are. Integer values, so it is the same. */
+/* quant_packed_q4 - small-M products with Q4_0 as it is packed in the i8mm layout (quant_pack.h). What is used only once
+ * or twice is not expanded (quant_expand.h), but unpacked on the way. Where sub-scales are small, quants are multiplied
+ * by them, and sums go on over a group. Else every block has dots of its own, which are multiplied. Integers, so the
+ * result is the same. */
 #ifndef ASH_COMPUTE_QUANT_PACKED_Q4_H
 #define ASH_COMPUTE_QUANT_PACKED_Q4_H
 
 #include "compute/cpu/quant/quant_expand.h"
 
 #define PACKED_MICROS 4       /* at once */
-#define PACKED_SMALL_MICROS 3 /* from so many on it pays to take quants times subscales, where they are few */
+#define PACKED_SMALL_MICROS 3 /* from so many on it pays to multiply quants by sub-scales, where those are small */
 #define PACKED_AHEAD 1024     /* bytes of a panel that are on their way to L1 */
 #define HALVES (CHUNKS / 2)   /* of a block: low nibbles are one chunk, high ones another, two chunks further */
 #define HALF_VEC (PAIRS * VEC)
@@ -60,7 +61,7 @@ INLINE void fetch_block(const uint8_t *quants)
 
 /* ---- a group ----------------------------------------------------------------------------------------------------- */
 
-/* A group times a part, as integer values, whatever its subscales. */
+/* The integer dots of a group and a part, whatever its sub-scales. */
 INLINE void packed_sums(const uint8_t *group, const uint8_t *x, size_t micros, const struct part *part, size_t k,
                         int32x4_t total[][PAIRS])
 {
@@ -108,8 +109,37 @@ INLINE void packed_sums(const uint8_t *group, const uint8_t *x, size_t micros, c
     }
 }
 
-/* The same for all pairs where subscales are few. The quants of one kind are opened while those of the other are
- * multiplied. Some bytes behind the group are read, and not used. */
+/* Small sub-scales of all blocks of a group, as pair_times gives them. One block more may be read, and is not used. */
+INLINE void load_times(const uint8_t *group, int8_t all_times[BLOCKS + 1][PAIRS * VEC])
+{
+    for (size_t block = 0; block < BLOCKS; block++) {
+        int8x16_t four[PAIRS];
+
+        pair_times(group, block, four);
+        UNROLL
+        for (size_t p = 0; p < PAIRS; p++)
+            vst1q_s8(all_times[block] + p * VEC, four[p]);
+    }
+}
+
+/* One chunk of `count` micro-panels, from vector `first` of x on. */
+INLINE void load_chunk(const int8_t *x, size_t first, size_t count, int8x16_t *rows)
+{
+    UNROLL
+    for (size_t s = 0; s < count; s++)
+        rows[s] = load_now(x + (first + s) * VEC);
+}
+
+/* Pair p of w times a chunk of `count` micro-panels. */
+INLINE void multiply_pair(int32x4_t sums[][PAIRS], size_t p, const int8x16_t *rows, size_t count, int8x16_t w)
+{
+    UNROLL
+    for (size_t s = 0; s < count; s++)
+        sums[s][p] = mmla_now(sums[s][p], rows[s], w);
+}
+
+/* The same for all pairs where sub-scales are small. High nibbles are opened while low ones are multiplied, and the other
+ * way round. HALF_VEC bytes after the group are read, and not used. */
 INLINE void packed_small_sums(const uint8_t *group, const uint8_t *x, size_t micros, const struct part *part, size_t k,
                               int32x4_t total[][PAIRS])
 {
@@ -119,14 +149,7 @@ INLINE void packed_small_sums(const uint8_t *group, const uint8_t *x, size_t mic
     int8_t all_times[BLOCKS + 1][PAIRS * VEC], *times = all_times[0];
     int32x4_t sums[PACKED_MICROS][PAIRS];
 
-    for (size_t block = 0; block < BLOCKS; block++) {
-        int8x16_t four[PAIRS];
-
-        pair_times(group, block, four);
-        UNROLL
-        for (size_t p = 0; p < PAIRS; p++)
-            vst1q_s8(all_times[block] + p * VEC, four[p]);
-    }
+    load_times(group, all_times);
     UNROLL
     for (size_t i = 0; i < part->count * PAIRS; i++)
         sums[i / PAIRS][i % PAIRS] = zeros();
@@ -139,26 +162,18 @@ INLINE void packed_small_sums(const uint8_t *group, const uint8_t *x, size_t mic
         for (size_t half = 0; half < HALVES; half++) {
             const int8_t *next_times = times + (half + 1 == HALVES ? PAIRS * VEC : 0);
 
-            UNROLL
-            for (size_t s = 0; s < part->count; s++)
-                rows[s] = load_now(left + (half * micros + s) * VEC);
+            load_chunk(left, half * micros, part->count, rows);
             UNROLL
             for (size_t p = 0; p < PAIRS; p++) {
                 high[p] = high_now(load_now(quants + half * HALF_VEC + p * VEC));
-                UNROLL
-                for (size_t s = 0; s < part->count; s++)
-                    sums[s][p] = mmla_now(sums[s][p], rows[s], low[p]);
+                multiply_pair(sums, p, rows, part->count, low[p]);
                 high[p] = times_now(high[p], load_now(times + p * VEC));
             }
-            UNROLL
-            for (size_t s = 0; s < part->count; s++)
-                rows[s] = load_now(left + ((HALVES + half) * micros + s) * VEC);
+            load_chunk(left, (HALVES + half) * micros, part->count, rows);
             UNROLL
             for (size_t p = 0; p < PAIRS; p++) {
                 low[p] = low_now(load_now(quants + (half + 1) * HALF_VEC + p * VEC), fifteen, eight);
-                UNROLL
-                for (size_t s = 0; s < part->count; s++)
-                    sums[s][p] = mmla_now(sums[s][p], rows[s], high[p]);
+                multiply_pair(sums, p, rows, part->count, high[p]);
                 low[p] = times_now(low[p], load_now(next_times + p * VEC));
             }
         }
@@ -172,7 +187,7 @@ INLINE void packed_small_sums(const uint8_t *group, const uint8_t *x, size_t mic
 
 /* ---- panels ------------------------------------------------------------------------------------------------------ */
 
-/* k of a panel times so many micros from `first` on. Four micros with dots leave registers for two pairs. */
+/* k of a panel times `count` micro-panels from `first` on. Four with dots leave registers for two pairs of rows. */
 INLINE void add_packed_micros(const uint8_t *panel, const uint8_t *x, size_t micros, size_t first, size_t count,
                               size_t k, float *sums)
 {
@@ -199,7 +214,7 @@ INLINE void add_packed_micros(const uint8_t *panel, const uint8_t *x, size_t mic
     }
 }
 
-/* k of a panel, for few rows and for what no tile in assembly takes. */
+/* k of a panel, for small M and for what no tile in assembly takes. */
 static void add_packed(const uint8_t *panel, const uint8_t *x, size_t micros, size_t k, float *sums)
 {
     size_t first = 0;

@@ -1,13 +1,15 @@
-/* Kernels of packed weights of Q4_0 and Q8_W for x86-64 with AMX: 32 rows of x times two tiles of weights in four tiles
- * of sums, 16 TDPBSSD for a group. Two tiles of weights are two panels where a number has 8 bits (Q8_W, and Q4_0 with
- * few subscales), or both bytes of one (other Q4_0: quant_split.h). What floats take (a conversion, a product of scales and
- * a fused multiply-add for 16 outputs of a group) is less than that, and is done for the group before beside them: dots
- * go through memory. Few rows, which memory decides, stay with VNNI. */
+/* Kernels of packed weights of Q4_0 and Q8_W for x86-64 with AMX: 32 rows of x times two tiles of weights in four tiles of
+ * sums, 16 TDPBSSD for a group. Two tiles of weights are two panels where a quant has 8 bits (Q8_W, and Q4_0 with small
+ * sub-scales), or both bytes of one (other Q4_0: quant_split.h). The floats (a conversion, a product of scales and a fused
+ * multiply-add for 16 outputs of a group) take less time than that, and overlap it: those of the previous group are
+ * computed during this one. Dots go through memory. Small M, which is bound by memory, stays with VNNI. */
 #if defined(__x86_64__)
 
-#include "compute/cpu/quant/quant_pack.h"
+#include "compute/cpu/quant/quant_panels.h"
 
-#include "compute/cpu/gemm/amx.h"
+#include "base/math.h"
+#include "base/assert.h"
+#include "compute/cpu/vec/amx.h"
 #include "compute/cpu/quant/quant_layout_vnni.h"
 #include "compute/cpu/quant/quant_split.h"
 
@@ -16,7 +18,7 @@
 #define SCALES_BYTES (TILE_SIDE * sizeof(float))
 #define GROUP_BYTES (SCALES_BYTES + SLICES * SLICE_BYTES) /* of x, as of a panel of Q8_W: scales first */
 #define TILE_SUMS (TILE_SIDE * VNNI_ROWS)
-#define FETCH_ROWS 4 /* of outputs, beside a slice */
+#define FETCH_ROWS 4 /* of outputs, that are prefetched during a slice */
 #define Q4_PANELS 2  /* that are expanded together */
 #define PARTS 16     /* pieces of the dots of a group: two rows of a tile of x each, with all panels */
 
@@ -32,7 +34,7 @@ static void quantise_row(const float *row, size_t k, size_t at, uint8_t *tile)
 
         memcpy(tile + at * sizeof(scale), &scale, sizeof(scale));
         for (size_t i = 0; i < count; i += ASH_QUANT_PANEL_STEP, quants += SLICE_BYTES) {
-            size_t part = count - i < ASH_QUANT_PANEL_STEP ? count - i : ASH_QUANT_PANEL_STEP;
+            size_t part = ash_min(count - i, ASH_QUANT_PANEL_STEP);
 
             vnni_quants(row != NULL ? row + done + i : NULL, part, factor, quants);
             memset(quants + part, 0, ASH_QUANT_PANEL_STEP - part);
@@ -78,7 +80,7 @@ struct outputs {
     size_t stride;
 };
 
-/* A row of the dots of a tile of x: with the one panel or the other, or with both bytes of the only one. */
+/* A row of the dots of a tile of x: with one of two panels, or with both bytes of the only one. */
 INLINE __m512i dots_row(unsigned shift, int32_t (*dots)[TILE_SUMS], size_t panel, size_t row)
 {
     if (shift == WHOLE) return _mm512_load_si512(dots[panel] + row * VNNI_ROWS);
@@ -134,9 +136,9 @@ INLINE void load_first(const struct job *job)
     TILE_LOAD(7, job->w[1], 64);
 }
 
-/* One of the four products of a slice, with a quarter of what is beside it: floats of the group before, and behind the
- * last slice the dots on their way out. The last slice's floats come with its first two products: these dots' place is
- * the next ones'. */
+/* One of the four products of a slice, with a quarter of what overlaps it: floats of the previous group, and after the
+ * last slice the store of dots. The last slice's floats come with its first two products: their dots are overwritten
+ * next. */
 #define RUN_PRODUCT(sums, left, right)                                                                                 \
     do {                                                                                                               \
         const bool last = slice + 1 == slices;                                                                         \
@@ -162,9 +164,9 @@ INLINE void fetch_rows(unsigned shift, const struct outputs *to, size_t first, s
     }
 }
 
-/* The slices of a group, and beside them (all four of them are there, then) the floats of the one before. Each operand
- * is loaded again, for the slice or job that comes next, as soon as its last product has been issued: a tile that comes
- * out of L2 takes longer than two of them. Tiles of x pass by, and panels stay in L1. */
+/* The slices of a group; where there are all four, the floats of the previous group overlap them. Each operand is loaded
+ * again, for the next slice or job, as soon as its last product has been issued: a tile that comes out of L2 takes longer
+ * than two products. Tiles of x bypass L1, and panels stay there. */
 INLINE void run_group(unsigned shift, const struct job *job, size_t slices, const struct job *before,
                       const struct job *next, const struct outputs *to, int32_t (*dots)[TILE_SUMS])
 {
@@ -197,7 +199,7 @@ struct work {
     const struct ash_quant_large_m *all;
     size_t groups;
     float *zeros; /* where sums begin */
-    float *spare; /* where sums go of a tile or panel that makes up a pair */
+    float *spare; /* where sums of padding go: a tile or panel that completes a pair */
 };
 
 /* Where the sums of a tile and a panel lie before a group, or after it. */
@@ -212,7 +214,7 @@ INLINE struct place place_of(const struct work *work, size_t tile, size_t panel,
     return (struct place){all->sums + panel * all->panel_sums + tile * TILE_SUMS, VNNI_ROWS};
 }
 
-/* The operands of a job; where a pair lacks its second one, the first once more. */
+/* The operands of a job; where a pair lacks its second one, the first is repeated. */
 INLINE void job_operands(unsigned shift, const struct work *work, size_t tile, size_t panel, size_t group,
                          struct job *job)
 {
@@ -244,7 +246,7 @@ INLINE struct job job_at(unsigned shift, const struct work *work, size_t tile, s
     return job;
 }
 
-/* The job behind (tile, panel, group); at the end the same once more, whose operands are loaded for nothing. */
+/* The job after (tile, panel, group); at the end the same again, whose operands are loaded and not used. */
 INLINE struct job job_behind(unsigned shift, const struct work *work, size_t tile, size_t panel, size_t group)
 {
     if (group + 1 < work->groups) return job_at(shift, work, tile, panel, group + 1);
@@ -268,8 +270,8 @@ INLINE void run_large_m(unsigned shift, const struct ash_quant_large_m *all)
     int32_t dots[4][TILE_SUMS] __attribute__((aligned(64)));
     float spare[TILE_SUMS] __attribute__((aligned(64))) = {0}, zeros[TILE_SIDE] __attribute__((aligned(64))) = {0};
     const struct work work = {
-        .all = all, .groups = (all->k + ASH_QUANT_GROUP - 1) / ASH_QUANT_GROUP, .zeros = zeros, .spare = spare};
-    size_t slices = (all->k + ASH_QUANT_PANEL_STEP - 1) / ASH_QUANT_PANEL_STEP;
+        .all = all, .groups = ash_div_up(all->k, ASH_QUANT_GROUP), .zeros = zeros, .spare = spare};
+    size_t slices = ash_div_up(all->k, ASH_QUANT_PANEL_STEP);
     struct job jobs[3]; /* before, at hand and next, by turns */
     size_t done = 0;
 
@@ -287,7 +289,7 @@ INLINE void run_large_m(unsigned shift, const struct ash_quant_large_m *all)
                 *next = job_behind(shift, &work, tile, panel, group);
                 if (done > 0 && left >= SLICES) {
                     run_group(shift, job, SLICES, before, next, &to, dots);
-                } else { /* a group with nothing beside it: the first of all, and a last one that is shorter */
+                } else { /* nothing overlaps the first group of all, nor a last one that is shorter */
                     if (done > 0) add_all(shift, before, dots);
                     run_group(shift, job, left < SLICES ? left : SLICES, NULL, next, &to, dots);
                 }
@@ -305,13 +307,14 @@ static void large_m_split(const struct ash_quant_large_m *all)
     run_large_m(SPLIT_SHIFT, all);
 }
 
-/* Panels as split() made them: together, if all are as those of Q8_W, else one by one. */
+/* Panels as split() made them: together, if all are as those of Q8_W, else one at a time. */
 static void large_m_q4(const struct ash_quant_large_m *all)
 {
     const uint8_t *panels[Q4_PANELS];
     struct ash_quant_large_m part = *all;
     bool whole = true;
 
+    ash_assert(all->count <= Q4_PANELS);
     for (size_t i = 0; i < all->count; i++) {
         panels[i] = all->panels[i] + VNNI_LINE;
         whole = whole && split_is_whole(all->panels[i]);
@@ -328,12 +331,14 @@ static void large_m_q4(const struct ash_quant_large_m *all)
     }
 }
 
+ASH_QUANT_CHECK_PANELS(TILE_SIDE, 1, VNNI_SMALL_M_MAX); /* which the vnni kernels take */
+
 const struct ash_quant_panels ash_quant_q8w_amx = {.layout = ASH_QUANT_LAYOUT_VNNI,
                                                    .small_m = &ash_quant_wide_vnni,
                                                    .micro_rows = TILE_SIDE,
                                                    .micro_bytes = GROUP_BYTES,
                                                    .tile_micros = 1,
-                                                   .small_m_max = 8,
+                                                   .small_m_max = VNNI_SMALL_M_MAX,
                                                    .k_groups = 2,
                                                    .expanded_panels = 2,
                                                    .pack = ash_quant_vnni_pack,
@@ -349,7 +354,7 @@ const struct ash_quant_panels ash_quant_q4_amx = {.layout = ASH_QUANT_LAYOUT_VNN
                                                   .micro_rows = TILE_SIDE,
                                                   .micro_bytes = GROUP_BYTES,
                                                   .tile_micros = 1,
-                                                  .small_m_max = 8,
+                                                  .small_m_max = VNNI_SMALL_M_MAX,
                                                   .expanded_bytes = VNNI_LINE + SPLIT_BYTES,
                                                   .k_groups = 2,
                                                   .expanded_panels = Q4_PANELS,

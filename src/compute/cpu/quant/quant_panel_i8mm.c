@@ -1,14 +1,14 @@
-/* Kernels of packed Q4_0 and Q8_W for arm64 with SMMLA (2 x 8 times 8 x 2), for several rows of x; quant_pack.h has the
- * layout (pairs), tile_smmla.h the tiles of many rows, quant_gemv_i8mm.c what is done for a single row, and
- * quant_q8_i8mm.c Q8_0.
+/* Kernels of packed Q4_0 and Q8_W for arm64 with SMMLA (2 x 8 times 8 x 2), for two and more rows of x. quant_pack.h has
+ * the layout (i8mm), tile_smmla.h the tiles of large M, quant_gemv_i8mm.c GEMV, and quant_q8_i8mm.c Q8_0.
  *
- * A tile is 6 pairs of rows of x (micros) by the 4 pairs of rows of a panel, in assembly; fewer micros, and panels that
- * come from memory, are multiplied in plain vectors. For each block and pair of pairs it takes 4 SMMLA; floats come
- * once per group. Panels of Q4_0 are expanded (quant_expand.h), to panels of Q8_W or to quants and subscales: then a tile,
- * of 3 by 4, takes a multiply-add of integer values more for each block. For a few rows they are read as they are packed
+ * A tile is 6 micro-panels (pairs of rows) of x by the 4 pairs of rows of a panel, in assembly. Fewer micro-panels, and
+ * panels that come from memory, are multiplied in plain vectors. For each block and pair of pairs it takes 4 SMMLA; floats
+ * come once per group. Panels of Q4_0 are expanded (quant_expand.h): to panels of Q8_W, or to quants and sub-scales, where
+ * a tile, of 3 by 4, takes one more integer multiply-add for each block. For small M they are read as they are packed
  * (quant_packed_q4.h). */
 #if defined(__aarch64__)
 
+#include "base/math.h"
 #include "compute/cpu/quant/quant_packed_q4.h"
 #include "compute/cpu/quant/tile_smmla.h"
 
@@ -24,8 +24,8 @@ static void quantise(const float *const *rows, size_t k, size_t micro, size_t mi
 
 /* ---- Q8_W, and Q4_0 that became it ------------------------------------------------------------------------------- */
 
-/* The sums of all micros with a group of bytes, as integer values. Breadth first, and where micros are few in two sets
- * of sums: neighbours in the program do not wait for each other. */
+/* The integer dots of all micro-panels with a group of bytes. Breadth first, and where micro-panels are few in two sets
+ * of sums: neighbouring instructions do not depend on each other. */
 INLINE void rest_sums(const int8_t *w, const uint8_t *x, size_t micros, size_t k, int32x4_t total[][PAIRS])
 {
     const size_t sets = micros <= 2 ? 2 : 1;
@@ -58,7 +58,7 @@ INLINE void rest_sums(const int8_t *w, const uint8_t *x, size_t micros, size_t k
     }
 }
 
-/* k of a panel of Q8_W times so many micros. */
+/* k of a panel of Q8_W times so many micro-panels. */
 INLINE void add_micros(const uint8_t *panel, const uint8_t *x, size_t micros, size_t k, float *sums)
 {
     const struct part part = {.count = micros, .pairs = PAIRS};
@@ -74,7 +74,7 @@ INLINE void add_micros(const uint8_t *panel, const uint8_t *x, size_t micros, si
     }
 }
 
-/* In plain vectors: fewer micros than a tile in assembly has, or a panel that comes from memory, which its order of
+/* In plain vectors: fewer micro-panels than a tile in assembly has, or a panel that comes from memory, which its order of
  * loads is not made for. */
 static void add_rest(const uint8_t *panel, const uint8_t *x, size_t micros, size_t k, float *sums)
 {
@@ -101,7 +101,7 @@ static void add_rest(const uint8_t *panel, const uint8_t *x, size_t micros, size
 
 static void add_tile(const uint8_t *panel, const uint8_t *x, size_t k, float *sums)
 {
-    size_t whole = k / ASH_QUANT_GROUP, turns = (k % ASH_QUANT_GROUP + ASH_QUANT_PANEL_STEP - 1) / ASH_QUANT_PANEL_STEP;
+    size_t whole = k / ASH_QUANT_GROUP, turns = ash_div_up(k % ASH_QUANT_GROUP, ASH_QUANT_PANEL_STEP);
 
     if (whole > 0) tile_smmla_wide(whole, ASH_QUANT_GROUP / ASH_QUANT_PANEL_STEP, x, panel, sums);
     if (turns > 0) /* what fills a group up is 0 */
@@ -120,7 +120,7 @@ static void add_wide(const uint8_t *panel, const uint8_t *x, size_t micros, size
 
 /* ---- many rows of Q4_0 ------------------------------------------------------------------------------------------- */
 
-/* k of groups that were expanded with subscales: whole ones. What is left is taken from the panel. */
+/* k of groups that were expanded with sub-scales: whole ones. The rest is taken from the packed panel. */
 static void add_subscales(const uint8_t *groups, const uint8_t *panel, const uint8_t *x, size_t k, float *sums)
 {
     size_t whole = k / ASH_QUANT_GROUP;
@@ -179,12 +179,21 @@ static float subscales(const uint8_t *blocks, size_t count, int32_t *out)
     return group_scale;
 }
 
+#define Q4_SMALL_M_MAX 8
+#define Q8W_SMALL_M_MAX (WIDE_MICROS * MICRO_ROWS)
+
+ASH_QUANT_CHECK_PANELS(MICRO_ROWS, WIDE_MICROS, Q4_SMALL_M_MAX);
+ASH_QUANT_CHECK_PANELS(MICRO_ROWS, WIDE_MICROS, Q8W_SMALL_M_MAX);
+_Static_assert(TILE_SMMLA_X_SLACK_BYTES <= ASH_QUANT_X_SLACK_BYTES, "tiles read so far after x");
+_Static_assert(TILE_SMMLA_PANEL_SLACK_BYTES <= ASH_QUANT_PANEL_SLACK_BYTES, "and after a panel");
+_Static_assert(HALF_VEC <= ASH_QUANT_PANEL_SLACK_BYTES, "as packed_small_sums() does");
+
 const struct ash_quant_panels ash_quant_q4_i8mm = {.layout = ASH_QUANT_LAYOUT_I8MM,
-                                                   .micro_rows = 2,
+                                                   .micro_rows = MICRO_ROWS,
                                                    .micro_bytes = GROUP_MICRO_BYTES,
                                                    .tile_micros = WIDE_MICROS,
                                                    .expanded_bytes = EXPANDED_BYTES,
-                                                   .small_m_max = 8,
+                                                   .small_m_max = Q4_SMALL_M_MAX,
                                                    .k_groups = 4,
                                                    .whole_k = true,
                                                    .expanded_panels = 1,
@@ -198,10 +207,10 @@ const struct ash_quant_panels ash_quant_q4_i8mm = {.layout = ASH_QUANT_LAYOUT_I8
                                                    .gemv = ash_quant_i8mm_gemv};
 
 const struct ash_quant_panels ash_quant_q8w_i8mm = {.layout = ASH_QUANT_LAYOUT_I8MM,
-                                                    .micro_rows = 2,
+                                                    .micro_rows = MICRO_ROWS,
                                                     .micro_bytes = GROUP_MICRO_BYTES,
                                                     .tile_micros = WIDE_MICROS,
-                                                    .small_m_max = WIDE_MICROS * 2,
+                                                    .small_m_max = Q8W_SMALL_M_MAX,
                                                     .k_groups = 8,
                                                     .even_tiles = true,
                                                     .whole_k = true,

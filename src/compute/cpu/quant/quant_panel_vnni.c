@@ -1,12 +1,12 @@
 /* Kernels of packed quantised weights for x86-64 with AVX-512 VNNI (VPDPBUSD: in each lane, four unsigned bytes times
- * four signed ones); quant_pack.h has the layout (quads). A vector is 16 rows of weights, so a dot needs no sum over
- * lanes. Weights become unsigned, 128 (Q8_0, Q8_W) or 8 (Q4_0) too large: a block's dots start from minus that times
- * the sum of its x, and go into those of the group, with Q4_0 times their subscales. Of a group, a tile of up to 16 rows of
- * x holds their scales, minus the sums of each row's blocks, and the quants, row by row. One body serves all types: it
- * is compiled for each, and so for the blocks of its groups. */
+ * four signed ones); quant_pack.h has the layout (vnni). A vector is 16 rows of weights, so a dot needs no sum over lanes.
+ * Weights become unsigned, 128 (Q8_0, Q8_W) or 8 (Q4_0) too large: a block's dots start from minus that times the sum of
+ * its x, and are added to those of the group, with Q4_0 times their sub-scales. A micro-panel is one row of x. Of a group,
+ * a tile of up to 16 of them holds their scales, minus the sums of each row's blocks, and the quants, row by row. One body
+ * serves all types: it is compiled for each, and so for the blocks of its groups. */
 #if defined(__x86_64__)
 
-#include "compute/cpu/quant/quant_pack.h"
+#include "compute/cpu/quant/quant_panels.h"
 
 #include <immintrin.h>
 #include <string.h>
@@ -82,8 +82,8 @@ INLINE __m512i x_k4(const uint8_t *quants, size_t k4)
 
 /* ---- weights ----------------------------------------------------------------------------------------------------- */
 
-/* Panels that come from memory are far. Near ones are as expand() made them: those of Q8_0, whose groups are not whole
- * lines, with group_scales as floats, and quants as unsigned bytes. */
+/* Panels that come from memory are far. Others are in L1, as expand() made them: those of Q8_0, whose groups are not whole
+ * lines, with group scales as floats and quants as unsigned bytes. */
 INLINE bool is_expanded(enum ash_dtype dtype, bool far)
 {
     return dtype == ASH_Q8_0 && !far;
@@ -133,7 +133,7 @@ INLINE size_t ahead(enum ash_dtype dtype)
     return dtype == ASH_Q4_0 ? Q4_AHEAD : Q8_AHEAD;
 }
 
-/* Fetch what lies ahead, a line beside each that is used: the lines on their way are few. */
+/* Prefetch ahead, one line with each that is used: the line-fill buffers are few. */
 INLINE void fetch_head(enum ash_dtype dtype, const uint8_t *group)
 {
     for (size_t at = 0; at < ash_quant_panel_head(ASH_QUANT_LAYOUT_VNNI, dtype); at += VNNI_LINE)
@@ -151,7 +151,7 @@ INLINE __m512i dots_start(enum ash_dtype dtype, int32_t minus_sum)
     return _mm512_slli_epi32(_mm512_set1_epi32(minus_sum), dtype == ASH_Q4_0 ? 3 : 7);
 }
 
-/* Dots of a block into those of the group. Those of Q4_0 have 16 bits, as subscales in words have, so one instruction
+/* Dots of a block into those of the group. Those of Q4_0 have 16 bits, as sub-scales in words have, so one instruction
  * multiplies and adds: its second product in each lane is with 0. */
 INLINE __m512i add_dots(enum ash_dtype dtype, __m512i total, __m512i dots, const uint8_t *group, size_t block)
 {
@@ -245,7 +245,7 @@ INLINE void run(enum ash_dtype dtype, struct panels panels, struct rows rows, si
         _mm512_storeu_ps(sums + i * VNNI_ROWS, acc[i]);
 }
 
-/* So many rows at once, as long as there are as many; returns the rest. */
+/* count rows at a time, as long as there are as many; returns the rest. */
 INLINE struct rows run_rows(enum ash_dtype dtype, struct panels panels, struct rows rows, size_t count, size_t k,
                             float *sums)
 {
@@ -284,7 +284,7 @@ static void tile(enum ash_dtype dtype, const uint8_t *panel, const uint8_t *expa
         tile_as(ASH_Q4_0, true, panel, rows, k, sums);
 }
 
-/* Panels side by side: as many streams of memory. */
+/* GEMV: panels as separate streams of memory. */
 INLINE void run_gemv(enum ash_dtype dtype, const uint8_t *const *at, size_t count, const uint8_t *x, size_t k, float *y)
 {
     const struct rows row = {.tile = x, .micros = 1, .count = 1};
@@ -318,11 +318,13 @@ static void gemv(enum ash_dtype dtype, const uint8_t *const *panels, size_t coun
         gemv_as(ASH_Q4_0, panels, count, x, k, y);
 }
 
+ASH_QUANT_CHECK_PANELS(1, TILE_MICROS, VNNI_SMALL_M_MAX);
+
 const struct ash_quant_panels ash_quant_q8_vnni = {.layout = ASH_QUANT_LAYOUT_VNNI,
                                                    .micro_rows = 1,
                                                    .micro_bytes = MICRO_BYTES(1),
                                                    .tile_micros = TILE_MICROS,
-                                                   .small_m_max = 8,
+                                                   .small_m_max = VNNI_SMALL_M_MAX,
                                                    .expanded_bytes = EXPANDED_BYTES,
                                                    .k_groups = 32,
                                                    .expanded_panels = 4,
@@ -339,7 +341,7 @@ const struct ash_quant_panels ash_quant_wide_vnni = {.layout = ASH_QUANT_LAYOUT_
                                                      .micro_rows = 1,
                                                      .micro_bytes = MICRO_BYTES(ASH_QUANT_GROUP_BLOCKS),
                                                      .tile_micros = TILE_MICROS,
-                                                     .small_m_max = 8,
+                                                     .small_m_max = VNNI_SMALL_M_MAX,
                                                      .k_groups = 2,
                                                      .expanded_panels = 2,
                                                      .gemv_bytes = MICRO_BYTES(ASH_QUANT_GROUP_BLOCKS),

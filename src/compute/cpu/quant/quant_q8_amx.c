@@ -1,21 +1,21 @@
 /* Kernels of packed weights of Q8_0 for x86-64 with AMX: 16 rows of x times 16 rows of weights, one block of k, in one
- * TDPBF16PS. Integer values of 8 bits are bf16 quants, and their dot over 32 k is exact in float32. TDPBSSD would take
- * as long (each block has scales of its own, so it fills half the depth of a tile) and leave a conversion to the vector
- * units, of which only one computes floats while tiles are at work. Dots go through memory, some blocks behind the
- * tiles, so that neither waits for the other. Few rows, which memory decides, stay with VNNI. */
+ * TDPBF16PS. Integers of 8 bits are exact in bf16, and their dot over 32 k is exact in float32. TDPBSSD would take as long
+ * (each block has scales of its own, so it fills half the depth of a tile) and leave a conversion to the vector units, of
+ * which only one computes floats while tiles are busy. Dots go through memory, a few blocks after the tiles, so that
+ * neither waits for the other. Small M, which is bound by memory, stays with VNNI. */
 #if defined(__x86_64__)
 
-#include "compute/cpu/quant/quant_pack.h"
+#include "compute/cpu/quant/quant_panels.h"
 
 #include <immintrin.h>
 #include <string.h>
 
-#include "compute/cpu/gemm/amx.h"
+#include "compute/cpu/vec/amx.h"
 #include "compute/cpu/quant/quant_layout_vnni.h"
 #include "compute/quant.h"
 
 #define QUANTS_BYTES (TILE_SIDE * 64)              /* of a tile */
-#define BLOCK_BYTES (QUANTS_BYTES + TILE_SIDE * 4) /* and its scales behind it: of x, and of expanded weights */
+#define BLOCK_BYTES (QUANTS_BYTES + TILE_SIDE * 4) /* with its scales after it: of x, and of expanded weights */
 #define TILE_SUMS (TILE_SIDE * VNNI_ROWS)
 #define BATCH 4           /* blocks of which each has a tile of dots of its own */
 #define X_FACTOR 0x1p112f /* expanded weights are so much too small: see small_bf16 */
@@ -25,8 +25,8 @@
 
 /* ---- weights ----------------------------------------------------------------------------------------------------- */
 
-/* Integer values of up to 8 bits as bf16, divided by X_FACTOR: a half with its mantissa cut and its exponent put where
- * bf16 has its own, whose bias is 112 larger. */
+/* Integers of up to 8 bits as bf16, divided by X_FACTOR: a half with its mantissa cut and its exponent put where bf16 has
+ * its own, whose bias is 112 larger. */
 INLINE __m512i small_bf16(__m512i words)
 {
     __m512i halves = _mm512_castph_si512(_mm512_cvtepi16_ph(words));
@@ -50,7 +50,7 @@ INLINE void expand_quants(const uint8_t *quants, uint8_t *to)
     }
 }
 
-/* Fetch the same block of the next blocks of a panel: it is expanded when other panels have had their turn. */
+/* Prefetch the same block of the next k of a panel: it is expanded after other panels. */
 INLINE void fetch_block(const uint8_t *block, size_t block_bytes, size_t ahead_bytes)
 {
     for (size_t at = 0; at < block_bytes; at += 64)
@@ -269,7 +269,7 @@ static void run_batches(const struct job *job)
     run_turn(job, last, &ahead, &behind, dots, acc);
 }
 
-/* The blocks behind the last whole batch, one at a time. */
+/* The blocks after the last whole batch, one at a time. */
 static void run_rest(const struct job *job, size_t tile, size_t panel)
 {
     float dots[TILE_SUMS] __attribute__((aligned(64))), *sums = job->sums + panel * job->panel_sums + tile * TILE_SUMS;
@@ -310,12 +310,14 @@ static void large_m(const struct ash_quant_large_m *all)
             run_rest(&job, tile, panel);
 }
 
+ASH_QUANT_CHECK_PANELS(TILE_SIDE, 1, VNNI_SMALL_M_MAX); /* which the vnni kernels take */
+
 const struct ash_quant_panels ash_quant_q8_amx = {.layout = ASH_QUANT_LAYOUT_VNNI,
                                                   .small_m = &ash_quant_q8_vnni,
                                                   .micro_rows = TILE_SIDE,
                                                   .micro_bytes = BLOCK_BYTES,
                                                   .tile_micros = 1,
-                                                  .small_m_max = 8,
+                                                  .small_m_max = VNNI_SMALL_M_MAX,
                                                   .expanded_bytes = BLOCK_BYTES,
                                                   .k_groups = 8,
                                                   .expanded_panels = 2,

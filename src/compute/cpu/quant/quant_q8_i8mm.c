@@ -1,7 +1,7 @@
-/* Kernels of packed Q8_0 for arm64 with SMMLA (2 x 8 times 8 x 2), for several rows of x: a group is one block, so what
- * takes time for each block and pair of pairs is 4 SMMLA, making floats of dots, a product of scales and a fused
- * multiply-add. quant_pack.h has the layout (pairs), tile_smmla.h the tile of many rows, quant_gemv_i8mm.c what is done
- * for a single row, and quant_panel_i8mm.c the other types. */
+/* Kernels of packed Q8_0 for arm64 with SMMLA (2 x 8 times 8 x 2), for two and more rows of x. A group is one block, so
+ * each block and pair of pairs costs 4 SMMLA, a conversion of dots to floats, a product of scales and a fused
+ * multiply-add. quant_pack.h has the layout (i8mm), tile_smmla.h the tile of large M, quant_gemv_i8mm.c GEMV, and
+ * quant_panel_i8mm.c the other types. */
 #if defined(__aarch64__)
 
 #include "compute/cpu/quant/quant_layout_i8mm.h"
@@ -37,7 +37,7 @@ static void expand(enum ash_dtype dtype, const uint8_t *panel, size_t k, uint8_t
 
 /* ---- tiles ------------------------------------------------------------------------------------------------------- */
 
-/* A block of a panel times all micros, added to acc. Breadth first: neighbours in the program do not wait for each
+/* A block of a panel times all micro-panels, added to acc. Breadth first: neighbours in the program do not wait for each
  * other. */
 INLINE void add_block(const uint8_t *block, const uint8_t *x, size_t micros, float32x4_t acc[][PAIRS])
 {
@@ -74,7 +74,7 @@ INLINE void prefetch(const uint8_t *at)
         __builtin_prefetch(at + i);
 }
 
-/* k of a panel, as it is packed, times all micros. sums: for each micro and pair of the panel, (row 0 of x) x (w0, w1),
+/* k of a panel, as it is packed, times all micro-panels. sums: for each micro-panel and pair of the panel, (row 0 of x) x (w0, w1),
  * (row 1 of x) x (w0, w1). */
 INLINE void run_tile(const uint8_t *block, const uint8_t *x, size_t micros, size_t k, float *sums)
 {
@@ -106,12 +106,16 @@ static void tile(enum ash_dtype dtype, const uint8_t *panel, const uint8_t *expa
         run_tile(panel, x, 1, k, sums);
 }
 
+#define SMALL_M_MAX 8
+
+ASH_QUANT_CHECK_PANELS(MICRO_ROWS, BLOCK_MICROS, SMALL_M_MAX);
+
 const struct ash_quant_panels ash_quant_q8_i8mm = {.layout = ASH_QUANT_LAYOUT_I8MM,
-                                                   .micro_rows = 2,
+                                                   .micro_rows = MICRO_ROWS,
                                                    .micro_bytes = MICRO_BYTES,
                                                    .tile_micros = BLOCK_MICROS,
                                                    .expanded_bytes = EXPANDED_BYTES,
-                                                   .small_m_max = 8,
+                                                   .small_m_max = SMALL_M_MAX,
                                                    .k_groups = 64,
                                                    .expanded_panels = 1,
                                                    .gemv_bytes = GEMV_X_BYTES(ASH_Q8_0),

@@ -1,10 +1,11 @@
-/* quant_split - packed weights of Q4_0 in quads as AMX takes them. Where all subscales are few, a number times its subscales is
- * a byte, and a panel becomes one of Q8_W. Else it has 11 bits and becomes two bytes, high << SPLIT_SHIFT plus low, of
- * which high is signed and low is not: of a group of a panel there are the group_scales of its rows, then all high bytes and
- * then all low ones, in the order of the packed quants of Q8_W. A line before the groups says which they are. */
+/* quant_split - packed Q4_0 weights of the vnni layout as AMX takes them. Where all sub-scales are small, a quant times its
+ * sub-scale is a byte, and a panel becomes one of Q8_W. Else it has 11 bits and becomes two bytes, (high << SPLIT_SHIFT) +
+ * low, where high is signed and low is not. A group of a panel then has the group scales of its rows, all high bytes and
+ * all low bytes, in the order of the packed quants of Q8_W. A line before the groups says which they are. */
 #ifndef ASH_COMPUTE_QUANT_SPLIT_H
 #define ASH_COMPUTE_QUANT_SPLIT_H
 
+#include "base/math.h"
 #include "compute/cpu/quant/quant_layout_vnni.h"
 
 #define SPLIT_SHIFT 4
@@ -14,9 +15,9 @@
 
 /* ---- blocks ------------------------------------------------------------------------------------------------------ */
 
-/* |subscales| = 16 high + low, and n = nibble - 8 times each of these fits a byte: n * high is nibble * high less
- * 8 * high. Negative subscales turn the nibble round instead: 16 - nibble. Both bytes of a word are multiplied at once, for
- * no product of theirs is more than 16 * 15. 128 goes from the high part to the low one, which is never negative so. */
+/* |sub-scale| = 16 high + low, and n = nibble - 8 times each of these fits a byte: n * high is nibble * high - 8 * high.
+ * A negative sub-scale mirrors the nibble instead: 16 - nibble. Both bytes of a word are multiplied at once, because no
+ * product exceeds 16 * 15. 128 moves from the high part to the low one, which therefore is never negative. */
 struct split_subscales {
     __mmask64 negative;
     __m512i high, low;           /* words */
@@ -66,7 +67,7 @@ INLINE void split_block(const uint8_t *quants, const uint8_t *row_subscales, uin
         split_quants(split_nibbles(quants, line), &subscales, high + line * VNNI_LINE, low + line * VNNI_LINE);
 }
 
-/* Few subscales have no high part. What is left is 128 too large for a signed byte. */
+/* Small sub-scales have no high part. The rest is 128 too large for a signed byte. */
 INLINE void whole_block(const uint8_t *quants, const uint8_t *row_subscales, uint8_t *to)
 {
     const struct split_subscales subscales = split_subscales_of(row_subscales);
@@ -83,7 +84,7 @@ INLINE void whole_block(const uint8_t *quants, const uint8_t *row_subscales, uin
 
 /* ---- panels ------------------------------------------------------------------------------------------------------ */
 
-/* Fetch a part of what follows in this panel: it is split when other panels have had their turn. */
+/* Prefetch a part of what follows in this panel: it is split after other panels. */
 INLINE void split_fetch(const uint8_t *from, size_t bytes)
 {
     for (size_t at = 0; at < bytes; at += VNNI_LINE)
@@ -108,7 +109,7 @@ INLINE void split_group(bool whole, const uint8_t *group, size_t blocks, size_t 
 INLINE void split_groups(bool whole, const uint8_t *panel, size_t k, uint8_t *to)
 {
     const size_t group_bytes = ash_quant_panel_group(ASH_QUANT_LAYOUT_VNNI, ASH_Q4_0);
-    size_t ahead_bytes = (k + ASH_QUANT_GROUP - 1) / ASH_QUANT_GROUP * group_bytes;
+    size_t ahead_bytes = ash_div_up(k, ASH_QUANT_GROUP) * group_bytes;
 
     for (size_t done = 0; done < k; done += ASH_QUANT_GROUP, panel += group_bytes) {
         size_t tiles = (vnni_group_k(ASH_QUANT_GROUP, k - done) + ASH_QUANT_PANEL_STEP - 1) / ASH_QUANT_PANEL_STEP;
@@ -118,7 +119,7 @@ INLINE void split_groups(bool whole, const uint8_t *panel, size_t k, uint8_t *to
     }
 }
 
-/* Have all blocks of these groups few subscales? */
+/* Are the sub-scales of all blocks of these groups small? */
 static bool split_has_small_subscales(const uint8_t *panel, size_t k)
 {
     __m512i most = _mm512_setzero_si512();
@@ -131,7 +132,7 @@ static bool split_has_small_subscales(const uint8_t *panel, size_t k)
     return _mm512_cmpgt_epu8_mask(most, _mm512_set1_epi8(ASH_QUANT_SUBSCALE_SMALL_MAX)) == 0;
 }
 
-/* As struct ash_quant_panels says of expand: k of a panel, and what fills it up to whole tiles of k. */
+/* ash_quant_panels.expand: k of a panel, and its padding to whole tiles of k. */
 static void split(enum ash_dtype dtype, const uint8_t *panel, size_t k, uint8_t *to)
 {
     (void)dtype;
@@ -142,7 +143,7 @@ static void split(enum ash_dtype dtype, const uint8_t *panel, size_t k, uint8_t 
         split_groups(false, panel, k, to + VNNI_LINE);
 }
 
-/* Of what it made: are its groups those of Q8_W? */
+/* Are the groups that split() made those of Q8_W? */
 static inline bool split_is_whole(const uint8_t *made)
 {
     return made[0] != 0;

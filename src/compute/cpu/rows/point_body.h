@@ -1,6 +1,10 @@
-/* point_body - activations, cross-entropy and the optimizer of one instruction set. Include after wide.h. */
+/* point_body - activations, cross-entropy and the optimizer of one instruction set. */
 #ifndef ASH_COMPUTE_POINT_BODY_H
 #define ASH_COMPUTE_POINT_BODY_H
+
+#ifndef ASH_COMPUTE_WIDE_H
+#error "include wide.h first"
+#endif
 
 #include "base/bf16.h"
 #include "compute/gelu.h"

@@ -1,6 +1,10 @@
-/* row_body - embedding, rotary positions and row arithmetic of one instruction set. Include after pack_body.h. */
+/* row_body - embedding, rotary positions and row arithmetic of one instruction set. */
 #ifndef ASH_COMPUTE_ROW_BODY_H
 #define ASH_COMPUTE_ROW_BODY_H
+
+#ifndef ASH_COMPUTE_PACK_BODY_H
+#error "include pack_body.h first"
+#endif
 
 #define ROW_MIN_COUNT 4096
 #define ROW_MIN_ROWS 8
@@ -59,7 +63,7 @@ static void embed_gather(struct ash_exec *exec, const void *table, enum ash_dtyp
 static void scatter_units(void *ctx, size_t begin, size_t end, int worker)
 {
     const struct embed *op = ctx;
-    size_t first = begin * SCATTER_COLS, last = end * SCATTER_COLS < op->cols ? end * SCATTER_COLS : op->cols;
+    size_t first = begin * SCATTER_COLS, last = ash_min(end * SCATTER_COLS, op->cols);
 
     (void)worker;
     for (size_t r = 0; r < op->rows; r++) {
@@ -74,7 +78,7 @@ static void scatter_add(struct ash_exec *exec, float *table, size_t cols, const 
 {
     struct embed op = {.cols = cols, .rows = rows, .ids = ids, .grad = grad, .dtable = table};
 
-    ash_workers_run(exec->workers, (cols + SCATTER_COLS - 1) / SCATTER_COLS, 1, scatter_units, &op);
+    ash_workers_run(exec->workers, ash_div_up(cols, SCATTER_COLS), 1, scatter_units, &op);
 }
 
 static const struct ash_embed_ops vec_embed = {.gather = embed_gather, .scatter_add = scatter_add};

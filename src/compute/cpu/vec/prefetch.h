@@ -1,16 +1,16 @@
-/* near - have a cache line near when its turn comes. gcc 12 takes a function that does nothing else than
- * __builtin_prefetch for one without an effect and drops its calls; the empty statement of assembly is one. */
+/* prefetch - bring a cache line closer before it is used. gcc 12 takes a function that does nothing but __builtin_prefetch
+ * for one without an effect and drops its calls; the empty statement of assembly counts as one. */
 #ifndef ASH_COMPUTE_PREFETCH_H
 #define ASH_COMPUTE_PREFETCH_H
 
-/* To be read, from the first cache. */
+/* To L1, to be read. */
 static inline void prefetch_read(const void *at)
 {
     __builtin_prefetch(at);
     __asm__ volatile("");
 }
 
-/* To be read and written, from the second. */
+/* To L2, to be read and written. */
 static inline void prefetch_update(const void *at)
 {
     __builtin_prefetch(at, 1, 2);

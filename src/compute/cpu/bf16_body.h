@@ -1,8 +1,14 @@
-/* bf16_body - the matrix ops of a backend whose products of bf16 have an instruction of their own: BF16_GEMM
- * multiplies, BF16_SMALL_M is the kernel for few rows and for packed weights. Include after ops_body.h, whose ops do all
- * else. */
+/* bf16_body - the matrix ops of a backend that has an instruction for products of bf16: BF16_GEMM multiplies,
+ * BF16_SMALL_M is the kernel for small M and for packed weights. All other ops are those of ops_body.h. */
 #ifndef ASH_COMPUTE_BF16_BODY_H
 #define ASH_COMPUTE_BF16_BODY_H
+
+#ifndef ASH_COMPUTE_OPS_BODY_H
+#error "include ops_body.h first"
+#endif
+#if !defined(BF16_GEMM) || !defined(BF16_SMALL_M)
+#error "define BF16_GEMM and BF16_SMALL_M first"
+#endif
 
 static void gemm_bf16(struct ash_exec *exec, const struct ash_gemm_args *args)
 {
@@ -14,7 +20,7 @@ static void gemm_bf16(struct ash_exec *exec, const struct ash_gemm_args *args)
 
 static void project_bf16(struct ash_exec *exec, const struct ash_project_args *args)
 {
-#ifdef BF16_PLAIN /* what takes quantised weights as they lie, where it fits */
+#ifdef BF16_PLAIN /* for quantised weights that are not packed, where it fits */
     if (BF16_PLAIN_FITS(args)) {
         BF16_PLAIN(exec, args);
         return;
