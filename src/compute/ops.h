@@ -49,7 +49,7 @@
 #define ASH_QUANT_BLOCK 32
 #define ASH_QUANT_GROUP 256
 #define ASH_QUANT_GROUP_BLOCKS (ASH_QUANT_GROUP / ASH_QUANT_BLOCK)
-#define ASH_QUANT_SUBSCALE_MAX 127      /* largest |sub-scale|: rounding to it loses little beside quantising itself */
+#define ASH_QUANT_SUBSCALE_MAX 127      /* largest |sub-scale|: rounding to it loses little compared with quantising */
 #define ASH_QUANT_SUBSCALE_SMALL_MAX 15 /* largest |sub-scale| that times any quant of Q4_0 (-8 to 7) is a byte */
 #define ASH_PACK_ROWS 16                /* packing starts at multiples of it: a multiple of any panel's rows */
 #define ASH_ATTN_BLOCK 64

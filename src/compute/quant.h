@@ -1,5 +1,5 @@
-/* quant - blocks of quants: making those of a row of activations, and reading those of a weight matrix. ops.h defines the
- * arithmetic. Only IEEE operations whose result does not depend on the machine. */
+/* quant - blocks of quants: making those of a row of activations, and reading those of a weight matrix. ops.h defines
+ * the arithmetic. Only IEEE operations whose result does not depend on the machine. */
 #ifndef ASH_COMPUTE_QUANT_H
 #define ASH_COMPUTE_QUANT_H
 
@@ -72,8 +72,8 @@ static inline float ash_quant_scale(const uint8_t *block)
     return ash_f16_to_f32(half);
 }
 
-/* The largest sub-scale of a group whose largest |scale| is top: small, if every scale is then exact. These products are
- * exact: a scale has 11 bits. */
+/* The largest sub-scale of a group whose largest |scale| is top: small, if every scale is then exact. These products
+ * are exact: a scale has 11 bits. */
 static inline float ash_quant_pick_subscale_max(const float *scales, size_t count, float top)
 {
     for (size_t b = 0; b < count; b++) {

@@ -186,7 +186,7 @@ static void test_split(void **state)
     }
 }
 
-/* A document's rows do not depend on the documents packed beside it, nor on their order. */
+/* A document's rows do not depend on the documents packed with it, nor on their order. */
 static void test_packing(void **state)
 {
     (void)state;

@@ -32,16 +32,16 @@ static void draw_small_subscales(struct tape *tape, uint8_t *data, size_t rows, 
 
     for (size_t row = 0; row < rows; row++) {
         bool small = kind == 0 || (kind == 1 && draw_below(tape, 2) == 0);
-        float unit = 0.0f;
+        float group_scale = 0.0f;
 
         for (size_t b = 0; small && b < blocks; b++) {
-            int steps = (int)draw_below(tape, 2 * ASH_QUANT_SUBSCALE_SMALL_MAX + 1) - ASH_QUANT_SUBSCALE_SMALL_MAX;
+            int subscale = (int)draw_below(tape, 2 * ASH_QUANT_SUBSCALE_SMALL_MAX + 1) - ASH_QUANT_SUBSCALE_SMALL_MAX;
 
             if (b % ASH_QUANT_GROUP_BLOCKS == 0) {
-                unit = (float)(1 + draw_below(tape, 127)) / 65536.0f;
-                steps = ASH_QUANT_SUBSCALE_SMALL_MAX;
+                group_scale = (float)(1 + draw_below(tape, 127)) / 65536.0f;
+                subscale = ASH_QUANT_SUBSCALE_SMALL_MAX;
             }
-            set_scale(data, ASH_Q4_0, cols, row * blocks + b, ash_f32_to_f16((float)steps * unit));
+            set_scale(data, ASH_Q4_0, cols, row * blocks + b, ash_f32_to_f16((float)subscale * group_scale));
         }
     }
 }
@@ -113,8 +113,7 @@ static void scenario_many_rows(struct ash_exec *exec, struct tape *tape)
     run_quant(exec, tape, draw_size(tape, 193), draw_size(tape, 65), 1 + draw_below(tape, 5));
 }
 
-/* ---- projections ---------------------------------------------------------------------------------------------------
- */
+/* ---- projections ------------------------------------------------------------------------------------------------- */
 
 #define PACK_PIECE (2 * ASH_PACK_ROWS) /* rows packed by one call, where packing piece by piece is tried */
 
@@ -283,7 +282,7 @@ static void test_gather(void **state)
     check_scenario(scenario_gather, 60);
 }
 
-/* One block, by hand: element i of w is i - 8 (low nibbles) and 7 - i (high), with a scale of which the unit of Q4_0 is
+/* One block, by hand: element i of w is i - 8 (low nibbles) and 7 - i (high), with a scale of which the group scale of Q4_0 is
  * a power of two; x is 127 times a one-hot. */
 static void test_layout(void **state)
 {
@@ -319,16 +318,16 @@ static void test_layout(void **state)
     }
 }
 
-/* A group whose blocks have scales of different sizes and signs, all whole numbers of one unit: block b of w is 1 at
+/* A group whose blocks have scales of different sizes and signs, all integer multiples of one: block b of w is 1 at
  * its element b, and only block `hot` of x is not 0. */
-static void check_steps(const int *steps)
+static void check_subscales(const int *subscales)
 {
     enum { BLOCKS = ASH_QUANT_GROUP_BLOCKS };
     uint8_t w[BLOCKS * 18];
 
     memset(w, 0x88, sizeof(w)); /* zeros */
     for (size_t b = 0; b < BLOCKS; b++) {
-        uint16_t half = ash_f32_to_f16((float)steps[b] / 512.0f);
+        uint16_t half = ash_f32_to_f16((float)subscales[b] / 512.0f);
 
         memcpy(w + b * 18, &half, sizeof(half));
         w[b * 18 + sizeof(half) + b]++;
@@ -344,7 +343,7 @@ static void check_steps(const int *steps)
 
             x[hot * ASH_QUANT_BLOCK + hot] = 127.0f;
             exec.ops->matrix->quant_gemm(&exec, &args);
-            assert_true(y == 127.0f * (float)steps[hot] / 512.0f);
+            assert_true(y == 127.0f * (float)subscales[hot] / 512.0f);
         }
         ash_exec_fini(&exec);
     }
@@ -356,17 +355,17 @@ static void test_subscales(void **state)
                      small[] = {-15, 3, 0, 14, 15, 1, -7, -1};
 
     (void)state;
-    check_steps(many);
-    check_steps(small);
+    check_subscales(many);
+    check_subscales(small);
 }
 
-/* A unit is found where few steps lose nothing, and nowhere else. */
+/* Small sub-scales are found where they are exact, and nowhere else. */
 static void test_small_subscales(void **state)
 {
     static const struct {
         float scales[3];
-        float unit;
-        int32_t steps[3];
+        float group_scale;
+        int32_t subscales[3];
     } cases[] = {
         {{15, -4, 1}, 1, {15, -4, 1}},
         {{-15, 0, 7}, 1, {-15, 0, 7}},
@@ -381,15 +380,15 @@ static void test_small_subscales(void **state)
     (void)state;
     for (size_t i = 0; i < ASH_COUNT(cases); i++) {
         uint8_t blocks[3 * 18] = {0};
-        int32_t steps[3];
+        int32_t subscales[3];
 
         for (size_t b = 0; b < 3; b++) {
             uint16_t half = ash_f32_to_f16(cases[i].scales[b]);
 
             memcpy(blocks + b * 18, &half, sizeof(half));
         }
-        assert_true(ash_quant_subscales(blocks, 3, ASH_Q4_0, steps) == cases[i].unit);
-        assert_memory_equal(steps, cases[i].steps, sizeof(steps));
+        assert_true(ash_quant_subscales(blocks, 3, ASH_Q4_0, subscales) == cases[i].group_scale);
+        assert_memory_equal(subscales, cases[i].subscales, sizeof(subscales));
     }
 }
 

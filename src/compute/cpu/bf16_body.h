@@ -15,7 +15,7 @@ static void gemm_bf16(struct ash_exec *exec, const struct ash_gemm_args *args)
     if (args->round_bf16 && !args->cut_anywhere)
         BF16_GEMM(exec, args);
     else
-        gemm(exec, args);
+        vec_gemm(exec, args);
 }
 
 static void project_bf16(struct ash_exec *exec, const struct ash_project_args *args)
@@ -31,7 +31,7 @@ static void project_bf16(struct ash_exec *exec, const struct ash_project_args *a
 
 static size_t packed_bytes_bf16(enum ash_dtype dtype, size_t N, size_t K)
 {
-    return ash_dtype_block(dtype) == 1 ? BF16_SMALL_M.packed_bytes(N, K) : packed_bytes(dtype, N, K);
+    return ash_dtype_block(dtype) == 1 ? BF16_SMALL_M.packed_bytes(N, K) : vec_packed_bytes(dtype, N, K);
 }
 
 static void pack_bf16(struct ash_exec *exec, const struct ash_weight *w, size_t K, size_t first, size_t count,
@@ -40,7 +40,7 @@ static void pack_bf16(struct ash_exec *exec, const struct ash_weight *w, size_t 
     if (ash_dtype_block(w->mat.dtype) == 1)
         BF16_SMALL_M.pack(exec, w, K, first, count, packed);
     else
-        pack(exec, w, K, first, count, packed);
+        vec_pack(exec, w, K, first, count, packed);
 }
 
 static const struct ash_matrix_ops bf16_matrix = {.gemm = gemm_bf16,

@@ -10,8 +10,8 @@ const struct ash_ops ash_ops_avx512 = VEC_OPS("avx512", &ash_ops_ref, &vec_matri
 
 #define PLAIN_PACKED_BYTES ((size_t)1 << 20) /* of rows that are packed and used at once: they stay in L2 */
 
-/* Quantised weights that are not packed, as the first token finds them: with several rows of x it pays to pack some rows of
- * w, multiply, and pack the next over them. */
+/* Quantised weights that are not packed, as the first token finds them: with several rows of x it pays to pack some
+ * rows of w, multiply, and pack the next over them. */
 static bool plain_fits(const struct ash_project_args *args)
 {
     const struct ash_weight *w = &args->outs[0].w;

@@ -1,5 +1,6 @@
-/* ops_body - the whole backend of one instruction set: each ops_<isa>.c includes its vec_<isa>.h, then this. The bodies are
- * templates over the vectors of vec_<isa>.h; each says which ones it needs before it. Their order here is part of that. */
+/* ops_body - the whole backend of one instruction set: each ops_<isa>.c includes its vec_<isa>.h, then this. The bodies
+ * are templates over the vectors of vec_<isa>.h; each says which ones it needs before it. Their order here is part of
+ * that. */
 #ifndef ASH_COMPUTE_OPS_BODY_H
 #define ASH_COMPUTE_OPS_BODY_H
 

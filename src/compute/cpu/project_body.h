@@ -1,7 +1,7 @@
-/* project_body - products that share their input, with prologue (norm) and epilogue (bias, residual, SwiGLU). Large M: the
- * table's own product, over so many columns that the sums stay in a cache, and one pass over the sums. Small M: one
- * parallel loop over the rows of all weights; each thread norms x for itself, which costs less than waiting for another.
- */
+/* project_body - products that share their input, with prologue (norm) and epilogue (bias, residual, SwiGLU). Large M:
+ * the table's own product, over so many columns that the sums stay in a cache, and one pass over the sums. Small M: one
+ * parallel loop over the rows of all weights; each thread norms x for itself, which costs less than waiting for
+ * another. */
 #ifndef ASH_COMPUTE_PROJECT_BODY_H
 #define ASH_COMPUTE_PROJECT_BODY_H
 
@@ -28,7 +28,7 @@ static void project_epilogue_rows(void *ctx, size_t begin, size_t end, int worke
     for (size_t r = begin; r < end; r++) {
         float *y = op->y + r * op->y_stride;
         const float *sums = op->sums + r * op->cols;
-        struct act act = {.x = y, .up = sums, .out = y};
+        struct act_op act = {.x = y, .up = sums, .out = y};
 
         if (op->swiglu)
             swiglu_forward_range(&act, 0, op->cols, worker);
@@ -120,7 +120,7 @@ static void project_input(struct ash_exec *exec, const struct ash_project_args *
                                  .y = copy};
 
     if (args->norm != NULL)
-        rms_forward(exec, &norm);
+        norm_rms_forward(exec, &norm);
     else
         copy_block(args->x, args->x_stride, copy, args->K, args->M, args->K);
 }
@@ -212,7 +212,7 @@ static void small_m_prologue(struct small_m_op *op, int worker, const struct sma
                                           .weight = args->norm,
                                           .eps = args->norm_eps,
                                           .y = scratch->sums[0]};
-        struct norm norm = {.args = &norm_args};
+        struct norm_op norm = {.args = &norm_args};
 
         ash_assert(op->kernel->left_bytes(rows, args->K) <= op->left_bytes);
         if (args->norm != NULL)
@@ -230,7 +230,7 @@ static void small_m_epilogue(const struct ash_project_args *args, const struct a
                              size_t first, size_t count, float *const *sums)
 {
     float *y = args->outs[args->swiglu ? 0 : out - args->outs].y + m * out->y_stride + first;
-    struct act act = {.x = sums[0], .up = sums[1], .out = y};
+    struct act_op act = {.x = sums[0], .up = sums[1], .out = y};
 
     for (size_t i = 0; i < (args->swiglu ? 2u : 1u); i++)
         if (out[i].bias != NULL) add_row(sums[i], out[i].bias + first, count, sums[i]);
@@ -357,12 +357,12 @@ static void project_with(struct ash_exec *exec, const struct ash_project_args *a
         project_large_m(exec, args, kernel);
 }
 
-static void project(struct ash_exec *exec, const struct ash_project_args *args)
+static void vec_project(struct ash_exec *exec, const struct ash_project_args *args)
 {
     project_with(exec, args, &small_m_kernel);
 }
 
-static size_t packed_bytes(enum ash_dtype dtype, size_t N, size_t K)
+static size_t vec_packed_bytes(enum ash_dtype dtype, size_t N, size_t K)
 {
     const struct ash_quant_panels *panels = VEC_QUANT_PANELS(NULL, dtype);
 
@@ -370,16 +370,17 @@ static size_t packed_bytes(enum ash_dtype dtype, size_t N, size_t K)
     return ash_quant_packed_bytes(panels->layout, dtype, N, K);
 }
 
-static void pack(struct ash_exec *exec, const struct ash_weight *w, size_t K, size_t first, size_t count, void *packed)
+static void vec_pack(struct ash_exec *exec, const struct ash_weight *w, size_t K, size_t first, size_t count,
+                     void *packed)
 {
     ash_quant_pack(exec, VEC_QUANT_PANELS(exec->ops, w->mat.dtype), w, K, first, count, packed);
 }
 
-static const struct ash_matrix_ops vec_matrix = {.gemm = gemm,
+static const struct ash_matrix_ops vec_matrix = {.gemm = vec_gemm,
                                                  .quant_gemm = VEC_QUANT_GEMM,
-                                                 .project = project,
-                                                 .packed_bytes = packed_bytes,
-                                                 .pack = pack,
+                                                 .project = vec_project,
+                                                 .packed_bytes = vec_packed_bytes,
+                                                 .pack = vec_pack,
                                                  .column_sum = column_sum};
 
 #endif

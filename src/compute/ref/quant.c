@@ -1,4 +1,4 @@
-/* Products with a quantised matrix in plain C: an exact integer for each group, one fused multiply-add chain over them. */
+/* Products with a quantised matrix in plain C: an exact integer for each group, one fused multiply-add chain. */
 #include "compute/ref/ref_priv.h"
 
 #include "base/math.h"

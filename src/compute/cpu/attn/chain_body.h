@@ -1,6 +1,6 @@
 /* chain_body - sums of scaled rows, each in ascending order: every product of attention is one. Rows of the result are
- * computed CHAIN_ROWS at a time, where they share a range. Where ranges differ (the diagonal of a causal mask, the edge of
- * a window) a row is computed alone, so that no masked element is ever multiplied. */
+ * computed CHAIN_ROWS at a time, where they share a range. Where ranges differ (the diagonal of a causal mask, the edge
+ * of a window) a row is computed alone, so that no masked element is ever multiplied. */
 #ifndef ASH_COMPUTE_CHAIN_BODY_H
 #define ASH_COMPUTE_CHAIN_BODY_H
 
@@ -18,19 +18,19 @@
 #define CHAIN_COLS (CHAIN_VECS * VF_WIDTH)
 
 /* A range [begin, end). */
-struct range {
+struct chain_range {
     size_t begin, end;
 };
 
 /* The multiplier of row k of the right operand in row r of the result: data[r * row_stride + k * k_stride]. One of the
  * strides is 1. */
-struct left {
+struct chain_left {
     const float *data;
     size_t row_stride, k_stride;
 };
 
 /* Rows of float32, stride apart. */
-struct rows {
+struct chain_right {
     const float *data;
     size_t stride;
 };
@@ -56,7 +56,8 @@ DEFINE_CHAIN(chain_64, 64 / VF_WIDTH)
 DEFINE_CHAIN(chain_16, 16 / VF_WIDTH)
 
 /* Row r of the result: c[0, width) += the rows of b in range, k ascending. width is a multiple of 16. */
-static void chain_row(float *c, size_t width, struct left a, size_t r, struct rows b, struct range range)
+static void chain_row(float *c, size_t width, struct chain_left a, size_t r, struct chain_right b,
+                      struct chain_range range)
 {
     const float *by = a.data + r * a.row_stride + range.begin * a.k_stride;
     size_t n = 0, count = range.end - range.begin;
@@ -69,8 +70,7 @@ static void chain_row(float *c, size_t width, struct left a, size_t r, struct ro
         chain_16(c + n, by, a.k_stride, b.data + n, b.stride, count);
 }
 
-/* ---- a strip of rows -----------------------------------------------------------------------------------------------
- */
+/* ---- a tile of rows ---------------------------------------------------------------------------------------------- */
 
 struct chain_acc {
     vf acc[CHAIN_ROWS][CHAIN_VECS];
@@ -98,15 +98,15 @@ INLINE void chain_acc_store(const struct chain_acc *tile, float *c, size_t strid
 }
 
 #ifdef VEC_CHAIN_TILE
-static void chain_tile_by_row(float *c, size_t c_stride, const float *a, size_t a_stride, struct rows b, size_t count,
-                              bool add)
+static void chain_tile_by_row(float *c, size_t c_stride, const float *a, size_t a_stride, struct chain_right b,
+                              size_t count, bool add)
 {
     VEC_CHAIN_TILE(c, c_stride, a, a_stride, b.data, b.stride, count, add);
 }
 #else
-/* Multipliers of one row of the result lie beside each other. */
-static void chain_tile_by_row(float *c, size_t c_stride, const float *a, size_t a_stride, struct rows b, size_t count,
-                              bool add)
+/* Multipliers of one row of the result are adjacent. */
+static void chain_tile_by_row(float *c, size_t c_stride, const float *a, size_t a_stride, struct chain_right b,
+                              size_t count, bool add)
 {
     struct chain_acc tile;
     size_t k = 0;
@@ -144,9 +144,9 @@ static void chain_tile_by_row(float *c, size_t c_stride, const float *a, size_t 
 }
 #endif
 
-/* Multipliers of one k lie beside each other. */
-static void chain_tile_by_k(float *c, size_t c_stride, const float *a, size_t a_stride, struct rows b, size_t count,
-                            bool add)
+/* Multipliers of one k are adjacent. */
+static void chain_tile_by_k(float *c, size_t c_stride, const float *a, size_t a_stride, struct chain_right b,
+                            size_t count, bool add)
 {
     struct chain_acc tile;
 
@@ -166,13 +166,13 @@ static void chain_tile_by_k(float *c, size_t c_stride, const float *a, size_t a_
     chain_acc_store(&tile, c, c_stride);
 }
 
-/* CHAIN_ROWS rows over a range that they share: c += the rows of b, or c = their sum, k ascending. width is a multiple of
- * 16. */
-static void chain_tile(float *c, size_t c_stride, size_t width, struct left a, struct rows b, struct range range,
-                       bool add)
+/* CHAIN_ROWS rows over a range that they share: c += the rows of b, or c = their sum, k ascending. width is a multiple
+ * of 16. */
+static void chain_tile(float *c, size_t c_stride, size_t width, struct chain_left a, struct chain_right b,
+                       struct chain_range range, bool add)
 {
     const float *by = a.data + range.begin * a.k_stride;
-    struct rows from = {b.data + range.begin * b.stride, b.stride};
+    struct chain_right from = {b.data + range.begin * b.stride, b.stride};
     size_t n = 0, count = range.end - range.begin;
 
     for (; n + CHAIN_COLS <= width; n += CHAIN_COLS, from.data += CHAIN_COLS)
@@ -189,10 +189,10 @@ static void chain_tile(float *c, size_t c_stride, size_t width, struct left a, s
 
 /* Row r < count <= CHAIN_ROWS of the result: c[r * c_stride ...] += the rows of b in ranges[r], k ascending. width is a
  * multiple of 16. */
-static void chain_rows(float *c, size_t c_stride, size_t width, struct left a, struct rows b,
-                       const struct range *ranges, size_t count)
+static void chain_rows(float *c, size_t c_stride, size_t width, struct chain_left a, struct chain_right b,
+                       const struct chain_range *ranges, size_t count)
 {
-    struct range shared = ranges[0];
+    struct chain_range shared = ranges[0];
     bool same = true;
 
     for (size_t r = 1; r < count; r++) {
@@ -206,10 +206,10 @@ static void chain_rows(float *c, size_t c_stride, size_t width, struct left a, s
         return;
     }
     for (size_t r = 0; r < CHAIN_ROWS && !same; r++)
-        chain_row(c + r * c_stride, width, a, r, b, (struct range){ranges[r].begin, shared.begin});
+        chain_row(c + r * c_stride, width, a, r, b, (struct chain_range){ranges[r].begin, shared.begin});
     chain_tile(c, c_stride, width, a, b, shared, true);
     for (size_t r = 0; r < CHAIN_ROWS && !same; r++)
-        chain_row(c + r * c_stride, width, a, r, b, (struct range){shared.end, ranges[r].end});
+        chain_row(c + r * c_stride, width, a, r, b, (struct chain_range){shared.end, ranges[r].end});
 }
 
 #endif

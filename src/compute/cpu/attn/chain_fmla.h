@@ -1,7 +1,7 @@
-/* chain_fmla - 4 x 16 sums of products of float32 in registers, each one chain of fused multiply-adds: the register tile
- * of attention (chain_body.h). v16 + 4 r + j has row r and columns 4 j to 4 j + 3. Four k are a vector of each row of the
- * left operand, in v0 to v3 and v4 to v7 alternating, and four rows of the right one, in v8 to v11 and v12 to v15
- * alternating. What a k needs is loaded while the previous one is used, where a search over orders found it best
+/* chain_fmla - 4 x 16 sums of products of float32 in registers, each one chain of fused multiply-adds: the register
+ * tile of attention (chain_body.h). v16 + 4 r + j has row r and columns 4 j to 4 j + 3. Four k are a vector of each row
+ * of the left operand, in v0 to v3 and v4 to v7 alternating, and four rows of the right one, in v8 to v11 and v12 to
+ * v15 alternating. What a k needs is loaded while the previous one is used, where a search over orders found it best
  * (docs/performance-log.md). */
 #ifndef ASH_COMPUTE_CHAIN_FMLA_H
 #define ASH_COMPUTE_CHAIN_FMLA_H
@@ -49,8 +49,8 @@
 
 #define CHAIN_LONG 8 /* k of a turn of the long loop */
 
-/* c[4, 16] = a b, or += where add: row r of a starts at a + r * a_stride, row k of b at b + k * b_stride. 16 bytes after
- * each row of a (CHAIN_SLACK_FLOATS) and one row after b are read, and not used. */
+/* c[4, 16] = a b, or += where add: row r of a starts at a + r * a_stride, row k of b at b + k * b_stride. 16 bytes
+ * after each row of a (CHAIN_SLACK_FLOATS) and one row after b are read, and not used. */
 static void chain_fmla(float *c, size_t c_stride, const float *a, size_t a_stride, const float *b, size_t b_stride,
                        size_t count, bool add)
 {

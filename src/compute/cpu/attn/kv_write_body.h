@@ -1,5 +1,5 @@
-/* kv_write_body - rotates queries and keys, and writes keys and values to cache pages, between the products that make them
- * and attention: one pass over a row that is still in the caches. */
+/* kv_write_body - rotates queries and keys, and writes keys and values to cache pages, between the products that make
+ * them and attention: one pass over a row that is still in the caches. */
 #ifndef ASH_COMPUTE_KV_WRITE_BODY_H
 #define ASH_COMPUTE_KV_WRITE_BODY_H
 
@@ -54,20 +54,20 @@ static void kv_write_rows(void *ctx, size_t begin, size_t end, int worker)
 
     for (size_t r = begin; r < end; r++) {
         float *q = args->q + r * args->q_stride, *k = q + queries;
-        struct row round = {.a = q, .out = q};
+        struct row_op round = {.a = q, .out = q};
         size_t token;
 
         while (r >= seq->q_row + seq->q_count)
             seq++;
         token = seq->pos + r - seq->q_row;
         kv_write_rotate(op, q, attn->heads + attn->kv_heads, r, copy);
-        if (args->round_bf16) round_range(&round, 0, queries, worker);
+        if (args->round_bf16) row_round_range(&round, 0, queries, worker);
         kv_write_store(attn->kv_dtype, ash_attn_key_slot(attn, seq, token), k, width);
         kv_write_store(attn->kv_dtype, ash_attn_value_slot(attn, seq, token), k + width, width);
     }
 }
 
-static void kv_write(struct ash_exec *exec, const struct ash_kv_write_args *args)
+static void attn_kv_write(struct ash_exec *exec, const struct ash_kv_write_args *args)
 {
     struct kv_write_op op = {
         .exec = exec, .args = args, .rope = {.dims = args->dims, .interleaved_in = args->interleaved_in}};
@@ -81,6 +81,7 @@ static void kv_write(struct ash_exec *exec, const struct ash_kv_write_args *args
     ash_workers_run(exec->workers, rows, ROW_MIN_ROWS, kv_write_rows, &op);
 }
 
-static const struct ash_attn_ops vec_attn = {.forward = attn_forward, .backward = attn_backward, .kv_write = kv_write};
+static const struct ash_attn_ops vec_attn = {
+    .forward = attn_forward, .backward = attn_backward, .kv_write = attn_kv_write};
 
 #endif

@@ -1,5 +1,6 @@
-/* softmax_body - the running softmax of attention: the scores of CHAIN_ROWS rows with a block of keys become weights. Rows
- * are computed together, because alone each would wait for its maximum, for the exponential of that and for its sum. */
+/* softmax_body - the running softmax of attention: the scores of CHAIN_ROWS rows with a block of keys become weights.
+ * Rows are computed together, because alone each would wait for its maximum, for the exponential of that and for its
+ * sum. */
 #ifndef ASH_COMPUTE_SOFTMAX_BODY_H
 #define ASH_COMPUTE_SOFTMAX_BODY_H
 
@@ -51,7 +52,7 @@ static struct wide soft_scale_rows(float *score, size_t width, float scale, cons
 }
 
 /* Minus infinity where a row does not see the key. Returns whether there was one. */
-static bool soft_hide(float *score, size_t width, const struct range *seen)
+static bool soft_hide(float *score, size_t width, const struct chain_range *seen)
 {
     bool any = false;
 
@@ -156,7 +157,8 @@ static void soft_weights(float *score, size_t width, const float *max, bool near
 
 /* The dots of the CHAIN_ROWS rows with width keys become weights, and count in soft. alpha: what sums over earlier keys
  * are to be multiplied by, now that the largest score may be another. */
-static void soft_rows(float *dots, size_t width, float scale, const struct range *seen, struct soft *soft, float *alpha)
+static void soft_rows(float *dots, size_t width, float scale, const struct chain_range *seen, struct soft *soft,
+                      float *alpha)
 {
     float max[CHAIN_ROWS], row_sums[CHAIN_ROWS], gaps[ASH_LANES] = {0};
     struct wide low = soft_scale_rows(dots, width, scale, soft, max);

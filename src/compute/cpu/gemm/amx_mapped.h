@@ -1,6 +1,6 @@
 /* amx_mapped - a small-M bf16 product with a right operand whose columns have adjacent elements, as weights lie in a
- * mapped file: the steps of decoding. Each weight is read once, in place: 16 columns are a tile of the left operand, and
- * the rows one of the right operand, so the sums come out transposed. */
+ * mapped file: the steps of decoding. Each weight is read once, in place: 16 columns are a tile of the left operand,
+ * and the rows one of the right operand, so the sums come out transposed. */
 #ifndef ASH_COMPUTE_AMX_MAPPED_H
 #define ASH_COMPUTE_AMX_MAPPED_H
 
@@ -164,7 +164,7 @@ static void mapped_gemm(struct ash_exec *exec, const struct ash_gemm_args *args)
     }
 }
 
-/* ---- as the kernel of gemm_small_m.h -------------------------------------------------------------------------------------- */
+/* ---- as the kernel of gemm_small_m.h ----------------------------------------------------------------------------- */
 
 static void mapped_sums(const struct ash_small_m *job)
 {

@@ -1,6 +1,6 @@
 /* amx_packed - weights that were packed for AMX when they were loaded: 16 rows of w by 32 k are one tile of the right
- * operand, one KiB in one piece. Tiles of the same rows follow each other along k, so that decoding reads a few streams of
- * memory in order, and large-M products need not transpose. */
+ * operand, one KiB in one piece. Tiles of the same rows follow each other along k, so that decoding reads a few streams
+ * of memory in order, and large-M products need not transpose. */
 #ifndef ASH_COMPUTE_AMX_PACKED_H
 #define ASH_COMPUTE_AMX_PACKED_H
 
@@ -71,7 +71,7 @@ static void pack_weight(struct ash_exec *exec, const struct ash_weight *w, size_
     ash_workers_run(exec->workers, ash_div_up(count, TILE_SIDE), PACKED_MIN_PANELS, packing_panels, &op);
 }
 
-/* ---- few rows ---------------------------------------------------------------------------------------------------- */
+/* ---- small M ----------------------------------------------------------------------------------------------------- */
 
 /* The panels of a job as streams of memory, each read in order. */
 struct streams {
@@ -174,7 +174,7 @@ static void packed_sums(const struct ash_small_m *job, const uint16_t *x)
     tile_release();
 }
 
-/* ---- many rows --------------------------------------------------------------------------------------------------- */
+/* ---- large M ----------------------------------------------------------------------------------------------------- */
 
 /* Panels of TILE_SIDE lines become panels of PANEL_LINES. A tile lies where element (line, k) of a matrix with these
  * strides would. */

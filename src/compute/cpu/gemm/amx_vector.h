@@ -1,7 +1,7 @@
-/* amx_vector - products of one to four rows with weights packed as tiles (amx_packed.h), on vectors of float32: to the bit
- * what TDPBF16PS gives, as ref/tdpbf16.h defines it. So few rows are bound by reading the weights, and loads of tiles do
- * not run ahead of what they wait for as loads of vectors do, presumably least of all while the other hyperthread of a
- * core is busy. */
+/* amx_vector - products of one to four rows with weights packed as tiles (amx_packed.h), on vectors of float32: to the
+ * bit what TDPBF16PS gives, as ref/tdpbf16.h defines it. So few rows are bound by reading the weights, and loads of
+ * tiles do not run ahead of what they wait for as loads of vectors do, presumably least of all while the other
+ * hyperthread of a core is busy. */
 #ifndef ASH_COMPUTE_AMX_VECTOR_H
 #define ASH_COMPUTE_AMX_VECTOR_H
 

@@ -80,8 +80,8 @@ INLINE void pack_group(const struct pack *p, enum ash_dtype dtype, size_t line, 
         out[i] = k + i < p->k_count ? pack_load1(p->data, dtype, line * p->line_stride + (k + i) * p->k_stride) : 0;
 }
 
-/* A panel of lines whose elements are adjacent, PACK_K k of all lines at a time, so that the panel is written in order. The
- * next panel is prefetched: it is likely to follow. */
+/* A panel of lines whose elements are adjacent, PACK_K k of all lines at a time, so that the panel is written in order.
+ * The next panel is prefetched: it is likely to follow. */
 INLINE void pack_along(const struct pack *p, enum ash_dtype dtype, size_t line, uint16_t *out, size_t width)
 {
     const size_t first = line * p->line_stride, stride = p->line_stride;

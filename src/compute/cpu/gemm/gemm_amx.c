@@ -1,5 +1,5 @@
-/* Products of bf16 matrices with AMX, to the bit as ref/tdpbf16.c computes them: the kernel for gemm_blocks.h, and the one
- * for small M. Compiled for machines with the instructions. */
+/* Products of bf16 matrices with AMX, to the bit as ref/tdpbf16.c computes them: the kernel for gemm_blocks.h, and the
+ * one for small M. Compiled for machines with the instructions. */
 #if defined(__x86_64__)
 
 #include "compute/cpu/cpu.h"
@@ -139,7 +139,7 @@ static void gemm_packed(struct ash_exec *exec, const struct ash_gemm_args *args,
     ash_gemm_blocks(exec, &panels, &packed_kernel);
 }
 
-/* ---- few rows ---------------------------------------------------------------------------------------------------- */
+/* ---- small M ----------------------------------------------------------------------------------------------------- */
 
 /* x twice: for mapped rows of w, where it is the right operand; after that for packed ones, as floats for vectors or as
  * tiles of the left operand (for each TILE_K, M rows). */

@@ -1,6 +1,6 @@
 /* Products of bf16 matrices with BFMMLA, to the bit as ref/bfmmla.c computes them: the kernel for gemm_blocks.h, and
- * small M with mapped weights. Compiled for machines with the instruction. No bf16 vector here is a constant: gcc 12 builds
- * those as half floats. */
+ * small M with mapped weights. Compiled for machines with the instruction. No bf16 vector here is a constant: gcc 12
+ * builds those as half floats. */
 #if defined(__aarch64__)
 
 #include "compute/cpu/cpu.h"

@@ -349,8 +349,8 @@ static bool packs_small(const struct ash_gemm_args *args, const struct gemm_kern
            ALONE_BYTES;
 }
 
-/* The operand with fewer lines is the shared one. Of two alike, if it is small, the one that is fewer bytes, because every
- * thread reads all of it; else the left one, unless the right one has too few panels to be split evenly. */
+/* The operand with fewer lines is the shared one. Of two alike, if it is small, the one that is fewer bytes, because
+ * every thread reads all of it; else the left one, unless the right one has too few panels to be split evenly. */
 static bool shares_rows(const struct ash_gemm_args *args, const struct gemm_kernel *kernel, size_t threads)
 {
     size_t col_panels = ash_div_up(args->N, kernel->tile_cols);
@@ -396,8 +396,8 @@ static size_t part_lines(const struct product *op, size_t shared_lines, size_t l
     return gemm_block_size(op->in.own->lines, most, op->in.own->width);
 }
 
-/* Whether every thread packs all of the shared operand for itself: where that is little compared with what it multiplies,
- * it costs less than waiting for the others, and than reading lines that lie in their caches. */
+/* Whether every thread packs all of the shared operand for itself: where that is little compared with what it
+ * multiplies, it costs less than waiting for the others, and than reading lines that lie in their caches. */
 static bool packs_alone(const struct product *op)
 {
     return op->cut.threads > 1 && op->cut.shared_bytes <= ALONE_BYTES &&

@@ -1,12 +1,12 @@
-/* gemm_blocks - how a matrix product is blocked for caches and threads, the same for every instruction set; the kernel of
- * one multiplies. Operands are copied ("packed") into panels of lines, in the order in which the kernel's tile reads them;
- * a line is a row of the left operand or a column of the right one.
+/* gemm_blocks - how a matrix product is blocked for caches and threads, the same for every instruction set; the kernel
+ * of one multiplies. Operands are copied ("packed") into panels of lines, in the order in which the kernel's tile reads
+ * them; a line is a row of the left operand or a column of the right one.
  *
- * k is cut into blocks, between which the sums wait in c, so every chain stays in order. The operand with fewer lines is
- * the shared one: all threads pack a block of it together, and all read it (ash_exec_broadcast). The lines of the other
- * one are split into units. The thread that takes a unit packs it, panel by panel as it goes (with tile_ahead part by
- * part), and multiplies. So each element is packed once, but for shared operands so small that each thread packs them for
- * itself. */
+ * k is cut into blocks, between which the sums wait in c, so every chain stays in order. The operand with fewer lines
+ * is the shared one: all threads pack a block of it together, and all read it (ash_exec_broadcast). The lines of the
+ * other one are split into units. The thread that takes a unit packs it, panel by panel as it goes (with tile_ahead
+ * part by part), and multiplies. So each element is packed once, but for shared operands so small that each thread
+ * packs them for itself. */
 #ifndef ASH_COMPUTE_GEMM_BLOCKS_H
 #define ASH_COMPUTE_GEMM_BLOCKS_H
 
@@ -48,10 +48,10 @@ struct gemm_kernel {
     /* The same of the first cols columns alone, a multiple of part_cols: what is left of c at its edge. Or NULL. */
     void (*tile_part)(size_t k_count, const void *a, const void *b, bool add, float *c, size_t c_stride, size_t cols);
     size_t part_cols;
-    /* The same, which also prefetches what ahead says into L2, or NULL: for an instruction that is faster than L3 is, or
-     * (rows_ahead false) where panels of columns are large and used for a few tiles only. Such a kernel multiplies panel by
-     * panel of the shared operand: each is read from L3 once per part of a thread's own lines, and the part is as large as
-     * L2 allows. Of a panel, l1_k at a time: they stay in L1 while the own lines stream past. */
+    /* The same, which also prefetches what ahead says into L2, or NULL: for an instruction that is faster than L3 is,
+     * or (rows_ahead false) where panels of columns are large and used for a few tiles only. Such a kernel multiplies
+     * panel by panel of the shared operand: each is read from L3 once per part of a thread's own lines, and the part is
+     * as large as L2 allows. Of a panel, l1_k at a time: they stay in L1 while the own lines stream past. */
     void (*tile_ahead)(size_t k_count, const void *a, const void *b, bool add, float *c, size_t c_stride,
                        const struct gemm_ahead *ahead);
     bool rows_ahead;    /* also where the left operand is the shared one */

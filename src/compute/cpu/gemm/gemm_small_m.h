@@ -1,6 +1,6 @@
-/* gemm_small_m - the kernel of products with few rows of x (small M): a step of decoding. It is bound by reading weights,
- * so it reads each once, from where it lies. The driver (project_body.h) norms x, splits the weights over threads and
- * runs the epilogue. */
+/* gemm_small_m - the kernel of products with few rows of x (small M): a step of decoding. It is bound by reading
+ * weights, so it reads each once, from where it lies. The driver (project_body.h) norms x, splits the weights over
+ * threads and runs the epilogue. */
 #ifndef ASH_COMPUTE_GEMM_SMALL_M_H
 #define ASH_COMPUTE_GEMM_SMALL_M_H
 
@@ -31,16 +31,16 @@ struct ash_small_m_kernel {
     void (*prepare)(const float *x, size_t M, size_t K, bool round_bf16, void *left);
     /* The products of a job. */
     void (*sums)(const struct ash_small_m *job);
-    /* Any number of rows times rows first ... first + args->N - 1 of a packed weight (args->b.data). first is a multiple of
-     * ASH_PACK_ROWS. NULL: this kernel reads nothing packed. */
+    /* Any number of rows times rows first ... first + args->N - 1 of a packed weight (args->b.data). first is a
+     * multiple of ASH_PACK_ROWS. NULL: this kernel reads nothing packed. */
     void (*packed_gemm)(struct ash_exec *exec, const struct ash_gemm_args *args, size_t first);
     /* As those of ash_matrix_ops, for weights that are floats. NULL: likewise. */
     size_t (*packed_bytes)(size_t N, size_t K);
     void (*pack)(struct ash_exec *exec, const struct ash_weight *w, size_t K, size_t first, size_t count, void *packed);
 };
 
-/* A weight packed for BFMMLA: panels of rows one after the other, the last padded with zeros; in a panel, the rows' first
- * four k side by side, then their next. */
+/* A weight packed for BFMMLA: panels of rows one after the other, the last padded with zeros; in a panel, the rows'
+ * first four k side by side, then their next. */
 #define ASH_BFMMLA_PANEL 4
 
 #if defined(__x86_64__)

@@ -1,7 +1,8 @@
-/* Small-M products with BFMMLA, and the layout of weights that they read fastest. Packed, four rows of a weight lie group
- * by group (4 k) next to each other, so two loads are two operands, and a thread reads several streams of memory in order,
- * which gives the most bandwidth. Mapped (as they lie in a file), pairs of rows become operands in registers, and the
- * reads that jump from row to row are preceded by prefetches in order. Compiled for machines with the instruction. */
+/* Small-M products with BFMMLA, and the layout of weights that they read fastest. Packed, four rows of a weight lie
+ * group by group (4 k) next to each other, so two loads are two operands, and a thread reads several streams of memory
+ * in order, which gives the most bandwidth. Mapped (as they lie in a file), pairs of rows become operands in registers,
+ * and the reads that jump from row to row are preceded by prefetches in order. Compiled for machines with the
+ * instruction. */
 #if defined(__aarch64__)
 
 #include "compute/cpu/gemm/gemm_small_m.h"

@@ -1,5 +1,5 @@
-/* gemv_body - a product with one row on the left (GEMV), the step of a decoder that writes token by token. It reads each
- * weight once, so it does not pack them first: where elements of a column are adjacent, columns are transposed in
+/* gemv_body - a product with one row on the left (GEMV), the step of a decoder that writes token by token. It reads
+ * each weight once, so it does not pack them first: where elements of a column are adjacent, columns are transposed in
  * registers, 4 x 4 at a time. */
 #ifndef ASH_COMPUTE_GEMV_BODY_H
 #define ASH_COMPUTE_GEMV_BODY_H

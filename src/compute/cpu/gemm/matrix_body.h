@@ -146,7 +146,7 @@ static const struct gemm_kernel flat_kernel = {.tile_rows = 1,
                                                .pack = pack_block,
                                                .tile = tile_flat};
 
-static void gemm(struct ash_exec *exec, const struct ash_gemm_args *args)
+static void vec_gemm(struct ash_exec *exec, const struct ash_gemm_args *args)
 {
     ash_assert(args->bias == NULL || !args->accumulate);
     if (args->M == 0 || args->N == 0) return;
@@ -161,7 +161,7 @@ static void gemm(struct ash_exec *exec, const struct ash_gemm_args *args)
 #define SUM_COLS 64 /* columns of a unit */
 #define SUM_ROWS 4  /* rows that are added in one go */
 
-struct column_sum {
+struct column_sum_op {
     const float *x;
     size_t stride, rows, cols;
     float *sum;
@@ -177,7 +177,7 @@ static size_t column_units(const struct ash_exec *exec, size_t units)
 }
 
 /* sum + row + row + ..., SUM_ROWS rows in turn. */
-static void sum_rows(const float *x, size_t stride, size_t cols, float *sum)
+static void column_sum_rows(const float *x, size_t stride, size_t cols, float *sum)
 {
     size_t c = 0;
 
@@ -197,19 +197,19 @@ static void sum_rows(const float *x, size_t stride, size_t cols, float *sum)
 /* Rows are the outer loop, so that memory is read in order; the sums of a unit's columns stay in L1. */
 static void column_sum_units(void *ctx, size_t begin, size_t end, int worker)
 {
-    const struct column_sum *op = ctx;
+    const struct column_sum_op *op = ctx;
     size_t first = begin * SUM_COLS, last = ash_min(end * SUM_COLS, op->cols), r = 0;
 
     (void)worker;
     for (; r + SUM_ROWS <= op->rows; r += SUM_ROWS)
-        sum_rows(op->x + r * op->stride + first, op->stride, last - first, op->sum + first);
+        column_sum_rows(op->x + r * op->stride + first, op->stride, last - first, op->sum + first);
     for (; r < op->rows; r++)
         add_row(op->sum + first, op->x + r * op->stride + first, last - first, op->sum + first);
 }
 
 static void column_sum(struct ash_exec *exec, const float *x, size_t stride, size_t rows, size_t cols, float *sum)
 {
-    struct column_sum op = {.x = x, .stride = stride, .rows = rows, .cols = cols, .sum = sum};
+    struct column_sum_op op = {.x = x, .stride = stride, .rows = rows, .cols = cols, .sum = sum};
 
     size_t units = ash_div_up(cols, SUM_COLS);
 

@@ -1,6 +1,6 @@
 /* tile_fmla - 8 x 12 sums of products of float32 in registers, each one chain of fused multiply-adds; v8 + 3 i + j has
  * row i and columns 4 j to 4 j + 3. A k is eight elements of the left operand, in v0 and v1, and twelve of the right
- * one, in v2 to v4 and v5 to v7 by turns. */
+ * one, in v2 to v4 and v5 to v7 alternating. */
 #ifndef ASH_COMPUTE_TILE_FMLA_H
 #define ASH_COMPUTE_TILE_FMLA_H
 

@@ -1,5 +1,5 @@
-/* Products with a quantised matrix that is not packed, on a CPU: quantise ASH_QUANT_MC rows of x once, then split the rows
- * of w among the threads. The weights are read as they lie in the file, once for these rows of x. */
+/* Products with a quantised matrix that is not packed, on a CPU: quantise ASH_QUANT_MC rows of x once, then split the
+ * rows of w among the threads. The weights are read as they lie in the file, once for these rows of x. */
 #include "compute/cpu/quant/quant_priv.h"
 
 #include "base/assert.h"

@@ -1,6 +1,6 @@
-/* The kernel of quantised products for x86-64 with AVX2, weights not packed: four rows of w at once, one group at a time.
- * Quants are widened to 16 bits, which hold them times their sub-scales (Q4_0). So each row of x costs products of 16
- * bits and sums of 32. (The instruction for bytes, vpmaddubsw, saturates, and the sums must be exact.) */
+/* The kernel of quantised products for x86-64 with AVX2, weights not packed: four rows of w at once, one group at a
+ * time. Quants are widened to 16 bits, which hold them times their sub-scales (Q4_0). So each row of x costs products
+ * of 16 bits and sums of 32. (The instruction for bytes, vpmaddubsw, saturates, and the sums must be exact.) */
 #if defined(__x86_64__)
 
 #include "base/math.h"

@@ -1,5 +1,5 @@
-/* The kernel of quantised products for arm64 with SDOT, weights not packed: four or eight rows of w at once, one block at
- * a time. Each weight is read once per row of x, so it is the kernel of decoding. */
+/* The kernel of quantised products for arm64 with SDOT, weights not packed: four or eight rows of w at once, one block
+ * at a time. Each weight is read once per row of x, so it is the kernel of decoding. */
 #if defined(__aarch64__)
 
 #include "base/math.h"

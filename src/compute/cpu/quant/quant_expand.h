@@ -34,8 +34,8 @@ INLINE void pair_subscales(int16x8_t subscales, int32x4_t out[PAIRS])
     out[3] = vreinterpretq_s32_s64(vzip2q_s64(high, high));
 }
 
-/* What tiles of Q4_0 read before the quants: group scales, and for each block the differences between its sub-scales and
- * the next block's, in the same order. */
+/* What tiles of Q4_0 read before the quants: group scales, and for each block the differences between its sub-scales
+ * and the next block's, in the same order. */
 INLINE void expand_head(const uint8_t *group, uint8_t *to)
 {
     int16x8_t subscales = eight_subscales(group, 0);

@@ -1,8 +1,8 @@
-/* GEMV with packed quantised weights, for arm64 with SMMLA (2 x 8 times 8 x 2): bound by memory, if not by instructions.
- * For Q8_0 and Q8_W the row is paired with itself. For Q4_0 the second row of an SMMLA saves an instruction: bytes
- * b = 16 high + low, as they are, times (0, x of high), and low = b & 15 times (x of low, -x of high), give low . x in
- * one lane and 16 high . x in the other. The lanes start from integers that make them floats, so that one pairwise
- * addition of floats joins them.
+/* GEMV with packed quantised weights, for arm64 with SMMLA (2 x 8 times 8 x 2): bound by memory, if not by
+ * instructions. For Q8_0 and Q8_W the row is paired with itself. For Q4_0 the second row of an SMMLA saves an
+ * instruction: bytes b = 16 high + low, as they are, times (0, x of high), and low = b & 15 times (x of low, -x of
+ * high), give low . x in one lane and 16 high . x in the other. The lanes start from integers that make them floats, so
+ * that one pairwise addition of floats joins them.
  *
  * Prepared x has for each group its scale, four times, and then: Q8_0 and Q8_W, each chunk of 8 twice; Q4_0, for each
  * block where its lanes start (low nibbles are 8 too large), and for each half (0, x of high), (x of low, -x of high).

@@ -1,5 +1,5 @@
-/* The kernel of quantised products for arm64 with SMMLA (2 x 8 times 8 x 2), weights not packed: four rows of w times up
- * to eight of x, so that a weight is unpacked once for eight products. */
+/* The kernel of quantised products for arm64 with SMMLA (2 x 8 times 8 x 2), weights not packed: four rows of w times
+ * up to eight of x, so that a weight is unpacked once for eight products. */
 #if defined(__aarch64__)
 
 #include "base/math.h"

@@ -1,7 +1,7 @@
 /* quant_large_m_body - fused products of medium and large M with packed quantised weights. x is prepared once, in
- * parallel. Then units of panels walk k, k_groups groups at a time: these groups of a few panels and of a tile of x stay
- * in L1, all rows of x in L2. Medium M takes all of k at once, where kernels can: there it matters most to read panels
- * in the order of memory. */
+ * parallel. Then units of panels walk k, k_groups groups at a time: these groups of a few panels and of a tile of x
+ * stay in L1, all rows of x in L2. Medium M takes all of k at once, where kernels can: there it matters most to read
+ * panels in the order of memory. */
 #ifndef ASH_COMPUTE_QUANT_LARGE_M_BODY_H
 #define ASH_COMPUTE_QUANT_LARGE_M_BODY_H
 

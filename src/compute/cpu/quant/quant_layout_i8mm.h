@@ -24,8 +24,8 @@
 
 /* ---- x ----------------------------------------------------------------------------------------------------------- */
 
-/* ash_quant_quantise on vectors, in two halves. First: the scale of count floats (a multiple of 32), and the factor that
- * makes quants of them (0: they become zeros). Second: 32 of the quants. */
+/* ash_quant_quantise on vectors, in two halves. First: the scale of count floats (a multiple of 32), and the factor
+ * that makes quants of them (0: they become zeros). Second: 32 of the quants. */
 INLINE float quants_scale(const float *x, size_t count, float *factor_out)
 {
     uint32x4_t tops[4] = {vdupq_n_u32(0), vdupq_n_u32(0), vdupq_n_u32(0), vdupq_n_u32(0)};

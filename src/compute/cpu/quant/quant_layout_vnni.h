@@ -1,5 +1,5 @@
-/* quant_layout_vnni - what the kernels for weights packed in the vnni layout (quant_pack.h) share: quantising x, packing,
- * and sums as rows. */
+/* quant_layout_vnni - what the kernels for weights packed in the vnni layout (quant_pack.h) share: quantising x,
+ * packing, and sums as rows. */
 #ifndef ASH_COMPUTE_QUANT_LAYOUT_VNNI_H
 #define ASH_COMPUTE_QUANT_LAYOUT_VNNI_H
 
@@ -36,8 +36,8 @@ static inline size_t vnni_group_k(size_t group, size_t k)
     return group == ASH_QUANT_BLOCK || k > group ? group : k;
 }
 
-/* ash_quant_quantise on vectors, in two halves. First: the scale of count floats (a multiple of 16), and the factor that
- * makes quants of them (0: they become zeros). Second: the quants, all of them or a part; returns their sum. */
+/* ash_quant_quantise on vectors, in two halves. First: the scale of count floats (a multiple of 16), and the factor
+ * that makes quants of them (0: they become zeros). Second: the quants, all of them or a part; returns their sum. */
 INLINE float vnni_scale(const float *x, size_t count, float *factor_out)
 {
     const __m512i no_sign = _mm512_set1_epi32(0x7fffffff);

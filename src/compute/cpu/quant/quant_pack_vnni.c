@@ -3,12 +3,12 @@
 
 #include "compute/cpu/quant/quant_layout_vnni.h"
 
-/* ---- group scales and sub-scales --------------------------------------------------------------------------------------------- */
+/* ---- group scales and sub-scales --------------------------------------------------------------------------------- */
 
 /* The scales of a block of 16 rows, that lie at `places` of the first one. */
 INLINE __m256i row_halves(const uint8_t *rows, __m512i places)
 {
-    return _mm512_cvtepi32_epi16(_mm512_i32gather_epi32(places, rows, 1)); /* without the two bytes behind each */
+    return _mm512_cvtepi32_epi16(_mm512_i32gather_epi32(places, rows, 1)); /* without the two bytes after each */
 }
 
 INLINE __m512 row_scales(const uint8_t *rows, __m512i places)
@@ -75,7 +75,7 @@ INLINE void pack_head(enum ash_dtype dtype, const uint8_t *rows, __m512i places,
         pack_subscales(rows, places, blocks, group);
 }
 
-/* ---- integer values ----------------------------------------------------------------------------------------------- */
+/* ---- integer values ---------------------------------------------------------------------------------------------- */
 
 /* Sixteen bytes of each of 16 rows: word i of all of them, side by side, in v[i]. A quarter of a vector begins as four
  * words of one row and ends as one word of four rows. */

@@ -1,7 +1,7 @@
-/* quant_packed_q4 - small-M products with Q4_0 as it is packed in the i8mm layout (quant_pack.h). What is used only once
- * or twice is not expanded (quant_expand.h), but unpacked on the way. Where sub-scales are small, quants are multiplied
- * by them, and sums go on over a group. Else every block has dots of its own, which are multiplied. Integers, so the
- * result is the same. */
+/* quant_packed_q4 - small-M products with Q4_0 as it is packed in the i8mm layout (quant_pack.h). What is used only
+ * once or twice is not expanded (quant_expand.h), but unpacked on the way. Where sub-scales are small, quants are
+ * multiplied by them, and sums go on over a group. Else every block has dots of its own, which are multiplied.
+ * Integers, so the result is the same. */
 #ifndef ASH_COMPUTE_QUANT_PACKED_Q4_H
 #define ASH_COMPUTE_QUANT_PACKED_Q4_H
 
@@ -138,8 +138,8 @@ INLINE void multiply_pair(int32x4_t sums[][PAIRS], size_t p, const int8x16_t *ro
         sums[s][p] = mmla_now(sums[s][p], rows[s], w);
 }
 
-/* The same for all pairs where sub-scales are small. High nibbles are opened while low ones are multiplied, and the other
- * way round. HALF_VEC bytes after the group are read, and not used. */
+/* The same for all pairs where sub-scales are small. High nibbles are opened while low ones are multiplied, and the
+ * other way round. HALF_VEC bytes after the group are read, and not used. */
 INLINE void packed_small_sums(const uint8_t *group, const uint8_t *x, size_t micros, const struct part *part, size_t k,
                               int32x4_t total[][PAIRS])
 {

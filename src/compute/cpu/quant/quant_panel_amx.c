@@ -1,8 +1,8 @@
-/* Kernels of packed weights of Q4_0 and Q8_W for x86-64 with AMX: 32 rows of x times two tiles of weights in four tiles of
- * sums, 16 TDPBSSD for a group. Two tiles of weights are two panels where a quant has 8 bits (Q8_W, and Q4_0 with small
- * sub-scales), or both bytes of one (other Q4_0: quant_split.h). The floats (a conversion, a product of scales and a fused
- * multiply-add for 16 outputs of a group) take less time than that, and overlap it: those of the previous group are
- * computed during this one. Dots go through memory. Small M, which is bound by memory, stays with VNNI. */
+/* Kernels of packed weights of Q4_0 and Q8_W for x86-64 with AMX: 32 rows of x times two tiles of weights in four tiles
+ * of sums, 16 TDPBSSD for a group. Two tiles of weights are two panels where a quant has 8 bits (Q8_W, and Q4_0 with
+ * small sub-scales), or both bytes of one (other Q4_0: quant_split.h). The floats (a conversion, a product of scales
+ * and a fused multiply-add for 16 outputs of a group) take less time than that, and overlap it: those of the previous
+ * group are computed during this one. Dots go through memory. Small M, which is bound by memory, stays with VNNI. */
 #if defined(__x86_64__)
 
 #include "compute/cpu/quant/quant_panels.h"
@@ -164,9 +164,9 @@ INLINE void fetch_rows(unsigned shift, const struct outputs *to, size_t first, s
     }
 }
 
-/* The slices of a group; where there are all four, the floats of the previous group overlap them. Each operand is loaded
- * again, for the next slice or job, as soon as its last product has been issued: a tile that comes out of L2 takes longer
- * than two products. Tiles of x bypass L1, and panels stay there. */
+/* The slices of a group; where there are all four, the floats of the previous group overlap them. Each operand is
+ * loaded again, for the next slice or job, as soon as its last product has been issued: a tile that comes out of L2
+ * takes longer than two products. Tiles of x bypass L1, and panels stay there. */
 INLINE void run_group(unsigned shift, const struct job *job, size_t slices, const struct job *before,
                       const struct job *next, const struct outputs *to, int32_t (*dots)[TILE_SUMS])
 {
@@ -272,7 +272,7 @@ INLINE void run_large_m(unsigned shift, const struct ash_quant_large_m *all)
     const struct work work = {
         .all = all, .groups = ash_div_up(all->k, ASH_QUANT_GROUP), .zeros = zeros, .spare = spare};
     size_t slices = ash_div_up(all->k, ASH_QUANT_PANEL_STEP);
-    struct job jobs[3]; /* before, at hand and next, by turns */
+    struct job jobs[3]; /* previous, current and next, rotating */
     size_t done = 0;
 
     if (all->tiles == 0 || all->count == 0 || slices == 0) return;

@@ -1,11 +1,11 @@
-/* Kernels of packed Q4_0 and Q8_W for arm64 with SMMLA (2 x 8 times 8 x 2), for two and more rows of x. quant_pack.h has
- * the layout (i8mm), tile_smmla.h the tiles of large M, quant_gemv_i8mm.c GEMV, and quant_q8_i8mm.c Q8_0.
+/* Kernels of packed Q4_0 and Q8_W for arm64 with SMMLA (2 x 8 times 8 x 2), for two and more rows of x. quant_pack.h
+ * has the layout (i8mm), tile_smmla.h the tiles of large M, quant_gemv_i8mm.c GEMV, and quant_q8_i8mm.c Q8_0.
  *
  * A tile is 6 micro-panels (pairs of rows) of x by the 4 pairs of rows of a panel, in assembly. Fewer micro-panels, and
- * panels that come from memory, are multiplied in plain vectors. For each block and pair of pairs it takes 4 SMMLA; floats
- * come once per group. Panels of Q4_0 are expanded (quant_expand.h): to panels of Q8_W, or to quants and sub-scales, where
- * a tile, of 3 by 4, takes one more integer multiply-add for each block. For small M they are read as they are packed
- * (quant_packed_q4.h). */
+ * panels that come from memory, are multiplied in plain vectors. For each block and pair of pairs it takes 4 SMMLA;
+ * floats come once per group. Panels of Q4_0 are expanded (quant_expand.h): to panels of Q8_W, or to quants and
+ * sub-scales, where a tile, of 3 by 4, takes one more integer multiply-add for each block. For small M they are read as
+ * they are packed (quant_packed_q4.h). */
 #if defined(__aarch64__)
 
 #include "base/math.h"
@@ -74,8 +74,8 @@ INLINE void add_micros(const uint8_t *panel, const uint8_t *x, size_t micros, si
     }
 }
 
-/* In plain vectors: fewer micro-panels than a tile in assembly has, or a panel that comes from memory, which its order of
- * loads is not made for. */
+/* In plain vectors: fewer micro-panels than a tile in assembly has, or a panel that comes from memory, which its order
+ * of loads is not made for. */
 static void add_rest(const uint8_t *panel, const uint8_t *x, size_t micros, size_t k, float *sums)
 {
     switch (micros) {
@@ -118,7 +118,7 @@ static void add_wide(const uint8_t *panel, const uint8_t *x, size_t micros, size
         add_rest(panel, x, micros, k, sums);
 }
 
-/* ---- many rows of Q4_0 ------------------------------------------------------------------------------------------- */
+/* ---- large M of Q4_0 --------------------------------------------------------------------------------------------- */
 
 /* k of groups that were expanded with sub-scales: whole ones. The rest is taken from the packed panel. */
 static void add_subscales(const uint8_t *groups, const uint8_t *panel, const uint8_t *x, size_t k, float *sums)

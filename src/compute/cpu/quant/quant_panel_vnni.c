@@ -1,9 +1,9 @@
 /* Kernels of packed quantised weights for x86-64 with AVX-512 VNNI (VPDPBUSD: in each lane, four unsigned bytes times
- * four signed ones); quant_pack.h has the layout (vnni). A vector is 16 rows of weights, so a dot needs no sum over lanes.
- * Weights become unsigned, 128 (Q8_0, Q8_W) or 8 (Q4_0) too large: a block's dots start from minus that times the sum of
- * its x, and are added to those of the group, with Q4_0 times their sub-scales. A micro-panel is one row of x. Of a group,
- * a tile of up to 16 of them holds their scales, minus the sums of each row's blocks, and the quants, row by row. One body
- * serves all types: it is compiled for each, and so for the blocks of its groups. */
+ * four signed ones); quant_pack.h has the layout (vnni). A vector is 16 rows of weights, so a dot needs no sum over
+ * lanes. Weights become unsigned, 128 (Q8_0, Q8_W) or 8 (Q4_0) too large: a block's dots start from minus that times
+ * the sum of its x, and are added to those of the group, with Q4_0 times their sub-scales. A micro-panel is one row of
+ * x. Of a group, a tile of up to 16 of them holds their scales, minus the sums of each row's blocks, and the quants,
+ * row by row. One body serves all types: it is compiled for each, and so for the blocks of its groups. */
 #if defined(__x86_64__)
 
 #include "compute/cpu/quant/quant_panels.h"
@@ -82,8 +82,8 @@ INLINE __m512i x_k4(const uint8_t *quants, size_t k4)
 
 /* ---- weights ----------------------------------------------------------------------------------------------------- */
 
-/* Panels that come from memory are far. Others are in L1, as expand() made them: those of Q8_0, whose groups are not whole
- * lines, with group scales as floats and quants as unsigned bytes. */
+/* Panels that come from memory are far. Others are in L1, as expand() made them: those of Q8_0, whose groups are not
+ * whole lines, with group scales as floats and quants as unsigned bytes. */
 INLINE bool is_expanded(enum ash_dtype dtype, bool far)
 {
     return dtype == ASH_Q8_0 && !far;

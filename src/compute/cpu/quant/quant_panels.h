@@ -2,8 +2,8 @@
  * and type. The drivers are quant_small_m_body.h and quant_large_m_body.h.
  *
  * Words: x is quantised into micro-panels of micro_rows rows. Up to tile_micros of them make a tile, what tile() takes
- * at once. A tile of prepared x holds, for each group of k, its micro-panels: micro-panels * micro_bytes bytes, also for a last
- * group that is shorter. Every k that a function gets is whole groups, but for a row's end. */
+ * at once. A tile of prepared x holds, for each group of k, its micro-panels: micro-panels * micro_bytes bytes, also
+ * for a last group that is shorter. Every k that a function gets is whole groups, but for a row's end. */
 #ifndef ASH_COMPUTE_QUANT_PANELS_H
 #define ASH_COMPUTE_QUANT_PANELS_H
 
@@ -45,7 +45,8 @@ struct ash_quant_panels {
     enum ash_quant_layout layout;
     /* The table for small M and GEMV, of the same layout, where this one is for larger M alone; NULL: this one. */
     const struct ash_quant_panels *small_m;
-    /* Up to so many rows of x are small M: quickly prepared, by every thread for itself. At most ASH_QUANT_SMALL_M_MAX. */
+    /* Up to so many rows of x are small M: quickly prepared, by every thread for itself. At most ASH_QUANT_SMALL_M_MAX.
+     */
     size_t small_m_max;
 
     /* -- blocking -- */
@@ -63,12 +64,13 @@ struct ash_quant_panels {
     /* -- packing -- */
     /* Integer sub-scales of count blocks of Q4_0 (ash_quant_subscales); returns the group scale. NULL: plain C does. */
     float (*subscales)(const uint8_t *blocks, size_t count, int32_t *subscales);
-    /* Pack a whole panel; rows of the plain weight lie row_bytes apart, and padding is zeroed already. NULL: plain C. */
+    /* Pack a whole panel; rows of the plain weight lie row_bytes apart, and padding is zeroed already. NULL: plain C.
+     */
     void (*pack)(enum ash_dtype dtype, const uint8_t *rows, size_t row_bytes, size_t blocks, uint8_t *panel);
 
     /* -- prologue -- */
-    /* Quantise k of the rows of a micro-panel (rows[i] NULL: zeros; rows[0] is there) into its place, micro-panel number
-     * micro-panel of micro-panels, in a tile. */
+    /* Quantise k of the rows of a micro-panel (rows[i] NULL: zeros; rows[0] is there) into its place, micro-panel
+     * number micro-panel of micro-panels, in a tile. */
     void (*quantise)(const float *const *rows, size_t k, size_t micro, size_t micros, uint8_t *tile);
     /* GEMV: quantise the only row of x. */
     void (*quantise_gemv)(enum ash_dtype dtype, const float *row, size_t k, uint8_t *x);
@@ -77,8 +79,8 @@ struct ash_quant_panels {
 
     /* -- products -- */
     /* Add k of a panel times a tile of `micros` micro-panels to sums, which are in an order of the kernel's own:
-     * tile_micros * micro_rows times the panel's rows floats, zero at first. expanded is what expand() made of the panel
-     * (or the panel); for small M it is NULL, and the panel comes from memory. */
+     * tile_micros * micro_rows times the panel's rows floats, zero at first. expanded is what expand() made of the
+     * panel (or the panel); for small M it is NULL, and the panel comes from memory. */
     void (*tile)(enum ash_dtype dtype, const uint8_t *panel, const uint8_t *expanded, const uint8_t *x, size_t micros,
                  size_t k, float *sums);
     /* The same for several panels and whole tiles. A thread calls begin before and end after any number of these. NULL,

@@ -1,5 +1,5 @@
-/* quant_priv - products with a quantised matrix that is not packed: what the driver (quant.c) gives to a kernel. A kernel
- * is a file of its own, compiled for its instructions and chosen at run time. */
+/* quant_priv - products with a quantised matrix that is not packed: what the driver (quant.c) gives to a kernel. A
+ * kernel is a file of its own, compiled for its instructions and chosen at run time. */
 #ifndef ASH_COMPUTE_QUANT_PRIV_H
 #define ASH_COMPUTE_QUANT_PRIV_H
 

@@ -1,8 +1,8 @@
 /* Kernels of packed weights of Q8_0 for x86-64 with AMX: 16 rows of x times 16 rows of weights, one block of k, in one
- * TDPBF16PS. Integers of 8 bits are exact in bf16, and their dot over 32 k is exact in float32. TDPBSSD would take as long
- * (each block has scales of its own, so it fills half the depth of a tile) and leave a conversion to the vector units, of
- * which only one computes floats while tiles are busy. Dots go through memory, a few blocks after the tiles, so that
- * neither waits for the other. Small M, which is bound by memory, stays with VNNI. */
+ * TDPBF16PS. Integers of 8 bits are exact in bf16, and their dot over 32 k is exact in float32. TDPBSSD would take as
+ * long (each block has scales of its own, so it fills half the depth of a tile) and leave a conversion to the vector
+ * units, of which only one computes floats while tiles are busy. Dots go through memory, a few blocks after the tiles,
+ * so that neither waits for the other. Small M, which is bound by memory, stays with VNNI. */
 #if defined(__x86_64__)
 
 #include "compute/cpu/quant/quant_panels.h"
@@ -25,8 +25,8 @@
 
 /* ---- weights ----------------------------------------------------------------------------------------------------- */
 
-/* Integers of up to 8 bits as bf16, divided by X_FACTOR: a half with its mantissa cut and its exponent put where bf16 has
- * its own, whose bias is 112 larger. */
+/* Integers of up to 8 bits as bf16, divided by X_FACTOR: a half with its mantissa cut and its exponent put where bf16
+ * has its own, whose bias is 112 larger. */
 INLINE __m512i small_bf16(__m512i words)
 {
     __m512i halves = _mm512_castph_si512(_mm512_cvtepi16_ph(words));

@@ -37,8 +37,8 @@ static void expand(enum ash_dtype dtype, const uint8_t *panel, size_t k, uint8_t
 
 /* ---- tiles ------------------------------------------------------------------------------------------------------- */
 
-/* A block of a panel times all micro-panels, added to acc. Breadth first: neighbours in the program do not wait for each
- * other. */
+/* A block of a panel times all micro-panels, added to acc. Breadth first: neighbours in the program do not wait for
+ * each other. */
 INLINE void add_block(const uint8_t *block, const uint8_t *x, size_t micros, float32x4_t acc[][PAIRS])
 {
     const int8_t *w = (const int8_t *)group_quants(ASH_Q8_0, block);
@@ -74,8 +74,8 @@ INLINE void prefetch(const uint8_t *at)
         __builtin_prefetch(at + i);
 }
 
-/* k of a panel, as it is packed, times all micro-panels. sums: for each micro-panel and pair of the panel, (row 0 of x) x (w0, w1),
- * (row 1 of x) x (w0, w1). */
+/* k of a panel, as it is packed, times all micro-panels. sums: for each micro-panel and pair of the panel, (row 0 of x)
+ * x (w0, w1), (row 1 of x) x (w0, w1). */
 INLINE void run_tile(const uint8_t *block, const uint8_t *x, size_t micros, size_t k, float *sums)
 {
     float32x4_t acc[BLOCK_MICROS][PAIRS];

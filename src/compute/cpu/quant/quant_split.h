@@ -1,7 +1,8 @@
-/* quant_split - packed Q4_0 weights of the vnni layout as AMX takes them. Where all sub-scales are small, a quant times its
- * sub-scale is a byte, and a panel becomes one of Q8_W. Else it has 11 bits and becomes two bytes, (high << SPLIT_SHIFT) +
- * low, where high is signed and low is not. A group of a panel then has the group scales of its rows, all high bytes and
- * all low bytes, in the order of the packed quants of Q8_W. A line before the groups says which they are. */
+/* quant_split - packed Q4_0 weights of the vnni layout as AMX takes them. Where all sub-scales are small, a quant times
+ * its sub-scale is a byte, and a panel becomes one of Q8_W. Else it has 11 bits and becomes two bytes, (high <<
+ * SPLIT_SHIFT) + low, where high is signed and low is not. A group of a panel then has the group scales of its rows,
+ * all high bytes and all low bytes, in the order of the packed quants of Q8_W. A line before the groups says which they
+ * are. */
 #ifndef ASH_COMPUTE_QUANT_SPLIT_H
 #define ASH_COMPUTE_QUANT_SPLIT_H
 
@@ -15,9 +16,10 @@
 
 /* ---- blocks ------------------------------------------------------------------------------------------------------ */
 
-/* |sub-scale| = 16 high + low, and n = nibble - 8 times each of these fits a byte: n * high is nibble * high - 8 * high.
- * A negative sub-scale mirrors the nibble instead: 16 - nibble. Both bytes of a word are multiplied at once, because no
- * product exceeds 16 * 15. 128 moves from the high part to the low one, which therefore is never negative. */
+/* |sub-scale| = 16 high + low, and n = nibble - 8 times each of these fits a byte: n * high is nibble * high - 8 *
+ * high. A negative sub-scale mirrors the nibble instead: 16 - nibble. Both bytes of a word are multiplied at once,
+ * because no product exceeds 16 * 15. 128 moves from the high part to the low one, which therefore is never negative.
+ */
 struct split_subscales {
     __mmask64 negative;
     __m512i high, low;           /* words */

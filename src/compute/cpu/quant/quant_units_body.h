@@ -1,6 +1,6 @@
 /* quant_units_body - what fused products with packed quantised weights share, for small and for large M: the prologue
- * (RMS norm, quantising x), how panels become units of the parallel loop, and the epilogue (bias, SwiGLU, residual). The
- * kernels are those of quant_pack.h. */
+ * (RMS norm, quantising x), how panels become units of the parallel loop, and the epilogue (bias, SwiGLU, residual).
+ * The kernels are those of quant_pack.h. */
 #ifndef ASH_COMPUTE_QUANT_UNITS_BODY_H
 #define ASH_COMPUTE_QUANT_UNITS_BODY_H
 
@@ -23,8 +23,8 @@ struct quant_weights {
     size_t groups, panel_rows, panel_bytes;
 };
 
-/* The rows of x at hand, prepared: for each k_groups groups (the last may be fewer) the tiles, one after the other; in a
- * tile, for each group, its micro-panels. */
+/* The rows of x at hand, prepared: for each k_groups groups (the last may be fewer) the tiles, one after the other; in
+ * a tile, for each group, its micro-panels. */
 struct quant_x {
     size_t first, rows; /* of args->x */
     size_t micros;      /* micro-panels of these rows */
@@ -250,7 +250,7 @@ static void quant_finish_unit(const struct quant_op *op, const struct quant_unit
 
     quant_add_biases(op, unit, sums);
     if (op->args->swiglu) {
-        struct act act = {.x = sums, .up = sums + side_cols, .out = sums};
+        struct act_op act = {.x = sums, .up = sums + side_cols, .out = sums};
 
         swiglu_forward_range(&act, 0, side_cols, 0);
     }

@@ -9,8 +9,8 @@
 #include "compute/quant.h"
 
 #define TILE_SMMLA_PAIRS 4 /* of w */
-/* What tiles read, and do not use, after their operands: tile_smmla_subscales() a row of scales, micro-panels before its
- * own and a chunk; tile_smmla_wide() a chunk of the panel. */
+/* What tiles read, and do not use, after their operands: tile_smmla_subscales() a row of scales, micro-panels before
+ * its own and a chunk; tile_smmla_wide() a chunk of the panel. */
 #define TILE_SMMLA_X_SLACK_BYTES (16 * (WIDE_MICROS + 2 * SUBSCALE_MICROS))
 #define TILE_SMMLA_PANEL_SLACK_BYTES 32
 #define TILE_SMMLA_UNROLL _Pragma("GCC unroll 16")
@@ -19,13 +19,13 @@
 #define SMMLA_W(reg, offset) "ldr q" #reg ", [%[w], #" #offset "]\n"
 #define SMMLA(sum, x, w) "smmla v" #sum ".4s, v" #x ".16b, v" #w ".16b\n"
 
-/* ---- with sub-scales -------------------------------------------------------------------------------------------------- */
+/* ---- with sub-scales --------------------------------------------------------------------------------------------- */
 
 /* Three micro-panels of x. v0 to v11 are dots, v(4 s + p) of micro-panel s and pair p of w, v12 to v23 totals. Dots are
  * not reset between the blocks of a group: at the end of block b they hold the sum so far. That is multiplied by the
- * difference between the sub-scales of this block and of the next, which adds up to every block's own dots times its own
- * sub-scales (integers may wrap on the way) and saves an instruction a dot. v24 to v26 are chunks of x, v27 and v28 pairs
- * of w, v29 and v30 differences; each is loaded again as soon as it is free. */
+ * difference between the sub-scales of this block and of the next, which adds up to every block's own dots times its
+ * own sub-scales (integers may wrap on the way) and saves an instruction a dot. v24 to v26 are chunks of x, v27 and v28
+ * pairs of w, v29 and v30 differences; each is loaded again as soon as it is free. */
 #define SUBSCALE_MICROS 3
 #define SUBSCALE_GROUPS 4 /* whose totals wait for their floats */
 #define SUBSCALE_ADD(total, dot, subscales) "mla v" #total ".4s, v" #dot ".4s, v" #subscales ".4s\n"
@@ -50,7 +50,8 @@
     second                                                                                                             \
     SMMLA(2, 24, 27) SMMLA_W(28, w + 48) SMMLA(6, 25, 27) SMMLA(10, 26, 27)                                            \
     third                                                                                                              \
-    SMMLA(3, 24, 28) SMMLA_X(24, 0) SMMLA_W(27, w + 64) SMMLA(7, 25, 28) SMMLA_X(25, 16) SMMLA(11, 26, 28) SMMLA_X(26, 32)
+    SMMLA(3, 24, 28) SMMLA_X(24, 0) SMMLA_W(27, w + 64) SMMLA(7, 25, 28) SMMLA_X(25, 16)                               \
+    SMMLA(11, 26, 28) SMMLA_X(26, 32)
 /* clang-format on */
 /* The last eight k of a block, and its totals. `on` leads to what is loaded at the end: x, and w at `next`. */
 /* clang-format off */
@@ -150,9 +151,9 @@ static inline void tile_smmla_floats(size_t groups, const int32_t *totals, const
         vst1q_f32(sums + 4 * i, sum[i / TILE_SMMLA_PAIRS][i % TILE_SMMLA_PAIRS]);
 }
 
-/* Three micro-panels of x, from number `first` of `micros` on, times whole groups of w, added to sums. x: for each group
- * the scales of the micro-panels, a vector each; then, for each 8 k, 16 bytes a micro-panel. w: for each group the group
- * scales of the pairs, a vector each; then as above. sums: for each micro-panel, four vectors. Reads up to
+/* Three micro-panels of x, from number `first` of `micros` on, times whole groups of w, added to sums. x: for each
+ * group the scales of the micro-panels, a vector each; then, for each 8 k, 16 bytes a micro-panel. w: for each group
+ * the group scales of the pairs, a vector each; then as above. sums: for each micro-panel, four vectors. Reads up to
  * TILE_SMMLA_X_SLACK_BYTES after x. */
 static inline void tile_smmla_subscales(size_t groups, const uint8_t *x, size_t micros, size_t first, const uint8_t *w,
                                         float *sums)
@@ -171,9 +172,9 @@ static inline void tile_smmla_subscales(size_t groups, const uint8_t *x, size_t 
 
 /* ---- floats in every block --------------------------------------------------------------------------------------- */
 
-/* Three micro-panels of x. v0 to v11 are dots as with sub-scales, v12 to v23 sums of floats; v24 to v27 are the pairs of
- * w and v28 to v30 the chunks of x, then a pair's scales, products of scales, and the micro-panels' scales. Dots start
- * from ASH_F32_ROUND_MAGIC_BITS: an integer added to the bits of 1.5 * 2^23 is that float plus the integer, so a
+/* Three micro-panels of x. v0 to v11 are dots as with sub-scales, v12 to v23 sums of floats; v24 to v27 are the pairs
+ * of w and v28 to v30 the chunks of x, then a pair's scales, products of scales, and the micro-panels' scales. Dots
+ * start from ASH_F32_ROUND_MAGIC_BITS: an integer added to the bits of 1.5 * 2^23 is that float plus the integer, so a
  * subtraction of floats replaces a conversion, which would count twice. To start from there is a load: next to vector
  * instructions it is cheaper than the copy of a register. Operands are loaded before all their products, and additions
  * are grouped by kind; finer orders were no faster (docs/performance-log.md). */
@@ -228,8 +229,8 @@ static inline void tile_smmla_subscales(size_t groups, const uint8_t *x, size_t 
 /* clang-format on */
 
 /* Blocks, one or more. x: for each block the scales of the micro-panels, a vector each, then for each 8 k 16 bytes a
- * micro-panel. w: for each block, w_step apart, for each 8 k 16 bytes a pair; scales: for each block those of the pairs, a
- * vector each. sums: for each micro-panel, four vectors. Reads nothing after x and w. */
+ * micro-panel. w: for each block, w_step apart, for each 8 k 16 bytes a pair; scales: for each block those of the
+ * pairs, a vector each. sums: for each micro-panel, four vectors. Reads nothing after x and w. */
 static inline void tile_smmla_blocks(size_t blocks, const uint8_t *x, const uint8_t *w, size_t w_step,
                                      const uint8_t *scales, float *sums)
 {
@@ -255,7 +256,7 @@ static inline void tile_smmla_blocks(size_t blocks, const uint8_t *x, const uint
     /* clang-format on */
 }
 
-/* ---- without sub-scales ----------------------------------------------------------------------------------------------- */
+/* ---- without sub-scales ------------------------------------------------------------------------------------------ */
 
 #define WIDE_MICROS 6
 #define WIDE_SMMLA(sum, w, x) SMMLA(sum, x, w)
@@ -285,8 +286,8 @@ static inline void tile_smmla_blocks(size_t blocks, const uint8_t *x, const uint
 
 /* Six micro-panels of x, groups of `turns` times 64 k (the same in all of them), added to sums. x: for each group the
  * scales of the micro-panels, a vector each, then for each 8 k 16 bytes a micro-panel. panel: for each group the group
- * scales of its rows, then for each 8 k 16 bytes a pair. sums: for each micro-panel, four vectors. Reads 96 bytes after x
- * and 32 after the panel, and does not use them. */
+ * scales of its rows, then for each 8 k 16 bytes a pair. sums: for each micro-panel, four vectors. Reads 96 bytes after
+ * x and 32 after the panel, and does not use them. */
 static inline void tile_smmla_wide(size_t groups, size_t turns, const uint8_t *x, const uint8_t *panel, float *sums)
 {
     const uint8_t *a, *b;

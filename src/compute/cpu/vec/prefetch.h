@@ -1,5 +1,5 @@
-/* prefetch - bring a cache line closer before it is used. gcc 12 takes a function that does nothing but __builtin_prefetch
- * for one without an effect and drops its calls; the empty statement of assembly counts as one. */
+/* prefetch - bring a cache line closer before it is used. gcc 12 takes a function that does nothing but
+ * __builtin_prefetch for one without an effect and drops its calls; the empty statement of assembly counts as one. */
 #ifndef ASH_COMPUTE_PREFETCH_H
 #define ASH_COMPUTE_PREFETCH_H
 

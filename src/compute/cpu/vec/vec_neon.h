@@ -73,7 +73,7 @@ static inline vf vf_low(vf a, vf b)
     return vminq_f32(a, b);
 }
 
-/* Loaded each time: a load is free beside vector instructions, a copy of a register takes the place of one. */
+/* Loaded each time: a load is free next to vector instructions, a copy of a register takes the slot of one. */
 static inline vf vf_fresh(const vf *x)
 {
     vf copy;
@@ -162,7 +162,7 @@ static inline vf vm_fma(vf acc, vf x, vm m, int lane)
     }
 }
 
-/* ---- vecs ------------------------------------------------------------------------------------------------------- */
+/* ---- vecs -------------------------------------------------------------------------------------------------------- */
 
 typedef float32x4_t f32x4;
 

@@ -178,8 +178,7 @@ static inline vf vm_fma(vf acc, vf x, vm m, int lane)
     return vf_fma(x, vf_set(m[lane]), acc);
 }
 
-/* ---- vecs: 4 floats, for moving and converting matrices ------------------------------------------------------------
- */
+/* ---- vecs: 4 floats, for moving and converting matrices ---------------------------------------------------------- */
 
 typedef float f32x4 __attribute__((vector_size(16)));
 
