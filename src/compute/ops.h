@@ -5,11 +5,12 @@
  *     from the value already in c. So M, N, tiles and threads do not matter, nor does cutting k into several
  *     accumulating calls.
  *   - Product of bf16 (round_bf16): may follow the arithmetic of an instruction made for it. Such a backend names
- *     another table as its reference: ref-bfmmla (4 k per step) or ref-tdpbf16 (32 k per step). Steps ascend, the last
- *     one is padded with zeros, one chain per output element. ref/bfmmla.h and ref/tdpbf16.h define a step. Again M, N,
- *     tiles and threads do not matter, but k may be cut only at multiples of the step. ASH_K_GROUP is a multiple of it
- *     on every backend. A product whose k is cut elsewhere sets cut_anywhere and keeps the fma chain. Sums over tokens
- *     (weight gradients) cut k at the ends of sequences, and inside one at multiples of ASH_K_GROUP.
+ *     another table as its reference: ref-bfmmla (4 k per step), ref-tdpbf16 (32 k) or ref-wgmma (16 k). Steps ascend,
+ *     the last one is padded with zeros, one chain per output element. ref/bfmmla.h, ref/tdpbf16.h and ref/wgmma.h
+ *     define a step. Again M, N, tiles and threads do not matter, but k may be cut only at multiples of the step.
+ *     ASH_K_GROUP is a multiple of it on every backend. A product whose k is cut elsewhere sets cut_anywhere and keeps
+ *     the fma chain. Sums over tokens (weight gradients) cut k at the ends of sequences, and inside one at multiples of
+ *     ASH_K_GROUP.
  *   - Product with a quantised matrix: goes by groups of k. A group is one block, ASH_QUANT_BLOCK (ASH_Q8_0), or
  *     ASH_QUANT_GROUP, of which a row's last one may be shorter (ASH_Q4_0, ASH_Q8_W).
  *       x: each group of a row is quantised. amax is the largest |x|, d = amax / 127, quant = x * (1 / d) rounded to
@@ -58,6 +59,7 @@
 #define ASH_ROUTE_CHOICES_MAX 64
 
 struct ash_exec;
+struct ash_cuda_backend;
 
 /* ---- matrix products --------------------------------------------------------------------------------------------- */
 
@@ -416,16 +418,18 @@ struct ash_ops {
 extern const struct ash_ops ash_ops_ref;         /* the specification */
 extern const struct ash_ops ash_ops_ref_bfmmla;  /* with bf16 products as BFMMLA computes them */
 extern const struct ash_ops ash_ops_ref_tdpbf16; /* with bf16 products as TDPBF16PS computes them */
+extern const struct ash_ops ash_ops_ref_wgmma;   /* with bf16 products as Hopper's tensor cores compute them */
 
 /* What an op runs on. One owner thread. */
 struct ash_exec {
     const struct ash_ops *ops;
     const struct ash_memory_ops *memory;
     struct ash_workers *workers;
-    struct ash_buffer *scratch;  /* one per worker, grown on demand; see ash_exec_scratch */
-    struct ash_buffer shared;    /* grown on demand; see ash_exec_shared */
-    struct ash_buffer broadcast; /* likewise; see ash_exec_broadcast */
-    size_t broadcast_at;         /* where the next slot begins */
+    struct ash_buffer *scratch;    /* one per worker, grown on demand; see ash_exec_scratch */
+    struct ash_buffer shared;      /* grown on demand; see ash_exec_shared */
+    struct ash_buffer broadcast;   /* likewise; see ash_exec_broadcast */
+    size_t broadcast_at;           /* where the next slot begins */
+    struct ash_cuda_backend *cuda; /* the GPU, its queue and kernels; NULL on the CPU */
 };
 
 /* Bind a backend to host memory and thread_count threads (as in ash_workers_open). backend: "ref", "cpu" (the best path
@@ -435,6 +439,9 @@ struct ash_exec {
 int ash_exec_init(struct ash_exec *exec, const char *backend, int thread_count, struct ash_err *err);
 /* Stop the threads and free all scratch memory. A zeroed exec is fine. */
 void ash_exec_fini(struct ash_exec *exec);
+/* Wait until all ops are done and their results can be read. Returns 0, or -EIO naming the op that failed. The CPU's
+ * ops are done when they return. */
+int ash_exec_wait(struct ash_exec *exec, struct ash_err *err);
 /* Memory of at least size_bytes that only this worker uses, valid until its next call; contents undefined. Aborts when
  * the system is out of memory: sizes are bounded by tile sizes, not by input. */
 void *ash_exec_scratch(struct ash_exec *exec, int worker, size_t size_bytes);

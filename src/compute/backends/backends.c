@@ -17,6 +17,7 @@ const struct ash_backend ash_backends[] = {
     {&ash_ops_ref, NULL},
     {&ash_ops_ref_bfmmla, NULL},
     {&ash_ops_ref_tdpbf16, NULL},
+    {&ash_ops_ref_wgmma, NULL},
 };
 
 const size_t ash_backend_count = ASH_COUNT(ash_backends);

@@ -1,5 +1,5 @@
-/* odd - what the models of bf16 instructions share. Sums of doubles rounded to odd: truncated, and the last bit set where
- * anything was cut off. What is rounded so can be rounded once more, to a float32, as if the exact sum were. */
+/* odd - what the models of bf16 instructions share. Sums of doubles rounded to odd: truncated, and the last bit set
+ * where anything was cut off. What is rounded so can be rounded once more, to a float32, as if the exact sum were. */
 #ifndef ASH_COMPUTE_ODD_H
 #define ASH_COMPUTE_ODD_H
 

@@ -42,9 +42,6 @@ void ash_ref_gemm_steps(struct ash_exec *exec, const struct ash_gemm_args *args,
 /* ash_matrix_ops.quant_gemm. */
 void ash_ref_quant_gemm(struct ash_exec *exec, const struct ash_quant_args *args);
 
-/* ash_attn_ops.kv_write, composed of the other ops of exec's own table. */
-void ash_ref_kv_write(struct ash_exec *exec, const struct ash_kv_write_args *args);
-
 /* Element index of data (F32, BF16 or F16) as a float. */
 static inline float ref_read(const void *data, enum ash_dtype dtype, size_t index)
 {
