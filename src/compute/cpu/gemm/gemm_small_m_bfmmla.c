@@ -1,31 +1,28 @@
-/* Products of few rows with BFMMLA, and the layout of weights that they read fastest. Packed, four rows of a weight lie
- * group by group (4 k) beside each other, so two loads are two operands, and a thread reads several places in order,
- * which is what the memory gives most for. Not packed, pairs of rows become operands in registers, and the reads that
- * jump from row to row are preceded by prefetches in order. Compiled for machines with the instruction. */
+/* Small-M products with BFMMLA, and the layout of weights that they read fastest. Packed, four rows of a weight lie
+ * group by group (4 k) next to each other, so two loads are two operands, and a thread reads several streams of memory
+ * in order, which gives the most bandwidth. Mapped (as they lie in a file), pairs of rows become operands in registers,
+ * and the reads that jump from row to row are preceded by prefetches in order. Compiled for machines with the
+ * instruction. */
 #if defined(__aarch64__)
 
-#include "compute/cpu/gemm/few.h"
+#include "compute/cpu/gemm/gemm_small_m.h"
 
+#include "base/math.h"
 #include "base/assert.h"
 #include "compute/cpu/gemm/bfmmla_pack.h"
 
 #define PANEL_ROWS ASH_BFMMLA_PANEL
-#define PACKED_ROWS 12                  /* of x, if the weights are packed */
-#define PAIRS_MAX (PACKED_ROWS / 2)     /* of rows of x */
-#define STREAMS_MAX 4                   /* panels side by side, if they are */
-#define MAPPED_PAIRS (ASH_FEW_ROWS / 2) /* of rows of x, if they are not packed; at most */
-#define MAPPED_COLS 16                  /* rows of a weight side by side, then */
-#define LINE_K 32                       /* k of a cache line of bf16 */
+#define PACKED_ROWS 12                      /* of x, if the weights are packed */
+#define PAIRS_MAX (PACKED_ROWS / 2)         /* of rows of x */
+#define STREAMS_MAX 4                       /* panels read at once, if they are packed */
+#define MAPPED_PAIRS (ASH_SMALL_M_ROWS / 2) /* of rows of x, if they are not packed; at most */
+#define MAPPED_COLS 16                      /* rows of a weight at once, if they are not */
+#define LINE_K 32                           /* k of a cache line of bf16 */
 #define AHEAD_BYTES 65536
 
 INLINE float32x4_t multiply(float32x4_t acc, uint16x8_t a, uint16x8_t b)
 {
     return vbfmmlaq_f32(acc, vreinterpretq_bf16_u16(a), vreinterpretq_bf16_u16(b));
-}
-
-static size_t pad_k(size_t K)
-{
-    return (K + GROUP - 1) / GROUP * GROUP;
 }
 
 /* Pairs of rows of x that a kernel is compiled for. */
@@ -36,16 +33,16 @@ static size_t pairs_of(size_t M)
 
 static size_t left_bytes(size_t M, size_t K)
 {
-    return 2 * pairs_of(M) * pad_k(K) * sizeof(uint16_t);
+    return 2 * pairs_of(M) * ash_round_up(K, GROUP) * sizeof(uint16_t);
 }
 
-/* Rows side by side, group by group; a missing row and what is missing to whole groups are zeros. */
+/* Rows side by side, group by group; a missing row and padding to whole groups are zeros. */
 static void prepare(const float *x, size_t M, size_t K, bool round_bf16, void *left)
 {
     size_t rows = 2 * pairs_of(M), whole = K / GROUP * GROUP;
     uint16_t *out = left;
 
-    ash_assert(round_bf16);
+    ash_assert(round_bf16 && M <= PACKED_ROWS);
     memset(out, 0, left_bytes(M, K));
     for (size_t m = 0; m < M; m++, x += K) {
         for (size_t k = 0; k < whole; k += GROUP)
@@ -56,7 +53,7 @@ static void prepare(const float *x, size_t M, size_t K, bool round_bf16, void *l
 }
 
 /* Two accumulators, a pair of rows of x by two pairs of rows of w, to their places. */
-INLINE void store_pair(const struct ash_few *job, size_t pair, size_t at, float32x4_t low, float32x4_t high)
+INLINE void store_pair(const struct ash_small_m *job, size_t pair, size_t at, float32x4_t low, float32x4_t high)
 {
     float64x2_t a = vreinterpretq_f64_f32(low), b = vreinterpretq_f64_f32(high);
     float *sums = job->sums + 2 * pair * job->sums_stride + at;
@@ -69,7 +66,7 @@ INLINE void store_pair(const struct ash_few *job, size_t pair, size_t at, float3
 
 static size_t packed_bytes(size_t N, size_t K)
 {
-    return (N + PANEL_ROWS - 1) / PANEL_ROWS * PANEL_ROWS * pad_k(K) * sizeof(uint16_t);
+    return ash_round_up(N, PANEL_ROWS) * ash_round_up(K, GROUP) * sizeof(uint16_t);
 }
 
 struct packing {
@@ -93,7 +90,7 @@ static void pack_units(void *ctx, size_t begin, size_t end, int worker)
     (void)worker;
     if (last > op->first + op->count) last = op->first + op->count;
     rows.count = last - first;
-    pack_block(&rows, op->packed + first * pad_k(op->K), PANEL_ROWS);
+    pack_block(&rows, op->packed + first * ash_round_up(op->K, GROUP), PANEL_ROWS);
 }
 
 static void pack_weight(struct ash_exec *exec, const struct ash_weight *w, size_t K, size_t first, size_t count,
@@ -102,14 +99,14 @@ static void pack_weight(struct ash_exec *exec, const struct ash_weight *w, size_
     struct packing op = {.w = w, .K = K, .first = first, .count = count, .packed = packed};
 
     ash_assert(first % ASH_PACK_ROWS == 0 && !w->packed);
-    ash_workers_run(exec->workers, (count + ASH_PACK_ROWS - 1) / ASH_PACK_ROWS, 1, pack_units, &op);
+    ash_workers_run(exec->workers, ash_div_up(count, ASH_PACK_ROWS), 1, pack_units, &op);
 }
 
 /* One panel of each of some streams, which lie step panels apart, for pairs pairs of rows of x. */
-INLINE void packed_panels(const struct ash_few *job, size_t pairs, size_t streams, size_t panel, size_t step)
+INLINE void packed_panels(const struct ash_small_m *job, size_t pairs, size_t streams, size_t panel, size_t step)
 {
     const uint16_t *x = job->left, *w[STREAMS_MAX];
-    size_t k_padded = pad_k(job->K), groups = k_padded / GROUP, at = 0;
+    size_t k_padded = ash_round_up(job->K, GROUP), groups = k_padded / GROUP, at = 0;
     float32x4_t acc[STREAMS_MAX][PAIRS_MAX][2];
 
     UNROLL
@@ -143,10 +140,10 @@ INLINE void packed_panels(const struct ash_few *job, size_t pairs, size_t stream
             store_pair(job, i, (panel + s * step) * PANEL_ROWS, acc[s][i][0], acc[s][i][1]);
 }
 
-INLINE void packed_sums(const struct ash_few *job, size_t pairs, size_t streams)
+INLINE void packed_sums(const struct ash_small_m *job, size_t pairs, size_t streams)
 {
-    const struct ash_few local = *job; /* sums may alias it as far as the compiler knows */
-    size_t panels = (job->count + PANEL_ROWS - 1) / PANEL_ROWS, step = panels / streams;
+    const struct ash_small_m local = *job; /* sums may alias it as far as the compiler knows */
+    size_t panels = ash_div_up(job->count, PANEL_ROWS), step = panels / streams;
 
     for (size_t p = 0; p < step; p++)
         packed_panels(&local, pairs, streams, p, step);
@@ -186,7 +183,7 @@ INLINE void mapped_line(const void *first, const void *second, enum ash_dtype dt
     }
 }
 
-/* One line of 2 * cols rows, for many pairs of rows of x: a part of x stays in registers for all of them. */
+/* One line of 2 * cols rows, for MAPPED_PAIRS pairs of rows of x: a part of x stays in registers for all of them. */
 INLINE void mapped_lines(const void *const *w, enum ash_dtype dtype, size_t k, const uint16_t *x, size_t pairs,
                          size_t cols, float32x4_t *acc)
 {
@@ -212,8 +209,8 @@ INLINE void mapped_lines(const void *const *w, enum ash_dtype dtype, size_t k, c
     }
 }
 
-/* 2 * cols rows of w from row on; where there are fewer, the last is computed again, for nobody. */
-INLINE void mapped_rows(const struct ash_few *job, enum ash_dtype dtype, size_t pairs, size_t cols, size_t row)
+/* 2 * cols rows of w from row on; where there are fewer, the last is computed again and not used. */
+INLINE void mapped_rows(const struct ash_small_m *job, enum ash_dtype dtype, size_t pairs, size_t cols, size_t row)
 {
     const struct ash_mat *mat = &job->w->mat;
     const uint16_t *x = job->left;
@@ -255,9 +252,9 @@ INLINE void mapped_rows(const struct ash_few *job, enum ash_dtype dtype, size_t 
             store_pair(job, i, row + 2 * j, acc[i * cols + j], acc[i * cols + j + 1]);
 }
 
-INLINE void mapped_sums(const struct ash_few *job, enum ash_dtype dtype)
+INLINE void mapped_sums(const struct ash_small_m *job, enum ash_dtype dtype)
 {
-    const struct ash_few local = *job;
+    const struct ash_small_m local = *job;
     size_t pairs = pairs_of(job->M);
 
     for (size_t row = 0; row < job->count; row += pairs == 1 ? MAPPED_COLS : MAPPED_COLS / 2)
@@ -269,10 +266,11 @@ INLINE void mapped_sums(const struct ash_few *job, enum ash_dtype dtype)
             mapped_rows(&local, dtype, MAPPED_PAIRS, MAPPED_COLS / 4, row);
 }
 
-static void sums(const struct ash_few *job)
+static void sums(const struct ash_small_m *job)
 {
     size_t pairs = pairs_of(job->M);
 
+    ash_assert(job->M <= (job->w->packed ? PACKED_ROWS : 2 * MAPPED_PAIRS));
     if (job->w->packed && pairs == 1)
         packed_sums(job, 1, 4);
     else if (job->w->packed && pairs == 2)
@@ -289,14 +287,14 @@ static void sums(const struct ash_few *job)
         mapped_sums(job, ASH_F32);
 }
 
-const struct ash_few_kernel ash_few_bfmmla = {.group_rows = ASH_FEW_ROWS,
-                                              .packed_rows = PACKED_ROWS,
-                                              .groups_max = 4,
-                                              .left_bytes = left_bytes,
-                                              .prepare = prepare,
-                                              .sums = sums,
-                                              .packed_gemm = ash_gemm_bfmmla_packed,
-                                              .packed_bytes = packed_bytes,
-                                              .pack = pack_weight};
+const struct ash_small_m_kernel ash_small_m_bfmmla = {.group_rows = ASH_SMALL_M_ROWS,
+                                                      .packed_rows = PACKED_ROWS,
+                                                      .groups_max = 4,
+                                                      .left_bytes = left_bytes,
+                                                      .prepare = prepare,
+                                                      .sums = sums,
+                                                      .packed_gemm = ash_gemm_bfmmla_packed,
+                                                      .packed_bytes = packed_bytes,
+                                                      .pack = pack_weight};
 
 #endif

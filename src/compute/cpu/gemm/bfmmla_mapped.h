@@ -1,27 +1,28 @@
-/* bfmmla_rows - a bf16 product with few rows on the left and columns whose elements are adjacent: the steps of
- * decoding. Each weight is read once, from where it lies; pairs of columns become operands in registers. Include after
- * bfmmla_pack.h. */
-#ifndef ASH_COMPUTE_BFMMLA_ROWS_H
-#define ASH_COMPUTE_BFMMLA_ROWS_H
+/* bfmmla_mapped - a small-M bf16 product with columns whose elements are adjacent, as weights lie in a mapped file: the
+ * steps of decoding. Each weight is read once, in place; pairs of columns become operands in registers. */
+#ifndef ASH_COMPUTE_BFMMLA_MAPPED_H
+#define ASH_COMPUTE_BFMMLA_MAPPED_H
 
+#include "base/math.h"
+#include "compute/cpu/gemm/bfmmla_pack.h"
 #include "compute/ops.h"
 
-#define ROWS_MAX 8        /* rows of such a product */
-#define ROWS_K_BLOCK 4096 /* k whose left operand is packed at once */
-#define ROWS_COLS_MAX 16  /* columns of a unit */
-#define ROWS_ACC_MAX 16
+#define MAPPED_ROWS_MAX 8   /* rows of such a product */
+#define MAPPED_K_BLOCK 4096 /* k whose left operand is packed at once */
+#define MAPPED_COLS_MAX 16  /* columns of a unit */
+#define MAPPED_ACC_MAX 16
 
 /* The product over a block of k, the rows of which are packed. */
-struct rows_block {
+struct mapped_block {
     const struct ash_gemm_args *args;
     const uint16_t *left;
     size_t cols; /* of a unit */
     size_t k, k_count;
 };
 
-static bool rows_fit(const struct ash_gemm_args *args)
+static bool mapped_gemm_fits(const struct ash_gemm_args *args)
 {
-    return args->M <= ROWS_MAX && args->b.row_stride == 1;
+    return args->M <= MAPPED_ROWS_MAX && args->b.row_stride == 1;
 }
 
 INLINE float32x4_t multiply(float32x4_t acc, uint16x8_t a, uint16x8_t b)
@@ -30,8 +31,8 @@ INLINE float32x4_t multiply(float32x4_t acc, uint16x8_t a, uint16x8_t b)
 }
 
 /* pairs_a pairs of rows times pairs_b pairs of columns, k by k. at[j] is where the block's k begin in column j. */
-INLINE void rows_chain(const struct rows_block *block, enum ash_dtype dtype, size_t pairs_a, size_t pairs_b,
-                       const size_t *at, float32x4_t *acc)
+INLINE void mapped_chain(const struct mapped_block *block, enum ash_dtype dtype, size_t pairs_a, size_t pairs_b,
+                         const size_t *at, float32x4_t *acc)
 {
     const void *data = block->args->b.data;
     const uint16_t *a = block->left;
@@ -62,13 +63,14 @@ INLINE void rows_chain(const struct rows_block *block, enum ash_dtype dtype, siz
         }
 }
 
-/* The columns from n on. Where there are fewer than a unit's, the last one is computed again and not stored. */
-INLINE void rows_unit(const struct rows_block *block, enum ash_dtype dtype, size_t pairs_a, size_t pairs_b, size_t n)
+/* The columns from n on. Where there are fewer than a unit has, the last one is computed again and not stored. */
+INLINE void mapped_unit(const struct mapped_block *block, enum ash_dtype dtype, size_t pairs_a, size_t pairs_b,
+                        size_t n)
 {
     const struct ash_gemm_args *args = block->args;
-    size_t count = args->N - n < 2 * pairs_b ? args->N - n : 2 * pairs_b, at[ROWS_COLS_MAX];
-    float sums[ROWS_ACC_MAX][4] = {{0}};
-    float32x4_t acc[ROWS_ACC_MAX];
+    size_t count = ash_min(args->N - n, 2 * pairs_b), at[MAPPED_COLS_MAX];
+    float sums[MAPPED_ACC_MAX][4] = {{0}};
+    float32x4_t acc[MAPPED_ACC_MAX];
 
     for (size_t j = 0; j < 2 * pairs_b; j++)
         at[j] = (n + (j < count ? j : count - 1)) * args->b.col_stride + block->k;
@@ -78,7 +80,7 @@ INLINE void rows_unit(const struct rows_block *block, enum ash_dtype dtype, size
     UNROLL
     for (size_t i = 0; i < pairs_a * pairs_b; i++)
         acc[i] = vld1q_f32(sums[i]);
-    rows_chain(block, dtype, pairs_a, pairs_b, at, acc);
+    mapped_chain(block, dtype, pairs_a, pairs_b, at, acc);
     UNROLL
     for (size_t i = 0; i < pairs_a * pairs_b; i++)
         vst1q_f32(sums[i], acc[i]);
@@ -91,36 +93,36 @@ INLINE void rows_unit(const struct rows_block *block, enum ash_dtype dtype, size
         }
 }
 
-INLINE void rows_as(const struct rows_block *block, enum ash_dtype dtype, size_t begin, size_t end)
+INLINE void mapped_as(const struct mapped_block *block, enum ash_dtype dtype, size_t begin, size_t end)
 {
-    const struct rows_block local = *block;
+    const struct mapped_block local = *block;
 
     for (size_t unit = begin; unit < end; unit++)
         if (local.args->M <= 2)
-            rows_unit(&local, dtype, 1, 8, unit * local.cols);
+            mapped_unit(&local, dtype, 1, 8, unit * local.cols);
         else
-            rows_unit(&local, dtype, 4, 4, unit * local.cols);
+            mapped_unit(&local, dtype, 4, 4, unit * local.cols);
 }
 
-static void rows_units(void *ctx, size_t begin, size_t end, int worker)
+static void mapped_units(void *ctx, size_t begin, size_t end, int worker)
 {
-    const struct rows_block *block = ctx;
+    const struct mapped_block *block = ctx;
 
     (void)worker;
     if (block->args->b.dtype == ASH_BF16)
-        rows_as(block, ASH_BF16, begin, end);
+        mapped_as(block, ASH_BF16, begin, end);
     else if (block->args->b.dtype == ASH_F16)
-        rows_as(block, ASH_F16, begin, end);
+        mapped_as(block, ASH_F16, begin, end);
     else
-        rows_as(block, ASH_F32, begin, end);
+        mapped_as(block, ASH_F32, begin, end);
 }
 
-static void rows_gemm(struct ash_exec *exec, const struct ash_gemm_args *args)
+static void mapped_gemm(struct ash_exec *exec, const struct ash_gemm_args *args)
 {
-    struct rows_block block = {.args = args, .cols = args->M <= 2 ? 16 : 8};
+    struct mapped_block block = {.args = args, .cols = args->M <= 2 ? 16 : 8};
     size_t lines = args->M <= 2 ? 2 : 8;
     uint16_t *left =
-        ash_exec_scratch(exec, 0, ROWS_MAX * ROWS_K_BLOCK * sizeof(*left)); /* the units use none of theirs */
+        ash_exec_scratch(exec, 0, MAPPED_ROWS_MAX * MAPPED_K_BLOCK * sizeof(*left)); /* the units use none of theirs */
 
     block.left = left;
     do {
@@ -130,10 +132,10 @@ static void rows_gemm(struct ash_exec *exec, const struct ash_gemm_args *args)
                             .k_stride = args->a.col_stride,
                             .count = args->M};
 
-        block.k_count = args->K - block.k < ROWS_K_BLOCK ? args->K - block.k : ROWS_K_BLOCK;
+        block.k_count = ash_min(args->K - block.k, MAPPED_K_BLOCK);
         rows.k_count = block.k_count;
         pack_block(&rows, left, lines);
-        ash_workers_run(exec->workers, (args->N + block.cols - 1) / block.cols, 1, rows_units, &block);
+        ash_workers_run(exec->workers, ash_div_up(args->N, block.cols), 1, mapped_units, &block);
         block.k += block.k_count;
     } while (block.k < args->K);
 }

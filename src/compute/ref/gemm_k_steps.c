@@ -1,5 +1,5 @@
-/* Products of bf16 whose sums grow by steps of several k, as an instruction makes them: what the references of such
- * instructions share. */
+/* Products of bf16 whose sums grow by steps of several k, as an instruction adds them: shared by the references of such
+ * instructions. */
 #include "compute/ref/ref_priv.h"
 
 #include "base/assert.h"

@@ -1,19 +1,21 @@
-/* amx_rows - a bf16 product with few rows on the left and a right operand whose columns have adjacent elements: the
- * steps of decoding. Each weight is read once, from where it lies: 16 columns are a tile of the left operand, and the
- * rows one of the right operand, so the sums come out turned over. Include after amx_pack.h. */
-#ifndef ASH_COMPUTE_AMX_ROWS_H
-#define ASH_COMPUTE_AMX_ROWS_H
+/* amx_mapped - a small-M bf16 product with a right operand whose columns have adjacent elements, as weights lie in a
+ * mapped file: the steps of decoding. Each weight is read once, in place: 16 columns are a tile of the left operand,
+ * and the rows one of the right operand, so the sums come out transposed. */
+#ifndef ASH_COMPUTE_AMX_MAPPED_H
+#define ASH_COMPUTE_AMX_MAPPED_H
 
 #include <string.h>
-#include "compute/cpu/gemm/few.h"
+#include "base/math.h"
+#include "compute/cpu/gemm/amx_pack.h"
+#include "compute/cpu/gemm/gemm_small_m.h"
 #include "compute/ops.h"
 
-#define ROWS_COLS (2 * TILE_SIDE) /* columns of a unit */
-#define ROWS_K_BLOCK 8192         /* k whose rows are packed at once */
-#define ROWS_AHEAD 256            /* elements of a column to fetch ahead */
+#define MAPPED_COLS (2 * TILE_SIDE) /* columns of a unit */
+#define MAPPED_K_BLOCK 8192         /* k whose rows are packed at once */
+#define MAPPED_AHEAD 256            /* elements of a column to fetch ahead */
 
-/* M packed rows, for each TILE_K a tile with rows of M pairs, and the right operand from the same k on. */
-struct rows {
+/* M packed rows of x, for each TILE_K a tile with rows of M pairs, and the right operand from the same k on. */
+struct mapped_job {
     size_t M, k_count;
     const uint16_t *left;
     const struct ash_mat *right; /* row_stride 1 */
@@ -21,10 +23,10 @@ struct rows {
 };
 
 /* The tiles for count columns. */
-static void rows_use(size_t M, size_t count)
+static void mapped_use(size_t M, size_t count)
 {
     struct tile_config config = {.palette = 1};
-    size_t first = count < TILE_SIDE ? count : TILE_SIDE, second = count > TILE_SIDE ? count - TILE_SIDE : first;
+    size_t first = ash_min(count, TILE_SIDE), second = count > TILE_SIDE ? count - TILE_SIDE : first;
 
     for (size_t tile = 0; tile < 2; tile++) {
         config.rows[tile] = config.rows[4 + tile] = (uint8_t)(tile == 0 ? first : second);
@@ -37,7 +39,7 @@ static void rows_use(size_t M, size_t count)
 }
 
 /* Tiles 0 and 1 += columns at first and second by one tile of rows. */
-INLINE void rows_step(const uint16_t *left, size_t M, const uint16_t *first, const uint16_t *second, size_t stride)
+INLINE void mapped_step(const uint16_t *left, size_t M, const uint16_t *first, const uint16_t *second, size_t stride)
 {
     TILE_LOAD(6, left, M * sizeof(float));
     TILE_LOAD(4, first, stride * sizeof(*first));
@@ -47,7 +49,7 @@ INLINE void rows_step(const uint16_t *left, size_t M, const uint16_t *first, con
 }
 
 /* Columns from col on, count of them, whose elements are no bf16 or end within a tile. */
-static void rows_convert(const struct rows *rows, size_t col, size_t count, size_t k, uint16_t *tiles)
+static void mapped_convert(const struct mapped_job *rows, size_t col, size_t count, size_t k, uint16_t *tiles)
 {
     const struct ash_mat *right = rows->right;
     struct pack lines = {.data = pack_at(right->data, right->dtype, col * right->col_stride + rows->k + k),
@@ -55,14 +57,14 @@ static void rows_convert(const struct rows *rows, size_t col, size_t count, size
                          .line_stride = right->col_stride,
                          .k_stride = 1,
                          .count = count,
-                         .k_count = min_size(TILE_K, rows->k_count - k)};
+                         .k_count = ash_min(TILE_K, rows->k_count - k)};
 
     pack_block(&lines, tiles, PANEL_LINES);
 }
 
 /* sums[count, M] += the columns from col on by the rows. With no more than TILE_SIDE columns the second tile repeats
  * the first. */
-static void rows_multiply(const struct rows *rows, size_t col, size_t count, float *sums)
+static void mapped_multiply(const struct mapped_job *rows, size_t col, size_t count, float *sums)
 {
     size_t M = rows->M, stride = rows->right->col_stride, second = count > TILE_SIDE ? TILE_SIDE : 0, k = 0;
     const uint16_t *left = rows->left, *right = rows->right->data;
@@ -73,19 +75,19 @@ static void rows_multiply(const struct rows *rows, size_t col, size_t count, flo
     TILE_LOAD(1, sums + second * M, M * sizeof(*sums));
     for (; rows->right->dtype == ASH_BF16 && k + TILE_K <= rows->k_count; k += TILE_K, left += TILE_K * M) {
         for (size_t n = 0; n < count; n++)
-            __builtin_prefetch(right + n * stride + k + ROWS_AHEAD);
-        rows_step(left, M, right + k, right + second * stride + k, stride);
+            __builtin_prefetch(right + n * stride + k + MAPPED_AHEAD);
+        mapped_step(left, M, right + k, right + second * stride + k, stride);
     }
     for (; k < rows->k_count; k += TILE_K, left += TILE_K * M) {
-        rows_convert(rows, col, count, k, tiles);
-        rows_step(left, M, tiles, tiles + second * TILE_K, TILE_K);
+        mapped_convert(rows, col, count, k, tiles);
+        mapped_step(left, M, tiles, tiles + second * TILE_K, TILE_K);
     }
     TILE_STORE(1, sums + second * M, M * sizeof(*sums));
     TILE_STORE(0, sums, M * sizeof(*sums));
 }
 
 /* The rows as tiles of M pairs. */
-static void rows_pack(const struct pack *rows, uint16_t *out)
+static void mapped_pack(const struct pack *rows, uint16_t *out)
 {
     uint16_t panel[2 * TILE_SIZE];
 
@@ -93,7 +95,7 @@ static void rows_pack(const struct pack *rows, uint16_t *out)
         struct pack step = *rows;
 
         step.data = pack_at(rows->data, rows->dtype, k * rows->k_stride);
-        step.k_count = min_size(TILE_K, rows->k_count - k);
+        step.k_count = ash_min(TILE_K, rows->k_count - k);
         pack_block(&step, panel, PANEL_LINES);
         for (size_t pair = 0; pair < TILE_SIDE; pair++)
             memcpy(out + pair * 2 * rows->count, panel + pair * TILE_K, 2 * rows->count * sizeof(*out));
@@ -102,50 +104,50 @@ static void rows_pack(const struct pack *rows, uint16_t *out)
 
 /* ---- as a product ------------------------------------------------------------------------------------------------ */
 
-struct rows_gemm {
+struct mapped_gemm_op {
     const struct ash_gemm_args *args;
-    struct rows rows;
+    struct mapped_job rows;
 };
 
-static bool rows_fit(const struct ash_gemm_args *args)
+static bool mapped_gemm_fits(const struct ash_gemm_args *args)
 {
     return args->K > 0 && args->M <= TILE_SIDE && args->b.row_stride == 1;
 }
 
-static void rows_unit(const struct rows_gemm *op, size_t col)
+static void mapped_unit(const struct mapped_gemm_op *op, size_t col)
 {
     const struct ash_gemm_args *args = op->args;
-    size_t M = args->M, count = min_size(ROWS_COLS, args->N - col);
+    size_t M = args->M, count = ash_min(MAPPED_COLS, args->N - col);
     bool add = args->accumulate || op->rows.k > 0, last = op->rows.k + op->rows.k_count == args->K;
-    float sums[ROWS_COLS * TILE_SIDE] = {0};
+    float sums[MAPPED_COLS * TILE_SIDE] = {0};
 
-    if (count < ROWS_COLS) rows_use(M, count);
+    if (count < MAPPED_COLS) mapped_use(M, count);
     for (size_t n = 0; n < count && add; n++)
         for (size_t m = 0; m < M; m++)
             sums[n * M + m] = args->c[m * args->c_stride + col + n];
-    rows_multiply(&op->rows, col, count, sums);
+    mapped_multiply(&op->rows, col, count, sums);
     for (size_t m = 0; m < M; m++)
         for (size_t n = 0; n < count; n++)
             args->c[m * args->c_stride + col + n] =
                 args->bias != NULL && last ? sums[n * M + m] + args->bias[col + n] : sums[n * M + m];
 }
 
-static void rows_units(void *ctx, size_t begin, size_t end, int worker)
+static void mapped_units(void *ctx, size_t begin, size_t end, int worker)
 {
-    const struct rows_gemm *op = ctx;
+    const struct mapped_gemm_op *op = ctx;
 
     (void)worker;
-    rows_use(op->args->M, ROWS_COLS);
+    mapped_use(op->args->M, MAPPED_COLS);
     for (size_t unit = begin; unit < end; unit++)
-        rows_unit(op, unit * ROWS_COLS);
+        mapped_unit(op, unit * MAPPED_COLS);
     tile_release();
 }
 
-static void rows_gemm(struct ash_exec *exec, const struct ash_gemm_args *args)
+static void mapped_gemm(struct ash_exec *exec, const struct ash_gemm_args *args)
 {
-    size_t k_max = min_size(ROWS_K_BLOCK, round_up(args->K, TILE_K));
+    size_t k_max = ash_min(MAPPED_K_BLOCK, ash_round_up(args->K, TILE_K));
     uint16_t *left = ash_exec_scratch(exec, 0, args->M * k_max * sizeof(*left)); /* the units use none of theirs */
-    struct rows_gemm op = {.args = args, .rows = {.M = args->M, .left = left, .right = &args->b}};
+    struct mapped_gemm_op op = {.args = args, .rows = {.M = args->M, .left = left, .right = &args->b}};
 
     for (; op.rows.k < args->K; op.rows.k += op.rows.k_count) {
         struct pack lines = {.data = pack_at(args->a.data, args->a.dtype, op.rows.k * args->a.col_stride),
@@ -153,28 +155,28 @@ static void rows_gemm(struct ash_exec *exec, const struct ash_gemm_args *args)
                              .line_stride = args->a.row_stride,
                              .k_stride = args->a.col_stride,
                              .count = args->M,
-                             .k_count = min_size(k_max, args->K - op.rows.k),
+                             .k_count = ash_min(k_max, args->K - op.rows.k),
                              .right = true};
 
         op.rows.k_count = lines.k_count;
-        rows_pack(&lines, left);
-        ash_workers_run(exec->workers, (args->N + ROWS_COLS - 1) / ROWS_COLS, 1, rows_units, &op);
+        mapped_pack(&lines, left);
+        ash_workers_run(exec->workers, ash_div_up(args->N, MAPPED_COLS), 1, mapped_units, &op);
     }
 }
 
-/* ---- as the kernel of few.h -------------------------------------------------------------------------------------- */
+/* ---- as the kernel of gemm_small_m.h ----------------------------------------------------------------------------- */
 
-static void rows_sums(const struct ash_few *job)
+static void mapped_sums(const struct ash_small_m *job)
 {
-    struct rows rows = {.M = job->M, .k_count = job->K, .left = job->left, .right = &job->w->mat};
+    struct mapped_job rows = {.M = job->M, .k_count = job->K, .left = job->left, .right = &job->w->mat};
 
-    rows_use(job->M, ROWS_COLS);
-    for (size_t col = 0; col < job->count; col += ROWS_COLS) {
-        size_t count = min_size(ROWS_COLS, job->count - col);
-        float sums[ROWS_COLS * TILE_SIDE] = {0};
+    mapped_use(job->M, MAPPED_COLS);
+    for (size_t col = 0; col < job->count; col += MAPPED_COLS) {
+        size_t count = ash_min(MAPPED_COLS, job->count - col);
+        float sums[MAPPED_COLS * TILE_SIDE] = {0};
 
-        if (count < ROWS_COLS) rows_use(job->M, count);
-        rows_multiply(&rows, job->first + col, count, sums);
+        if (count < MAPPED_COLS) mapped_use(job->M, count);
+        mapped_multiply(&rows, job->first + col, count, sums);
         for (size_t m = 0; m < job->M; m++)
             for (size_t n = 0; n < count; n++)
                 job->sums[m * job->sums_stride + col + n] = sums[n * job->M + m];

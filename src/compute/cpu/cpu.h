@@ -1,6 +1,6 @@
-/* cpu_priv - the tables of the vectorised backends, and whether this machine can run them. */
-#ifndef ASH_COMPUTE_CPU_PRIV_H
-#define ASH_COMPUTE_CPU_PRIV_H
+/* cpu - the tables of the vectorised backends, and whether this machine can run them. */
+#ifndef ASH_COMPUTE_CPU_H
+#define ASH_COMPUTE_CPU_H
 
 #include <stdbool.h>
 #include "compute/ops.h"

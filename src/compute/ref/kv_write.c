@@ -1,6 +1,7 @@
-/* From q, k and v to attention over a cache, one op after the other: what the vectorised backends do row by row. */
+/* Rotating queries and keys and writing keys and values to cache pages, as separate ops: the specification. */
 #include "compute/ref/ref_priv.h"
 
+#include "base/math.h"
 #include "base/assert.h"
 #include "compute/attn_pages.h"
 
@@ -16,7 +17,7 @@ static size_t row_count(const struct ash_attn_args *attn)
 }
 
 /* count rows of width floats, to pages. */
-static void write_rows(struct ash_exec *exec, const struct ash_place_args *args, const float *from, size_t count,
+static void write_rows(struct ash_exec *exec, const struct ash_kv_write_args *args, const float *from, size_t count,
                        size_t width, void *to, size_t to_stride)
 {
     struct ash_copy_args copy = {.rows = count,
@@ -32,7 +33,7 @@ static void write_rows(struct ash_exec *exec, const struct ash_place_args *args,
 }
 
 /* Rows of a document, as many at a time as fit into a page. */
-static void write_document(struct ash_exec *exec, const struct ash_place_args *args, const struct ash_attn_seq *seq)
+static void write_document(struct ash_exec *exec, const struct ash_kv_write_args *args, const struct ash_attn_seq *seq)
 {
     const struct ash_attn_args *attn = args->attn;
     size_t width = attn->kv_heads * attn->dim_k;
@@ -41,13 +42,13 @@ static void write_document(struct ash_exec *exec, const struct ash_place_args *a
         size_t token = seq->pos + row, fit = attn->page_tokens - token % attn->page_tokens;
         const float *k = args->q + (seq->q_row + row) * args->q_stride + attn->heads * attn->dim_k;
 
-        count = seq->q_count - row < fit ? seq->q_count - row : fit;
-        write_rows(exec, args, k, count, width, ash_attn_key_place(attn, seq, token), attn->k_stride);
-        write_rows(exec, args, k + width, count, width, ash_attn_value_place(attn, seq, token), attn->v_stride);
+        count = ash_min(seq->q_count - row, fit);
+        write_rows(exec, args, k, count, width, ash_attn_key_slot(attn, seq, token), attn->k_stride);
+        write_rows(exec, args, k + width, count, width, ash_attn_value_slot(attn, seq, token), attn->v_stride);
     }
 }
 
-void ash_ref_place(struct ash_exec *exec, const struct ash_place_args *args)
+void ash_ref_kv_write(struct ash_exec *exec, const struct ash_kv_write_args *args)
 {
     const struct ash_attn_args *attn = args->attn;
     size_t rows = row_count(attn);
