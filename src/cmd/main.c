@@ -10,8 +10,8 @@
 #include "base/log.h"
 
 static const struct ash_cmd *const commands[] = {
-    &ash_cmd_data,  &ash_cmd_train,   &ash_cmd_launch, &ash_cmd_generate, &ash_cmd_eval,
-    &ash_cmd_model, &ash_cmd_catalog, &ash_cmd_plan,   &ash_cmd_bench,    &ash_cmd_version,
+    &ash_cmd_data,    &ash_cmd_train, &ash_cmd_launch,   &ash_cmd_generate, &ash_cmd_eval,  &ash_cmd_model,
+    &ash_cmd_catalog, &ash_cmd_plan,  &ash_cmd_diagnose, &ash_cmd_xid,      &ash_cmd_bench, &ash_cmd_version,
 };
 
 /* Whoever reads our output (`| head`) may stop reading: that ends the program without a word. A disk that is full is

@@ -29,6 +29,10 @@ mistake 1 "sequences longer than the data" "data.train" "$job" data.seq=1000000 
 mistake 1 "an unknown backend" "abacus" "$job" runtime.backend=abacus "${out[@]}"
 mistake 1 "a model that is not there" "there is no model folder or .gguf file" "$job" "model.from=$SCRATCH/nothing" "${out[@]}"
 mistake 1 "another tokenizer" "was not made with the tokenizer" "$job" "data.tokenizer=$stories" "${out[@]}"
+printf 'Once upon a time there was a dog.\n%.0s' {1..200} > "$SCRATCH/story.txt"
+"$ASHLAR" data tokenize --tokenizer "$stories" --out "$SCRATCH/tales" "$SCRATCH/story.txt" > "$SCRATCH/tales.log" 2>&1 || fail "$(cat "$SCRATCH/tales.log")"
+mistake 1 "another tokenizer for validation" "data.valid was made with another tokenizer" "$job" "data.valid=$SCRATCH/tales" "${out[@]}"
+mistake 1 "text instead of shards" "this is text, not token shards: \`ashlar data tokenize\`" "$job" "data.train=$SCRATCH/story.txt" "${out[@]}"
 mistake 1 "a folder that is a file" "job.yaml" "$job" --out "$job"
 mistake 2 "a port that cannot be" "metrics_port" "$job" "${out[@]}" --metrics-port 70000
 printf 'train:\n  steps: 5\n stray' > "$SCRATCH/broken.yaml"

@@ -1,5 +1,6 @@
-/* ashlar plan xid: a GPU logged XIDs: keep, reset, reboot or replace, and must the job end? */
-#include "cmd/plan/plan_priv.h"
+/* ashlar xid: a GPU logged XIDs: keep, reset, reboot or replace, and must the job end? */
+#include "cmd/catalog_priv.h"
+#include "cmd/cmd.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -21,32 +22,48 @@ struct flags {
 #define FIELD(name) offsetof(struct flags, name)
 
 static const struct ash_opt xid_opts[] = {
-    {"log", ASH_OPT_STRING, FIELD(log), NULL, "one machine's kernel log instead of codes; - is standard input", 0, 0,
-     NULL},
-    {"gpu", ASH_OPT_STRING, FIELD(gpu), NULL, "which GPU it is (ashlar catalog ls): rules differ by generation", 0, 0,
-     NULL},
-    {"mig", ASH_OPT_BOOL, FIELD(mig), NULL, "the GPU is divided (MIG)", 0, 0, NULL},
-    {"uvm", ASH_OPT_BOOL, FIELD(uvm), NULL, "programs use unified memory: matters for XID 159", 0, 0, NULL},
-    {"strict", ASH_OPT_BOOL, FIELD(strict), NULL, "where public sources differ, the harder verdict", 0, 0, NULL},
-    {"remaps-left", ASH_OPT_INT, FIELD(remaps_left), NULL,
-     "spare rows of the memory bank that has the fewest (nvidia-smi -q -d ROW_REMAPPER)", 0, 512, NULL},
-    {"corrected-per-day", ASH_OPT_DOUBLE, FIELD(corrected_per_day), NULL, "corrected memory errors in a day", 0, 1e15,
-     NULL},
-    {"json", ASH_OPT_BOOL, FIELD(json), NULL, "print one JSON object", 0, 0, NULL},
+    {.name = "log",
+     .type = ASH_OPT_STRING,
+     .offset = FIELD(log),
+     .help = "one machine's kernel log instead of codes (- is standard input)"},
+    {.name = "gpu",
+     .type = ASH_OPT_STRING,
+     .offset = FIELD(gpu),
+     .help = "which GPU it is (ashlar catalog ls): rules differ by generation"},
+    {.name = "mig", .type = ASH_OPT_BOOL, .offset = FIELD(mig), .help = "the GPU is divided (MIG)"},
+    {.name = "uvm",
+     .type = ASH_OPT_BOOL,
+     .offset = FIELD(uvm),
+     .help = "programs use unified memory: matters for XID 159"},
+    {.name = "strict",
+     .type = ASH_OPT_BOOL,
+     .offset = FIELD(strict),
+     .help = "where public sources differ, the harder verdict"},
+    {.name = "remaps-left",
+     .type = ASH_OPT_INT,
+     .offset = FIELD(remaps_left),
+     .help = "spare rows of the memory bank that has the fewest (nvidia-smi -q -d ROW_REMAPPER)",
+     .max = 512},
+    {.name = "corrected-per-day",
+     .type = ASH_OPT_DOUBLE,
+     .offset = FIELD(corrected_per_day),
+     .help = "corrected memory errors in a day",
+     .max = 1e15},
+    {.name = "json", .type = ASH_OPT_BOOL, .offset = FIELD(json), .help = "print one JSON object"},
 };
 
 static const struct ash_opt_table xid_table = {
     .section = "", .help = "flags", .opts = xid_opts, .count = ASH_COUNT(xid_opts)};
 
 static const struct ash_cmd_usage usage = {
-    .synopsis = "ashlar plan xid CODE[,CODE...] | --log FILE [flags]",
+    .synopsis = "ashlar xid CODE[,CODE...] | --log FILE [flags]",
     .about =
         "Says for each GPU what the XIDs that NVIDIA's driver logged mean, what to do (isolate and replace, reboot,\n"
         "reset, or monitor; the hardest of all codes), whether the job must end, and who says so. A code that is\n"
         "not in the table gets no verdict.",
-    .examples = "  ashlar plan xid 79\n"
-                "  ashlar plan xid 48,63 --gpu A100-SXM4-80GB --remaps-left 5\n"
-                "  dmesg | ashlar plan xid --log - --gpu H100 --json",
+    .examples = "  ashlar xid 79\n"
+                "  ashlar xid 48,63 --gpu A100-SXM4-80GB --remaps-left 5\n"
+                "  dmesg | ashlar xid --log - --gpu H100 --json",
 };
 
 /* ---- people ------------------------------------------------------------------------------------------------------ */
@@ -94,7 +111,7 @@ static void print_answer(const struct ash_xid_gpu *gpu, const struct ash_xid_ans
 static void print_end(size_t switch_lines)
 {
     if (switch_lines > 0)
-        printf("lines of NVSwitches (SXid), not judged: %zu; beside XID 74 they point at the switch, not the GPU\n\n",
+        printf("lines of NVSwitches (SXid), not judged: %zu; with XID 74 they point at the switch, not the GPU\n\n",
                switch_lines);
     printf("sources\n");
     for (size_t i = 0; ash_xid_source(i) != NULL; i++)
@@ -216,8 +233,10 @@ static int respond(const void *ctx, const struct ash_opts *opts, const char *wor
     struct ash_err err = {0};
     int rc;
 
-    if ((word != NULL) == (flags->log != NULL))
-        return ash_cmd_misuse("plan xid", "give codes (79 or 48,63) or --log FILE: one of them");
+    if (word == NULL && flags->log == NULL)
+        return ash_cmd_misuse("xid", "which codes (79 or 48,63), or which log (--log FILE)?");
+    if (word != NULL && flags->log != NULL)
+        return ash_cmd_misuse("xid", "give codes or --log FILE, not both: one of them");
     rc = fill_setting(flags, opts, &setting, &err);
     if (rc == 0) rc = read_codes(flags, word, &log, &err);
     if (rc == 0) rc = answer_all(flags, &setting, &log, &err);
@@ -236,4 +255,4 @@ static int run(int argc, char **argv)
     return ash_cmd_run(&form, argc, argv);
 }
 
-const struct ash_cmd ash_cmd_plan_xid = {"xid", "a GPU logged an XID: keep, reset, reboot or replace it?", run};
+const struct ash_cmd ash_cmd_xid = {"xid", "a GPU logged an XID: keep, reset, reboot or replace it?", run};

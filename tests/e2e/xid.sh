@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# `ashlar plan xid` as a user meets it: codes, a log by GPU, JSON, what flags change, and errors that help.
+# `ashlar xid` as a user meets it: codes, a log by GPU, JSON, what flags change, and errors that help.
 . "$SOURCE/tests/e2e/lib.bash"
-xid() { "$ASHLAR" plan xid "$@"; }
+xid() { "$ASHLAR" xid "$@"; }
 
 cat > "$SCRATCH/kern.log" << 'LOG'
 Nov 15 10:00:01 n7 kernel: [99.1] NVRM: Xid (PCI:0000:3b:00): 79, pid=1896, name=python3, GPU has fallen off the bus.
@@ -23,6 +23,14 @@ expect 0 "standard input as JSON"
 for words in '"gpu": "0000:3b:00"' '"job_must_end": true' '"job_must_end": false' '"job_ends": "node"' '"switch_lines": 1'; do
     grep -qF -- "$words" "$SCRATCH/out" || fail "JSON: '$words' is missing: $(cat "$SCRATCH/out")"
 done
+
+code=0
+xid --log <(cat "$SCRATCH/kern.log") > "$SCRATCH/out" 2> "$SCRATCH/err" || code=$?
+expect 0 "a log from a pipe"
+grep -q '^GPU 0000:3b:00: reboot' "$SCRATCH/out" || fail "a log from a pipe: $(cat "$SCRATCH/out" "$SCRATCH/err")"
+try "$ASHLAR" plan xid 79
+expect 0 "the command's old name"
+grep -q '`ashlar xid`' "$SCRATCH/err" || fail "the old name does not say the new one"
 
 verdict() { # what, expected, words...
     local what=$1 expected=$2
@@ -51,7 +59,7 @@ grep -q "no XID was logged" "$SCRATCH/out" || fail "an empty log: $(cat "$SCRATC
 try xid
 expect_error 2 "nothing" "--log"
 try xid 79 --log "$SCRATCH/kern.log"
-expect_error 2 "both" "one of them"
+expect_error 2 "both" "not both"
 try xid seventy-nine
 expect_error 1 "no number" "48,63"
 try xid 79 --gpu H1000
