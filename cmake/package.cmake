@@ -19,7 +19,7 @@ if(ASHLAR_SHARED)
   file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/generated/shared.c CONTENT "/* All of it comes from the static library. */\nstruct ash_engine;\n")
   add_library(ashlar_shared SHARED ${CMAKE_BINARY_DIR}/generated/shared.c)
   target_link_libraries(ashlar_shared PRIVATE ashlar_lib)
-  target_link_options(ashlar_shared PRIVATE ${exports} LINKER:--version-script=${map} LINKER:--no-undefined)
+  target_link_options(ashlar_shared PRIVATE ${exports} LINKER:--version-script=${map} LINKER:--no-undefined LINKER:--as-needed)
   set_target_properties(ashlar_shared PROPERTIES OUTPUT_NAME ashlar VERSION ${PROJECT_VERSION} SOVERSION 0
     LINK_DEPENDS ${map})
   install(TARGETS ashlar_shared)
