@@ -4,16 +4,17 @@
 #define ASH_BASE_BF16_H
 
 #include <stdint.h>
+#include "base/device_code.h"
 #include "base/bits.h"
 
 /* Exact. */
-static inline float ash_bf16_to_f32(uint16_t h)
+ASH_INLINE float ash_bf16_to_f32(uint16_t h)
 {
     return ash_f32_from_bits((uint32_t)h << 16);
 }
 
 /* NaN stays NaN (made quiet). */
-static inline uint16_t ash_f32_to_bf16(float f)
+ASH_INLINE uint16_t ash_f32_to_bf16(float f)
 {
     uint32_t bits = ash_f32_bits(f);
 
@@ -22,7 +23,7 @@ static inline uint16_t ash_f32_to_bf16(float f)
 }
 
 /* The float that f becomes when it is stored as bf16. */
-static inline float ash_bf16_round(float f)
+ASH_INLINE float ash_bf16_round(float f)
 {
     return ash_bf16_to_f32(ash_f32_to_bf16(f));
 }

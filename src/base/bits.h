@@ -4,6 +4,7 @@
 
 #include <stdint.h>
 #include <string.h>
+#include "base/device_code.h"
 
 #define ASH_F32_SIGN_BIT 0x80000000u
 #define ASH_F32_INFINITY_BITS 0x7f800000u
@@ -12,7 +13,7 @@
 #define ASH_F32_ROUND_MAGIC_BITS 0x4b400000u
 
 /* The bits of a float. */
-static inline uint32_t ash_f32_bits(float f)
+ASH_INLINE uint32_t ash_f32_bits(float f)
 {
     uint32_t bits;
 
@@ -21,7 +22,7 @@ static inline uint32_t ash_f32_bits(float f)
 }
 
 /* The float of these bits. */
-static inline float ash_f32_from_bits(uint32_t bits)
+ASH_INLINE float ash_f32_from_bits(uint32_t bits)
 {
     float f;
 

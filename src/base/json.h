@@ -10,12 +10,24 @@
 #include "base/str.h"
 
 #define ASH_JSON_MAX_BYTES ((size_t)512 << 20)
+#define ASH_JSON_NUL "\xef\xb7\x90" /* U+FDD0, which no text has: what \u0000 reads as */
 
-/* Parse one JSON text (strict: UTF-8, no trailing text, no duplicate keys, bounded depth). name is for messages
- * ("config.json"). The caller owns *json_out (json_decref). */
+/* Parse one JSON text as Python's json module would: of a key that is given twice the last value counts, integers beyond
+ * 64 bits become real numbers, NaN reads as null, Infinity as the largest double, and NUL in a string, which jansson's
+ * keys cannot hold, as ASH_JSON_NUL. UTF-8, no trailing text, bounded depth. name is for messages ("config.json"). Returns 0, -EINVAL or -EFBIG. The caller owns
+ * *json_out (json_decref). */
 int ash_json_parse(const char *text, size_t size_bytes, const char *name, json_t **json_out, struct ash_err *err);
-/* The same of a file of at most ASH_JSON_MAX_BYTES. */
+/* The same, but a key that is given twice and NUL in a string are -EINVAL. */
+int ash_json_parse_unique(const char *text, size_t size_bytes, const char *name, json_t **json_out,
+                          struct ash_err *err);
+/* Parse one line of a file of JSON lines, as ash_json_parse does; its strings may hold NUL (json_string_length). line
+ * is its number, from 1, for messages. */
+int ash_json_parse_line(const char *text, size_t size_bytes, const char *name, uint64_t line, json_t **json_out,
+                        struct ash_err *err);
+/* Read and parse a file of at most ASH_JSON_MAX_BYTES; also the errors of reading it. */
 int ash_json_load(const char *path, json_t **json_out, struct ash_err *err);
+/* Likewise through ash_json_parse_unique. */
+int ash_json_load_unique(const char *path, json_t **json_out, struct ash_err *err);
 /* Append json as text, indented by 2, reals in the fewest digits that read back (1e-05, not 1.0000000000000001e-5).
  * Returns 0 or -ENOMEM. */
 int ash_json_add_text(const json_t *json, struct ash_str *text);

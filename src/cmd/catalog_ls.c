@@ -46,7 +46,7 @@ static void list_gpus(const struct ash_catalog *catalog)
         const struct ash_gpu *gpu = ash_catalog_gpu_at(catalog, i);
 
         printf("%-18s", gpu->name);
-        for (int p = 0; p < ASH_PRECISION_COUNT; p++)
+        for (int p = 0; p < ASH_GPU_PRECISIONS; p++)
             cell(9, gpu->flops[p] / 1e12, "%.0f");
         cell(9, gpu->memory_bytes / 1e9, "%.1f");
         cell(8, gpu->memory_bandwidth / 1e12, "%.2f");

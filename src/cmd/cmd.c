@@ -7,6 +7,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/assert.h"
 #include "base/file.h"
@@ -207,34 +208,32 @@ int ash_cmd_run(const struct ash_cmd_form *form, int argc, char **argv)
     return code;
 }
 
-static int read_stdin(struct ash_str *text)
+static int read_stream(FILE *file, struct ash_str *text)
 {
     char chunk[65536];
     size_t bytes, start = text->size_bytes;
     int rc = 0;
 
-    while (rc == 0 && (bytes = fread(chunk, 1, sizeof(chunk), stdin)) > 0) {
+    while (rc == 0 && (bytes = fread(chunk, 1, sizeof(chunk), file)) > 0) {
         rc = ash_str_add(text, chunk, bytes);
         if (text->size_bytes - start > ASH_CMD_TEXT_MAX_BYTES) rc = -EFBIG;
     }
-    return rc == 0 && ferror(stdin) ? -EIO : rc;
+    return rc == 0 && ferror(file) ? -errno : rc;
 }
 
 int ash_cmd_read_text(const char *path, const char *what, struct ash_str *text, struct ash_err *err)
 {
-    size_t size_bytes = 0;
-    char *data = NULL;
-    int rc = ash_str_adds(text, "");
+    bool is_stdin = strcmp(path, "-") == 0;
+    const char *name = is_stdin ? "standard input" : path;
+    FILE *file = is_stdin ? stdin : fopen(path, "rbe");
+    int rc = file != NULL ? ash_str_adds(text, "") : -errno;
 
-    if (rc < 0) return ash_err_set(err, rc, "no memory for %s", what);
-    if (strcmp(path, "-") == 0) {
-        rc = read_stdin(text);
-        return rc < 0 ? ash_err_set(err, rc, "cannot read %s from standard input: %s", what, strerror(-rc)) : 0;
-    }
-    rc = ash_file_read(path, ASH_CMD_TEXT_MAX_BYTES, &data, &size_bytes, err);
-    if (rc == 0 && ash_str_add(text, data, size_bytes) < 0) rc = ash_err_set(err, -ENOMEM, "no memory for %s", what);
-    free(data);
-    return rc;
+    if (rc == 0) rc = read_stream(file, text);
+    if (file != NULL && !is_stdin) fclose(file);
+    if (rc == -EFBIG)
+        return ash_err_set(err, rc, "%s has more than the limit of %zu bytes: '%s'", what, ASH_CMD_TEXT_MAX_BYTES,
+                           name);
+    return rc < 0 ? ash_err_set(err, rc, "cannot read %s from '%s': %s", what, name, strerror(-rc)) : 0;
 }
 
 int ash_cmd_print_json(json_t *json, struct ash_err *err)

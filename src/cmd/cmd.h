@@ -26,6 +26,8 @@ extern const struct ash_cmd ash_cmd_generate;
 extern const struct ash_cmd ash_cmd_launch;
 extern const struct ash_cmd ash_cmd_model;
 extern const struct ash_cmd ash_cmd_plan;
+extern const struct ash_cmd ash_cmd_diagnose;
+extern const struct ash_cmd ash_cmd_xid;
 extern const struct ash_cmd ash_cmd_train;
 extern const struct ash_cmd ash_cmd_version;
 
@@ -84,7 +86,7 @@ int ash_cmd_run(const struct ash_cmd_form *form, int argc, char **argv);
 
 #define ASH_CMD_TEXT_MAX_BYTES ((size_t)64 << 20)
 
-/* Append a file (path "-": standard input) of at most ASH_CMD_TEXT_MAX_BYTES to text, whose data is never NULL
+/* Append a file or pipe (path "-": standard input) of at most ASH_CMD_TEXT_MAX_BYTES to text, whose data is never NULL
  * afterwards. what names it in errors ("the prompt"). Returns 0 or a negative errno. */
 int ash_cmd_read_text(const char *path, const char *what, struct ash_str *text, struct ash_err *err);
 

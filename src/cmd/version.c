@@ -76,8 +76,9 @@ static json_t *gather(void)
     json_t *machine = json_pack("{s:s, s:i, s:o}", "machine", ash_cpu_describe(cpu, line, sizeof(line)), "cores",
                                 cpu->core_count, "backends", backend_names());
     json_t *parts =
-        json_pack("{s:s, s:o, s:{s:o, s:o}}", "families", ash_model_families(), "libraries", library_facts(),
-                  "optional", "libfabric", found(ASH_BUILD_FABRIC), "nvcc", found(ASH_BUILD_NVCC));
+        json_pack("{s:s, s:o, s:{s:o, s:o, s:o, s:o}}", "families", ash_model_families(), "libraries", library_facts(),
+                  "optional", "libfabric", found(ASH_BUILD_FABRIC), "nvcc", found(ASH_BUILD_NVCC), "libzstd",
+                  found(ASH_BUILD_ZSTD), "libedit", found(ASH_BUILD_EDIT));
 
     json_object_update(build, machine);
     json_object_update(build, parts);

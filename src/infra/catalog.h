@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include "ashlar/err.h"
 
-enum ash_precision { ASH_PRECISION_BF16, ASH_PRECISION_FP8, ASH_PRECISION_FP4, ASH_PRECISION_COUNT };
+enum ash_gpu_precision { ASH_GPU_BF16, ASH_GPU_FP8, ASH_GPU_FP4, ASH_GPU_PRECISIONS };
 
 /* Which kernels a GPU runs; OTHER: another make, or nobody says. */
 enum ash_generation {
@@ -24,13 +24,13 @@ struct ash_gpu {
     const char *name, *arch;
     enum ash_generation generation; /* by arch */
     double sms;
-    double flops[ASH_PRECISION_COUNT];      /* datasheet peak, FLOP/s */
-    double gemm_flops[ASH_PRECISION_COUNT]; /* best measured matrix product, FLOP/s; 0: not measured */
-    double memory_bytes;                    /* what the device reports, or what is marketed where nobody read it out */
-    double memory_bandwidth;                /* bytes/s */
-    double nvlink_bandwidth;                /* bytes/s, one direction; 0: no NVLink */
-    double host_bandwidth;                  /* bytes/s to host memory, one direction */
-    double watts;                           /* the highest published figure where sources disagree */
+    double flops[ASH_GPU_PRECISIONS];      /* datasheet peak, FLOP/s */
+    double gemm_flops[ASH_GPU_PRECISIONS]; /* best measured matrix product, FLOP/s; 0: not measured */
+    double memory_bytes;                   /* what the device reports, or what is marketed where nobody read it out */
+    double memory_bandwidth;               /* bytes/s */
+    double nvlink_bandwidth;               /* bytes/s, one direction; 0: no NVLink */
+    double host_bandwidth;                 /* bytes/s to host memory, one direction */
+    double watts;                          /* the highest published figure where sources disagree */
 };
 
 /* One machine as it is rented or bought: an instance, a node, an UltraServer. */

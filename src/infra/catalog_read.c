@@ -122,7 +122,7 @@ static int read_gpu(const json_t *thing, struct ash_gpu *gpu_out, struct ash_err
     if (gpu.arch == NULL) gpu.arch = "";
     gpu.generation = generation_of(gpu.arch);
     gpu.sms = v[SMS];
-    for (int i = 0; i < ASH_PRECISION_COUNT; i++) {
+    for (int i = 0; i < ASH_GPU_PRECISIONS; i++) {
         gpu.flops[i] = v[BF16 + i] * TERA;
         gpu.gemm_flops[i] = v[BF16_MEASURED + i] * TERA;
     }

@@ -53,6 +53,7 @@ static void from_config(const struct ash_model_config *config, struct ash_shape 
     shape->gated = config->mlp == ASH_MLP_GATED;
     shape->vocab = (double)config->vocab;
     shape->tied = config->tied;
+    shape->context = (double)config->max_positions;
     if (config->rope.kind == ASH_ROPE_NONE) shape->positions = (double)config->max_positions;
     for (size_t i = 0; i < config->layers; i++) {
         shape->sparse_layers += config->sparse[i] != 0;
@@ -203,26 +204,45 @@ static bool is_decoration(const char *word, size_t length)
     return digits || (length == 2 && tolower((unsigned char)word[0]) == 'v' && (word[1] == '0' || word[1] == '1'));
 }
 
+/* Letters and digits that word begins with; *number_out: they are digits alone. */
+static size_t word_length(const char *word, bool *number_out)
+{
+    size_t length = 0;
+
+    *number_out = true;
+    while (isalnum((unsigned char)word[length])) {
+        *number_out = *number_out && isdigit((unsigned char)word[length]);
+        length++;
+    }
+    return length;
+}
+
+/* "v0" or "v1", whose next number belongs to it. */
+static bool is_version(const char *word, size_t length)
+{
+    return length == 2 && tolower((unsigned char)word[0]) == 'v' && is_decoration(word, length);
+}
+
 /* The same as plain() of a name as people write it: without its owner ("meta-llama/") and without decorations. */
 static void plain_like(const char *name, char *buf, size_t buf_bytes)
 {
     const char *slash = strrchr(name, '/'), *word = slash != NULL && slash[1] != '\0' ? slash + 1 : name;
-    bool version = false; /* the number behind a "v0" goes with it */
+    bool after_version = false;
     size_t used = 0;
 
     while (*word != '\0') {
-        size_t length = 0;
-        bool number = true;
+        bool number;
+        size_t length = word_length(word, &number);
 
-        while (isalnum((unsigned char)word[length])) {
-            number = number && isdigit((unsigned char)word[length]);
-            length++;
+        if (length == 0) {
+            word++;
+            continue;
         }
-        if (length > 0 && !(version && number) && !is_decoration(word, length))
+        if (!(after_version && number) && !is_decoration(word, length))
             for (size_t i = 0; i < length && used + 1 < buf_bytes; i++)
                 buf[used++] = (char)tolower((unsigned char)word[i]);
-        if (length > 0) version = length == 2 && tolower((unsigned char)word[0]) == 'v' && is_decoration(word, length);
-        word += length > 0 ? length : 1;
+        after_version = is_version(word, length);
+        word += length;
     }
     buf[used] = '\0';
 }
@@ -264,5 +284,6 @@ int ash_shape_find(const char *name, struct ash_shape *shape_out, struct ash_err
     known = ash_shape_named(name);
     if (known == NULL) return unknown(name, err);
     *shape_out = *known;
+    shape_out->context = ash_shape_context(known->name);
     return 0;
 }

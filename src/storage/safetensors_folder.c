@@ -151,7 +151,7 @@ fail:
 static int open_index(const char *dir, const char *path, struct ash_safetensors **set_out, struct ash_err *err)
 {
     json_t *root = NULL, *weight_map;
-    int rc = ash_json_load(path, &root, err);
+    int rc = ash_json_load_unique(path, &root, err);
 
     if (rc < 0) return rc;
     weight_map = json_object_get(root, "weight_map");

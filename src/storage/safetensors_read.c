@@ -255,7 +255,7 @@ int ash_safetensors_read(struct ash_safetensors *set, const uint8_t *data, size_
 
     rc = check_length(file, data, size_bytes, &header_bytes, err);
     if (rc < 0) return rc;
-    rc = ash_json_parse((const char *)data + ASH_SAFETENSORS_LENGTH_BYTES, header_bytes, file, &root, err);
+    rc = ash_json_parse_unique((const char *)data + ASH_SAFETENSORS_LENGTH_BYTES, header_bytes, file, &root, err);
     if (rc < 0) return rc;
     data += ASH_SAFETENSORS_LENGTH_BYTES + header_bytes;
     data_bytes = size_bytes - ASH_SAFETENSORS_LENGTH_BYTES - header_bytes;

@@ -66,6 +66,9 @@ struct ash_decoder;
 int ash_decoder_open(const struct ash_tokenizer *tokenizer, bool skip_special, struct ash_decoder **decoder_out,
                      struct ash_err *err);
 void ash_decoder_close(struct ash_decoder *decoder);
+/* Start anew after a prompt whose text is known already: what comes next is the text that the next ids add to it. A
+ * prompt may end inside a character; the id that finishes it gives the whole character. Unknown ids are -EINVAL. */
+int ash_decoder_start(struct ash_decoder *decoder, const int32_t *prompt, size_t count, struct ash_err *err);
 /* Append what id makes certain to text (perhaps nothing). */
 int ash_decoder_push(struct ash_decoder *decoder, int32_t id, struct ash_str *text, struct ash_err *err);
 /* Append what is left (an incomplete character becomes U+FFFD) and start anew. */

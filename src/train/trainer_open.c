@@ -27,6 +27,9 @@ static int open_data(struct ash_trainer *trainer, struct ash_err *err)
     if (job->data.valid == NULL || job->train.valid_every == 0) return 0;
     rc = ash_dataset_open(job->data.valid, seq_tokens, 0, &trainer->valid, err);
     if (rc < 0) return ash_err_prefix(err, rc, "data.valid");
+    if (ash_dataset_tokenizer_hash(trainer->valid) != ash_dataset_tokenizer_hash(trainer->train))
+        return ash_err_set(err, -EINVAL,
+                           "data.valid was made with another tokenizer than data.train: tokenize its text again");
     wanted = (size_t)job->train.valid_batches * (size_t)job->train.global_batch;
     trainer->valid_sequences = ash_dataset_windows(trainer->valid);
     if (trainer->valid_sequences > wanted) trainer->valid_sequences = wanted;

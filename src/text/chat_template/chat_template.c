@@ -10,8 +10,6 @@
 
 #define ARENA_BYTES ((size_t)64 << 10)
 
-const char *const ash_jinja_token_names[ASH_JINJA_TOKENS] = {"bos_token", "eos_token", "unk_token", "pad_token"};
-
 struct ash_chat_template {
     struct ash_arena *arena; /* the tree and all that it borrows */
     struct ash_jinja_node *root;

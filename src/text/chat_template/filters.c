@@ -134,27 +134,37 @@ static int do_abs(struct ash_jinja_run *run, struct ash_jinja_value self, const 
                             : ash_jinja_binary(run, ASH_JINJA_ADD, ash_jinja_int(0), self, out);
 }
 
-/* Lines behind the first (with first, that one too) move right; blank ones only when asked for. */
+/* What indent puts in front of a line: four spaces, as many as width says, or the text that it is. */
+static int indent_of(struct ash_jinja_run *run, const struct ash_jinja_value *width, struct ash_jinja_value *out)
+{
+    *out = ash_jinja_string(ash_jinja_text("    "));
+    if (width != NULL && width->kind == ASH_JINJA_STRING) *out = *width;
+    if (width == NULL || width->kind != ASH_JINJA_INT) return 0;
+    return ash_jinja_binary(run, ASH_JINJA_MUL, ash_jinja_string(ash_jinja_text(" ")), *width, out);
+}
+
+static bool is_set(const struct ash_jinja_value *flag)
+{
+    return flag != NULL && ash_jinja_truthy(*flag);
+}
+
+/* Lines after the first (with first, that one too) move right; blank ones only when asked for. */
 static int do_indent(struct ash_jinja_run *run, struct ash_jinja_value self, const struct ash_jinja_args *args,
                      struct ash_jinja_value *out)
 {
-    const struct ash_jinja_value *width = ash_jinja_arg(args, 0, "width"), *first = ash_jinja_arg(args, 1, "first");
-    const struct ash_jinja_value *blank = ash_jinja_arg(args, 2, "blank");
+    bool first = is_set(ash_jinja_arg(args, 1, "first")), blank = is_set(ash_jinja_arg(args, 2, "blank"));
     struct ash_jinja_args none = {.count = 0};
-    struct ash_jinja_value lines, indent = ash_jinja_string(ash_jinja_text("    "));
+    struct ash_jinja_value lines, indent;
     struct ash_str text = {0};
     int rc = ash_jinja_binary(run, ASH_JINJA_ADD, self, ash_jinja_string(ash_jinja_text("\n")), &lines);
 
-    if (rc == 0 && width != NULL && width->kind == ASH_JINJA_STRING) indent = *width;
-    if (rc == 0 && width != NULL && width->kind == ASH_JINJA_INT)
-        rc = ash_jinja_binary(run, ASH_JINJA_MUL, ash_jinja_string(ash_jinja_text(" ")), *width, &indent);
+    if (rc == 0) rc = indent_of(run, ash_jinja_arg(args, 0, "width"), &indent);
     if (rc == 0) rc = ash_jinja_string_method(ash_jinja_text("splitlines"))(run, lines, &none, &lines);
     for (size_t i = 0; rc == 0 && i < lines.list->count; i++) {
-        bool empty = lines.list->items[i].text.size_bytes == 0;
-        bool moves =
-            i == 0 ? first != NULL && ash_jinja_truthy(*first) : !empty || (blank != NULL && ash_jinja_truthy(*blank));
+        bool is_moved = i == 0 ? first : blank || lines.list->items[i].text.size_bytes > 0;
+
         if (i > 0) rc = ash_jinja_print(run, &text, ash_jinja_string(ash_jinja_text("\n")));
-        if (rc == 0 && moves) rc = ash_jinja_print(run, &text, indent);
+        if (rc == 0 && is_moved) rc = ash_jinja_print(run, &text, indent);
         if (rc == 0) rc = ash_jinja_print(run, &text, lines.list->items[i]);
     }
     if (rc == 0) rc = ash_jinja_copy(run, text.data, text.size_bytes, out);
@@ -230,60 +240,83 @@ static int do_join(struct ash_jinja_run *run, struct ash_jinja_value self, const
     return ash_jinja_string_method(ash_jinja_text("join"))(run, between, &list, out);
 }
 
+/* The arguments from the first-th on. */
+static struct ash_jinja_args args_from(const struct ash_jinja_args *args, size_t first)
+{
+    struct ash_jinja_args rest = {.count = 0};
+
+    for (size_t i = first; i < args->count; i++) {
+        rest.values[rest.count] = args->values[i];
+        rest.names[rest.count++] = args->names[i];
+    }
+    return rest;
+}
+
 /* map(attribute='x') or map('filter'). */
 static int do_map(struct ash_jinja_run *run, struct ash_jinja_value self, const struct ash_jinja_args *args,
                   struct ash_jinja_value *out)
 {
     const struct ash_jinja_value *name = ash_jinja_arg(args, 0, NULL),
                                  *attribute = ash_jinja_arg(args, SIZE_MAX, "attribute");
-    struct ash_jinja_args rest = {.count = 0};
+    struct ash_jinja_args rest = args_from(args, 1);
     struct ash_jinja_list *list = NULL;
     int rc = ash_jinja_to_list(run, self, &list);
 
     if (rc == 0) rc = ash_jinja_list_new(run, out);
-    if (rc == 0 && (name != NULL ? name : attribute) == NULL)
-        rc = ash_jinja_fail(run, -EINVAL, "map needs a filter or an attribute");
-    for (size_t i = 1; rc == 0 && name != NULL && i < args->count; i++) {
-        rest.values[rest.count] = args->values[i];
-        rest.names[rest.count++] = args->names[i];
-    }
+    if (rc < 0) return rc;
+    if (name == NULL && attribute == NULL) return ash_jinja_fail(run, -EINVAL, "map needs a filter or an attribute");
+    if (name != NULL && name->kind != ASH_JINJA_STRING)
+        return ash_jinja_fail(run, -EINVAL, "map needs a filter's name");
     for (size_t i = 0; rc == 0 && i < list->count; i++) {
         struct ash_jinja_value value;
+
         rc = ash_jinja_step(run);
         if (rc < 0) break;
-        rc = name == NULL                     ? ash_jinja_index(run, list->items[i], *attribute, &value)
-             : name->kind != ASH_JINJA_STRING ? ash_jinja_fail(run, -EINVAL, "map needs a filter's name")
-                                              : ash_jinja_filter(run, name->text, list->items[i], &rest, &value);
+        rc = name == NULL ? ash_jinja_index(run, list->items[i], *attribute, &value)
+                          : ash_jinja_filter(run, name->text, list->items[i], &rest, &value);
         if (rc == 0) rc = ash_jinja_list_add(run, out->list, value);
     }
     return rc;
 }
 
-/* The members (or with attribute, those whose attribute) that a test takes; without a test those that are true. */
-static int choose(struct ash_jinja_run *run, struct ash_jinja_value self, const struct ash_jinja_args *args,
-                  bool attribute, bool wanted, struct ash_jinja_value *out)
+/* What select and its kin ask of a member. */
+struct question {
+    const struct ash_jinja_value *attribute; /* of the member; NULL: the member itself */
+    const struct ash_jinja_value *test;      /* NULL: is it true? */
+    struct ash_jinja_args args;              /* of the test */
+};
+
+static int answer(struct ash_jinja_run *run, const struct question *question, struct ash_jinja_value value, bool *out)
 {
-    const struct ash_jinja_value *key = attribute ? ash_jinja_arg(args, 0, NULL) : NULL,
-                                 *test = ash_jinja_arg(args, attribute, NULL);
-    struct ash_jinja_args rest = {.count = 0};
+    int rc = ash_jinja_step(run);
+
+    if (rc == 0 && question->attribute != NULL) rc = ash_jinja_index(run, value, *question->attribute, &value);
+    if (rc < 0) return rc;
+    if (question->test != NULL) return ash_jinja_test(run, question->test->text, value, &question->args, out);
+    *out = ash_jinja_truthy(value);
+    return 0;
+}
+
+/* The members (or with by_attribute, those whose attribute) that a test takes; without a test those that are true. */
+static int choose(struct ash_jinja_run *run, struct ash_jinja_value self, const struct ash_jinja_args *args,
+                  bool by_attribute, bool wanted, struct ash_jinja_value *out)
+{
+    const struct question question = {.attribute = by_attribute ? ash_jinja_arg(args, 0, NULL) : NULL,
+                                      .test = ash_jinja_arg(args, by_attribute, NULL),
+                                      .args = args_from(args, (size_t)by_attribute + 1)};
     struct ash_jinja_list *list = NULL;
     int rc = ash_jinja_to_list(run, self, &list);
 
     if (rc == 0) rc = ash_jinja_list_new(run, out);
-    if (rc == 0 && ((attribute && key == NULL) || (test != NULL && test->kind != ASH_JINJA_STRING)))
-        rc = ash_jinja_fail(run, -EINVAL, "the name of an attribute or of a test is missing");
-    for (size_t i = (size_t)attribute + 1; rc == 0 && i < args->count; i++) {
-        rest.values[rest.count] = args->values[i];
-        rest.names[rest.count++] = args->names[i];
-    }
+    if (rc < 0) return rc;
+    if ((by_attribute && question.attribute == NULL) ||
+        (question.test != NULL && question.test->kind != ASH_JINJA_STRING))
+        return ash_jinja_fail(run, -EINVAL, "the name of an attribute or of a test is missing");
     for (size_t i = 0; rc == 0 && i < list->count; i++) {
-        struct ash_jinja_value value = list->items[i];
-        bool taken = false;
-        rc = ash_jinja_step(run);
-        if (rc == 0 && attribute) rc = ash_jinja_index(run, list->items[i], *key, &value);
-        if (rc == 0 && test != NULL) rc = ash_jinja_test(run, test->text, value, &rest, &taken);
-        if (test == NULL) taken = ash_jinja_truthy(value);
-        if (rc == 0 && taken == wanted) rc = ash_jinja_list_add(run, out->list, list->items[i]);
+        bool is_taken = false;
+
+        rc = answer(run, &question, list->items[i], &is_taken);
+        if (rc == 0 && is_taken == wanted) rc = ash_jinja_list_add(run, out->list, list->items[i]);
     }
     return rc;
 }

@@ -11,6 +11,8 @@
 #include "text/chat_template/jinja_priv.h"
 #include "storage/gguf.h"
 
+const char *const ash_jinja_token_names[ASH_JINJA_TOKENS] = {"bos_token", "eos_token", "unk_token", "pad_token"};
+
 #define TEMPLATE_FILE "chat_template.jinja"
 #define CONFIG_FILE "tokenizer_config.json"
 #define GGUF_KEY "tokenizer.chat_template"

@@ -60,7 +60,8 @@ void ash_folder_close(struct ash_folder *folder);
 /* Make the folder that of the run that key (an object, borrowed until close) describes: everything that decides the
  * output. Returns 0 when the run begins here, and 1 when it began earlier: *state_out is then what it last saved
  * (json_decref), or NULL. A folder of another run or with other data is -EEXIST and err names what differs, unless
- * overwrite: then manifest, state and shards are removed, and nothing else. */
+ * overwrite: then manifest, state and shards are removed, and nothing else. A folder that is no data folder and has a
+ * file which would be replaced (a model with its tokenizer, a checkpoint) is -EEXIST in any case. */
 int ash_folder_claim(struct ash_folder *folder, json_t *key, bool overwrite, json_t **state_out, struct ash_err *err);
 /* Record state (borrowed; an object, or NULL) and the shards on disk, so that the same run can go on behind them. */
 int ash_folder_save_state(struct ash_folder *folder, const json_t *state, struct ash_err *err);

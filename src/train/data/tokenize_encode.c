@@ -88,14 +88,11 @@ static int encode_json(const struct ash_encoder *encoder, const struct ash_input
                        struct ash_ids *ids, struct ash_err *err)
 {
     const char *path = ash_input_file(encoder->input, doc->begin.file)->path;
-    json_error_t where;
-    json_t *json = json_loadb(text, doc->size_bytes, JSON_ALLOW_NUL, &where), *value;
-    int rc;
+    json_t *json = NULL, *value;
+    struct ash_err cause = {0};
+    int rc = ash_json_parse_line(text, doc->size_bytes, path, doc->begin.line, &json, &cause);
 
-    if (json == NULL)
-        return ash_err_set(err, -EINVAL,
-                           "%s:%" PRIu64 ": not valid JSON: %s (column %d); --on-error skip leaves such lines out",
-                           path, doc->begin.line, where.text, where.column);
+    if (rc < 0) return ash_err_set(err, rc, "%s; --on-error skip leaves such lines out", cause.text);
     value = json_object_get(json, encoder->opts.field);
     if (json_is_string(value))
         rc = encode_text(encoder, json_string_value(value), json_string_length(value), ids, err);

@@ -21,7 +21,7 @@ static void beside_the_trainer(const char *const *settings, const struct ash_own
     struct ash_trainer_facts facts = ash_trainer_facts(trainer);
     said = (double)ash_train_memory_total(&facts.memory);
     assert_int_equal(ash_shape_complete(&shape, &err), 0);
-    assert_true(ash_own_memory(&shape, run, &memory));
+    assert_true(ash_own_memory_of(&shape, run, &memory));
     print_message("trainer %.2f MB (state %.2f gradients %.2f activations %.2f), planner %.2f (%.2f %.2f %.2f)\n",
                   said * 1e-6, (double)facts.memory.state * 1e-6, (double)facts.memory.gradients * 1e-6,
                   (double)facts.memory.activations * 1e-6, memory.total * 1e-6, memory.state * 1e-6,
@@ -74,7 +74,7 @@ static void test_what_it_does_not_know_is_said(void **state)
 
     (void)state;
     assert_int_equal(ash_shape_find("deepseek-v3", &shape, NULL), 0);
-    assert_false(ash_own_memory(&shape, &run, &memory));
+    assert_false(ash_own_memory_of(&shape, &run, &memory));
     assert_float_equal(memory.total, 7, 0);
 }
 
