@@ -42,7 +42,7 @@ static const struct ash_opt flag_opts[] = {
     {.name = "metrics_port",
      .type = ASH_OPT_INT,
      .offset = offsetof(struct flags, metrics_port),
-     .fallback = "-1",
+     .default_text = "-1",
      .min = -1,
      .max = 65535,
      .help = "serve Prometheus metrics on this port of 127.0.0.1; 0: a free one; -1: do not"},
@@ -103,11 +103,11 @@ static int read_settings(struct ash_opts *opts, const struct flags *flags, int a
 /* Meet the other ranks, where this process was launched as one of several. */
 static int join_ranks(const struct ash_group_opts *opts, struct ash_group **group_out, struct ash_err *err)
 {
-    struct ash_place place;
-    int rc = ash_place_detect(&place, err);
+    struct ash_launch_env env;
+    int rc = ash_launch_env_read(&env, err);
 
-    if (rc < 0 || place.size == 1) return rc;
-    return ash_group_open(&place, opts, group_out, err);
+    if (rc < 0 || env.size == 1) return rc;
+    return ash_group_open(&env, opts, group_out, err);
 }
 
 /* Serve metrics where they were asked for: from the first rank, whose steps are everyone's. */
@@ -174,6 +174,7 @@ static int run(int argc, char **argv)
             rc = join_ranks(&group_opts, &group, &err);
             if (rc == 0) rc = train(&job, &flags, group, &err);
             exit_code = rc < 0 ? ash_cmd_fail(&err) : rc;
+            if (rc == -EINTR) exit_code = EXIT_INTERRUPTED; /* a wait that a signal has ended */
             ash_group_close(group);
         }
     }

@@ -7,6 +7,8 @@
 #include <string.h>
 #include "base/assert.h"
 #include "compute/cpu/cpu_priv.h"
+#include "compute/cuda/backend.h"
+#include "infra/device/cuda.h"
 
 /* Every backend of this build, best first. available NULL: runs everywhere. */
 static const struct backend {
@@ -25,6 +27,7 @@ static const struct backend {
     {&ash_ops_ref, NULL},
     {&ash_ops_ref_bfmmla, NULL},
     {&ash_ops_ref_tdpbf16, NULL},
+    {&ash_ops_ref_wgmma, NULL},
 };
 
 #define ZERO_BYTES ((size_t)256 << 10) /* of a unit of ash_exec_zero */
@@ -78,11 +81,33 @@ static const struct ash_ops *find_ops(const char *name)
     return NULL;
 }
 
+/* The GPU. Its one worker is for the little that ops do on the host. */
+static int init_cuda(struct ash_exec *exec, struct ash_err *err)
+{
+    struct ash_exec made = {.ops = &ash_ops_cuda, .memory = &ash_memory_cuda};
+    int rc = ash_cuda_backend_open(0, &made.cuda, err);
+
+    if (rc < 0) return rc;
+    rc = ash_workers_open(1, &made.workers, err);
+    if (rc < 0) {
+        ash_exec_fini(&made);
+        return rc;
+    }
+    *exec = made;
+    return 0;
+}
+
+int ash_exec_wait(struct ash_exec *exec, struct ash_err *err)
+{
+    return exec->cuda != NULL ? ash_cuda_backend_wait(exec->cuda, err) : 0;
+}
+
 int ash_exec_init(struct ash_exec *exec, const char *backend, int thread_count, struct ash_err *err)
 {
     struct ash_exec made = {.ops = find_ops(backend), .memory = &ash_memory_host};
     int rc;
 
+    if (backend != NULL && strcmp(backend, ash_ops_cuda.name) == 0) return init_cuda(exec, err);
     if (made.ops == NULL)
         return ash_err_set(err, -EINVAL, "compute: no backend '%s' here; this machine can run: cpu, %s", backend,
                            names_text);
@@ -99,6 +124,7 @@ int ash_exec_init(struct ash_exec *exec, const char *backend, int thread_count, 
 
 void ash_exec_fini(struct ash_exec *exec)
 {
+    if (exec->cuda != NULL) ash_exec_wait(exec, NULL); /* nothing of it is freed under a running kernel */
     if (exec->scratch != NULL)
         for (int w = 0; w < ash_workers_count(exec->workers); w++)
             ash_buffer_fini(&exec->scratch[w]);
@@ -106,6 +132,7 @@ void ash_exec_fini(struct ash_exec *exec)
     ash_buffer_fini(&exec->shared);
     ash_buffer_fini(&exec->handed);
     ash_workers_close(exec->workers);
+    ash_cuda_backend_close(exec->cuda);
     memset(exec, 0, sizeof(*exec));
 }
 

@@ -5,7 +5,8 @@
  *     from 0 or from the value already in c. So the result depends neither on M, N, tiles and threads nor on how a
  *     longer k is cut into several accumulating calls.
  *   - Products of bf16 (round_bf16) may instead follow the arithmetic of an instruction made for them. Such a backend
- *     names another table as its reference: ref-bfmmla (steps of 4 k) or ref-tdpbf16 (steps of 32 k). Steps ascend,
+ *     names another table as its reference: ref-bfmmla (steps of 4 k), ref-tdpbf16 (steps of 32 k) or
+ *     ref-wgmma (steps of 16 k). Steps ascend,
  *     the last one is filled up with zeros, one chain per output element, each step added as ref/bfmmla.h or
  *     ref/tdpbf16.h says. Again nothing depends on M, N, tiles and threads, but k may be cut only at multiples of the
  *     step, and so of ASH_K_GROUP on every backend; a product whose k is cut elsewhere says cut_anywhere and keeps the
@@ -55,6 +56,7 @@
 #define ASH_ROUTE_CHOICES_MAX 64
 
 struct ash_exec;
+struct ash_cuda_backend;
 
 /* ---- matrix products --------------------------------------------------------------------------------------------- */
 
@@ -393,16 +395,18 @@ struct ash_ops {
 extern const struct ash_ops ash_ops_ref;
 extern const struct ash_ops ash_ops_ref_bfmmla;  /* bf16 products as BFMMLA computes them */
 extern const struct ash_ops ash_ops_ref_tdpbf16; /* as TDPBF16PS does */
+extern const struct ash_ops ash_ops_ref_wgmma;   /* as Hopper's tensor cores do */
 
 /* What an op runs on. One owner thread. */
 struct ash_exec {
     const struct ash_ops *ops;
     const struct ash_memory_ops *memory;
     struct ash_workers *workers;
-    struct ash_buffer *scratch; /* one per worker, grown on demand; see ash_exec_scratch */
-    struct ash_buffer shared;   /* grown on demand; see ash_exec_shared */
-    struct ash_buffer handed;   /* likewise; see ash_exec_handed */
-    size_t handed_at;           /* where the next place begins */
+    struct ash_buffer *scratch;    /* one per worker, grown on demand; see ash_exec_scratch */
+    struct ash_buffer shared;      /* grown on demand; see ash_exec_shared */
+    struct ash_buffer handed;      /* likewise; see ash_exec_handed */
+    size_t handed_at;              /* where the next place begins */
+    struct ash_cuda_backend *cuda; /* the GPU, its queue and kernels; NULL on the CPU */
 };
 
 /* backend: "ref", "cpu" (the best path this machine can run), a path by name ("neon-bf16", "neon", "avx2", ...), or
@@ -410,6 +414,9 @@ struct ash_exec {
  * ash_workers_open. */
 int ash_exec_init(struct ash_exec *exec, const char *backend, int thread_count, struct ash_err *err);
 void ash_exec_fini(struct ash_exec *exec);
+/* Wait until all ops are done and their results can be read. Returns 0, or -EIO naming the op that failed. The CPU's ops
+ * are done when they return. */
+int ash_exec_wait(struct ash_exec *exec, struct ash_err *err);
 /* Memory of at least size_bytes that only this worker uses, valid until its next call; contents undefined. Aborts when
  * the system is out of memory: sizes are bounded by tile sizes, not by input. */
 void *ash_exec_scratch(struct ash_exec *exec, int worker, size_t size_bytes);

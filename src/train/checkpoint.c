@@ -134,7 +134,7 @@ static int write_state(const struct ash_state *state, struct source *source, con
                              ASH_F32, 0, err);
     if (rc < 0) goto fail;
     if ((rc = write_moments(source, ash_commit_dir(commit), err)) < 0) goto fail;
-    rc = ash_tokenizer_files_copy(save->tokenizer_dir, ash_commit_dir(commit), ash_model_config(state->model), err);
+    rc = ash_tokenizer_files_copy(save->tokenizer_dir, ash_commit_dir(commit), ash_model_get_config(state->model), err);
     if (rc < 0) goto fail;
     json = encode_state(state, save);
     if (json == NULL) {
@@ -193,7 +193,7 @@ static int write_export(const struct ash_state *state, struct source *source, co
     rc = ash_model_save_from(ash_collect_outline(source->collect), read_weights, source, ash_commit_dir(commit),
                              ASH_F32, 0, err);
     if (rc == 0)
-        rc = ash_tokenizer_files_copy(tokenizer_dir, ash_commit_dir(commit), ash_model_config(state->model), err);
+        rc = ash_tokenizer_files_copy(tokenizer_dir, ash_commit_dir(commit), ash_model_get_config(state->model), err);
     if (rc == 0) return ash_commit_finish(commit, NULL, err);
     ash_commit_abort(commit);
     return rc;

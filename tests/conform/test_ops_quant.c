@@ -286,21 +286,32 @@ static void test_layout(void **state)
     }
     for (const char *const *name = backends_under_test(); *name != NULL; name++) {
         struct ash_exec exec;
+        struct tape tape;
+        float *x, *y;
+        uint8_t *w4, *w8;
 
         exec_init(&exec, *name, 1);
+        tape_init(&tape, &exec, 0);
+        x = draw_floats(&tape, 32, 1.0f);
+        y = draw_floats(&tape, 2, 1.0f);
+        w4 = memcpy(tape_alloc(&tape, sizeof(q4)), q4, sizeof(q4));
+        w8 = memcpy(tape_alloc(&tape, sizeof(q8)), q8, sizeof(q8));
         for (int hot = 0; hot < 32; hot++) {
-            float x[32] = {0}, y[2], want = 127.0f * (float)(hot < 16 ? hot - 8 : 7 - (hot - 16));
-            struct ash_quant_args args = {.M = 1, .N = 1, .K = 32, .x = x, .w = q4, .dtype = ASH_Q4_0, .y = y};
+            float want = 127.0f * (float)(hot < 16 ? hot - 8 : 7 - (hot - 16));
+            struct ash_quant_args args = {.M = 1, .N = 1, .K = 32, .x = x, .w = w4, .dtype = ASH_Q4_0, .y = y};
 
+            memset(x, 0, 32 * sizeof(*x));
             x[hot] = 127.0f;
             exec.ops->matrix->quant_gemm(&exec, &args);
-            args.w = q8;
+            args.w = w8;
             args.dtype = ASH_Q8_0;
             args.y = y + 1;
             exec.ops->matrix->quant_gemm(&exec, &args);
+            tape_wait(&tape);
             assert_true(y[0] == scale4 * want && y[1] == scale8 * want);
         }
         ash_exec_fini(&exec);
+        tape_fini(&tape);
     }
 }
 
@@ -320,18 +331,27 @@ static void check_steps(const int *steps)
     }
     for (const char *const *name = backends_under_test(); *name != NULL; name++) {
         struct ash_exec exec;
+        struct tape tape;
+        float *x, *y;
+        uint8_t *blocks;
 
         exec_init(&exec, *name, 1);
+        tape_init(&tape, &exec, 0);
+        x = draw_floats(&tape, ASH_QUANT_GROUP, 1.0f);
+        y = draw_floats(&tape, 1, 1.0f);
+        blocks = memcpy(tape_alloc(&tape, sizeof(w)), w, sizeof(w));
         for (size_t hot = 0; hot < BLOCKS; hot++) {
-            float x[ASH_QUANT_GROUP] = {0}, y;
             struct ash_quant_args args = {
-                .M = 1, .N = 1, .K = ASH_QUANT_GROUP, .x = x, .w = w, .dtype = ASH_Q4_0, .y = &y};
+                .M = 1, .N = 1, .K = ASH_QUANT_GROUP, .x = x, .w = blocks, .dtype = ASH_Q4_0, .y = y};
 
+            memset(x, 0, ASH_QUANT_GROUP * sizeof(*x));
             x[hot * ASH_QUANT_BLOCK + hot] = 127.0f;
             exec.ops->matrix->quant_gemm(&exec, &args);
-            assert_true(y == 127.0f * (float)steps[hot] / 512.0f);
+            tape_wait(&tape);
+            assert_true(*y == 127.0f * (float)steps[hot] / 512.0f);
         }
         ash_exec_fini(&exec);
+        tape_fini(&tape);
     }
 }
 
@@ -432,8 +452,8 @@ static void test_rows_alone(void **state)
             struct ash_quant_args args = {.M = M, .N = N, .K = K, .x_stride = K, .y_stride = N};
             int32_t row = 0;
 
-            tape_init(&tape, 9);
             exec_init(&exec, *name, 2);
+            tape_init(&tape, &exec, 9);
             args.dtype = kinds[kind];
             args.x = x = draw_floats(&tape, (size_t)M * K, 1.0f);
             args.w = draw_blocks(&tape, args.dtype, N, K);
@@ -446,6 +466,7 @@ static void test_rows_alone(void **state)
                 args.y = alone + m * N;
                 exec.ops->matrix->quant_gemm(&exec, &args);
             }
+            tape_wait(&tape);
             assert_memory_equal(all, alone, (size_t)M * N * sizeof(*all));
             exec.ops->embed->gather(&exec, args.w, args.dtype, K, &row, 1, false, wide);
             double sum = 0, size = 0;

@@ -1,4 +1,4 @@
-/* One way into the network: domain, address table, completion queue and endpoint of an interface. */
+/* One network interface: domain, address table, completion queue and endpoint of an interface. */
 #include <errno.h>
 #include <string.h>
 
@@ -51,7 +51,7 @@ int ash_rail_open(struct ash_ofi_rail *rail, struct fi_info *info, struct ash_er
 void ash_rail_close(struct ash_ofi_rail *rail)
 {
     struct fid *const parts[] = {
-        rail->ep != NULL ? &rail->ep->fid : NULL,         rail->mail_mr != NULL ? &rail->mail_mr->fid : NULL,
+        rail->ep != NULL ? &rail->ep->fid : NULL,         rail->eager_mr != NULL ? &rail->eager_mr->fid : NULL,
         rail->cq != NULL ? &rail->cq->fid : NULL,         rail->av != NULL ? &rail->av->fid : NULL,
         rail->domain != NULL ? &rail->domain->fid : NULL, rail->fabric != NULL ? &rail->fabric->fid : NULL};
 

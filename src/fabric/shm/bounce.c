@@ -22,7 +22,7 @@ int ash_bounce_post(struct ash_shm_link *link, const struct ash_transfer *transf
     else
         link->moves_end->next = move;
     link->moves_end = move;
-    ash_bounce_pump(link);
+    ash_bounce_progress(link);
     return 0;
 }
 
@@ -52,7 +52,7 @@ static bool issue(struct ash_shm_link *link, struct ash_shm_move *move)
     if (!ash_box_put(link->out, &link->out_cursor, ASH_BOX_CHUNK, index)) return false;
     move->issued += size;
     link->chunks_issued++;
-    ash_shm_ring(link);
+    ash_shm_wake(link);
     return true;
 }
 
@@ -88,7 +88,7 @@ static bool take_answer(struct ash_shm_link *link)
     return true;
 }
 
-void ash_bounce_pump(struct ash_shm_link *link)
+void ash_bounce_progress(struct ash_shm_link *link)
 {
     struct ash_shm_move *move;
 
@@ -135,5 +135,5 @@ void ash_bounce_serve(struct ash_shm_link *link, uint64_t index, uint64_t mark)
     chunk = &link->in->chunks[index];
     chunk->status = carry_out(link, chunk);
     atomic_store(&chunk->answered, mark);
-    ash_shm_ring(link);
+    ash_shm_wake(link);
 }

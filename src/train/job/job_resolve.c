@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "base/number.h"
 
 #define MICRO_ROWS_MAX 4096 /* rows of a pass that are enough to keep the machine busy */
 
@@ -167,6 +168,7 @@ static bool is_free(const char *key)
 static void format_value(const struct ash_opt *opt, const void *object, char *buf, size_t buf_bytes)
 {
     const char *field = (const char *)object + opt->offset;
+    char shortest[ASH_NUMBER_BYTES];
     int64_t whole;
     double number;
     int choice;
@@ -178,7 +180,7 @@ static void format_value(const struct ash_opt *opt, const void *object, char *bu
         return;
     case ASH_OPT_DOUBLE:
         memcpy(&number, field, sizeof(number));
-        snprintf(buf, buf_bytes, "%.17g", number);
+        snprintf(buf, buf_bytes, "%s", ash_number_format(number, shortest));
         return;
     case ASH_OPT_BOOL:
         snprintf(buf, buf_bytes, "%s", *field ? "true" : "false");

@@ -158,7 +158,7 @@ void ash_fsdp_give(struct ash_fsdp *fsdp, const struct ash_shard_unit *unit)
 {
     ash_assert(fsdp->given_count < fsdp->shards->unit_count);
     fsdp->given[fsdp->given_count++] = unit;
-    ash_window_say(fsdp->window, GIVEN, ++fsdp->number);
+    ash_window_signal(fsdp->window, GIVEN, ++fsdp->number);
     if (ash_fsdp_in_turn(fsdp, unit->unit)) fsdp->turn_given[(size_t)unit->unit % ASH_FSDP_TURNS] = fsdp->number;
 }
 
@@ -175,8 +175,8 @@ static int take(struct ash_fsdp *fsdp, const struct ash_shard_unit *unit, uint64
     if ((rc = ash_fsdp_put(fsdp, &to, leaves, err)) < 0) return rc;
     for (size_t r = 0; r < leaves; r++)
         if (r != fsdp->shards->rank)
-            ash_window_look_away(fsdp->window, r, first * sizeof(float), unit->own.count * sizeof(float));
-    ash_window_say(fsdp->window, TAKEN, number);
+            ash_window_unmap_pages(fsdp->window, r, first * sizeof(float), unit->own.count * sizeof(float));
+    ash_window_signal(fsdp->window, TAKEN, number);
     return 0;
 }
 

@@ -92,7 +92,7 @@ static int split(struct ash_mesh *mesh, unsigned mask, struct ash_group **group_
 static int find_twins(struct ash_mesh *mesh, struct ash_err *err)
 {
     unsigned replicas = 1u << ASH_MESH_DP | 1u << ASH_MESH_CP;
-    size_t rank = ash_group_rank(mesh->world), node = ash_group_member(mesh->world, rank).node_index;
+    size_t rank = ash_group_rank(mesh->world), node = ash_group_get_member(mesh->world, rank).node_index;
     int64_t color = color_without(mesh, replicas) * (int64_t)ash_group_nodes(mesh->world) + (int64_t)node;
     int rc;
 
@@ -116,7 +116,7 @@ static int find_ep_nodes(struct ash_mesh *mesh, struct ash_err *err)
     mesh->ep_nodes = calloc(size, sizeof(*mesh->ep_nodes));
     if (mesh->ep_nodes == NULL) return ash_err_set(err, -ENOMEM, "out of memory for %zu ranks", size);
     for (size_t r = 0; r < size; r++)
-        mesh->ep_nodes[r] = (uint32_t)ash_group_member(ep, r).node_index;
+        mesh->ep_nodes[r] = (uint32_t)ash_group_get_member(ep, r).node_index;
     rc = ash_group_split(ep, mesh->ep_nodes[rank], (int64_t)rank, &mesh->ep_here, err);
     return rc < 0 ? rc : ash_mesh_link_open(&mesh->ep_link, mesh->ep_here, &mesh->meter, err);
 }
@@ -142,7 +142,7 @@ static void find_one_sum(struct ash_mesh *mesh)
 
     mesh->one_sum = mesh->size[ASH_MESH_CP] > 1 && mesh->zero < 2;
     for (size_t r = 0; r < ash_group_size(mesh->world); r++)
-        if (ash_group_member(mesh->world, r).node_index != ash_group_member(mesh->world, r / team * team).node_index)
+        if (ash_group_get_member(mesh->world, r).node_index != ash_group_get_member(mesh->world, r / team * team).node_index)
             mesh->one_sum = false;
 }
 

@@ -127,7 +127,7 @@ static void close_common(void *ctx, struct ash_common *common)
 static void say(void *ctx, const struct ash_common *common, size_t counter, uint64_t value)
 {
     (void)ctx;
-    ash_window_say(common->handle, counter, value);
+    ash_window_signal(common->handle, counter, value);
 }
 
 /* ---- the same, on the clock -------------------------------------------------------------------------------------- */

@@ -43,7 +43,7 @@ static int done(void *ctx, int unit, bool backward, struct ash_err *err)
     struct ash_stage *stage = ctx;
     int rc;
 
-    ash_call_work();
+    ash_call_note_work();
     rc = ash_fsdp_done(&stage->fsdp, unit, backward, err);
 
     if (!backward || !stage->joins || !stage->ends || !ash_fsdp_completes(stage->state.model, unit)) return rc;

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/interrupt.h"
 #include "base/metrics.h"
 #include "train/checkpoint.h"
 
@@ -177,6 +178,7 @@ static int agree_to_stop(const struct run *run, bool *stop_out, struct ash_err *
                  : ash_group_all_reduce(run->opts->group, &stop, &stop, 1, ASH_COLL_I32, ASH_COLL_MAX, err);
 
     *stop_out = stop != 0;
+    if (rc == 0 && stop != 0) ash_interrupt_take_up(); /* all are alive: the save may take its time */
     return rc;
 }
 

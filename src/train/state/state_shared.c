@@ -76,7 +76,7 @@ void ash_state_look_away(const struct ash_state *state, struct ash_range run)
 {
     size_t width = state->bf16.data != NULL ? sizeof(uint16_t) : sizeof(float);
 
-    ash_window_look_away(state->window, 0, run.first * width, run.count * width);
+    ash_window_unmap_pages(state->window, 0, run.first * width, run.count * width);
     for (size_t r = 0; state->readable != NULL && r < ash_group_size(state->part.readers); r++)
-        if (r != ash_group_rank(state->part.readers)) ash_window_look_away(state->readable, r, 0, SIZE_MAX);
+        if (r != ash_group_rank(state->part.readers)) ash_window_unmap_pages(state->readable, r, 0, SIZE_MAX);
 }

@@ -4,6 +4,7 @@
 
 #include <dlfcn.h>
 #include <errno.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -36,23 +37,25 @@ struct shared {
 struct job {
     size_t size;
     double silent_s, call_s;
+    double stop_grace_s;
     int (*run)(struct ash_group *group, struct shared *shared, const void *arg);
     const void *arg;
     const char *nodes;             /* a letter for the node of each rank, "aabb"; NULL: all are on one */
     int algorithm;                 /* between nodes */
+    size_t hidden_ranks;           /* so many of the last ones are in a PID namespace of their own */
     const struct ash_netns *netns; /* their networks; NULL: all are reached through loopback */
 };
 
 /* Move to the network of a rank's node; the first rank is on the first. */
-static inline int enter_network(const struct ash_netns *netns, char node, struct ash_place *place)
+static inline int enter_network(const struct ash_netns *netns, char node, struct ash_launch_env *env)
 {
-    ash_netns_address(0, place->host, sizeof(place->host));
+    ash_netns_address(0, env->host, sizeof(env->host));
     return ash_netns_enter(netns, (size_t)(node - 'a'));
 }
 
 static inline int rank_main(const struct job *job, struct shared *shared, size_t rank, int port)
 {
-    struct ash_place place = {
+    struct ash_launch_env env = {
         .launcher = "test", .rank = rank, .size = job->size, .host = "127.0.0.1", .port = port, .job = 7};
     struct ash_group_opts opts = {.join_timeout = 20, .silent_timeout = job->silent_s, .call_timeout = job->call_s};
     struct ash_group *group = NULL;
@@ -63,8 +66,9 @@ static inline int rank_main(const struct job *job, struct shared *shared, size_t
 
     if (nodes != NULL) opts.node = node;
     opts.algorithm = job->algorithm;
-    if (job->netns != NULL && enter_network(job->netns, node[0], &place) < 0) return 1;
-    rc = ash_group_open(&place, &opts, &group, &err);
+    opts.stop_grace = job->stop_grace_s;
+    if (job->netns != NULL && enter_network(job->netns, node[0], &env) < 0) return 1;
+    rc = ash_group_open(&env, &opts, &group, &err);
     if (rc < 0) {
         fprintf(stderr, "rank %zu: %s\n", rank, err.text);
         return 1;
@@ -77,6 +81,30 @@ static inline int rank_main(const struct job *job, struct shared *shared, size_t
     return rc != 0;
 }
 
+/* Go on in a new process, in a PID namespace of its own. The one that waits for it ends as it does. */
+static inline void hide(void)
+{
+    int status = 0, pid;
+
+    if (unshare(CLONE_NEWPID) < 0 && unshare(CLONE_NEWUSER | CLONE_NEWPID) < 0) _exit(1);
+    pid = fork();
+    if (pid == 0) return;
+    waitpid(pid, &status, 0);
+    _exit(WIFEXITED(status) ? WEXITSTATUS(status) : 1);
+}
+
+static inline bool can_hide(void)
+{
+    int status = 1, pid = fork();
+
+    if (pid == 0) {
+        hide();
+        _exit(0);
+    }
+    waitpid(pid, &status, 0);
+    return status == 0;
+}
+
 static inline struct shared *start(const struct job *job)
 {
     struct shared *shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -87,7 +115,10 @@ static inline struct shared *start(const struct job *job)
     for (size_t r = 0; r < job->size; r++) {
         int pid = fork();
 
-        if (pid == 0) _exit(rank_main(job, shared, r, port));
+        if (pid == 0) {
+            if (r + job->hidden_ranks >= job->size) hide();
+            _exit(rank_main(job, shared, r, port));
+        }
         shared->pids[r] = pid;
     }
     return shared;

@@ -29,7 +29,8 @@ static int rank_main(const struct rank_job *job, struct meeting *meeting, size_t
 {
     struct ash_local *local = NULL;
     struct ash_err err = {0};
-    int rc = ash_local_open(job->timeout_ns, &local, &err);
+    const struct ash_wait_limits limits = {.timeout_ns = job->timeout_ns};
+    int rc = ash_local_open(&limits, &local, &err);
 
     if (rc == 0) {
         meeting->keys[rank] = ash_local_key(local);

@@ -10,7 +10,7 @@
 
 #include "base/bf16.h"
 #include "base/rng.h"
-#include "collective/host/board.h"
+#include "collective/host/control.h"
 #include "collective/host/window.h"
 #include "unit/collective/ranks.h"
 
@@ -139,8 +139,9 @@ static int check_all_reduce(struct ash_local *local, enum ash_coll_dtype dtype, 
     return rc != 0 ? rc : bad;
 }
 
-static const struct ash_cost shares_always = {.ways = {[ASH_COST_AT_ONCE] = {.latency_s = 1, .bytes_per_s = 1},
-                                                       [ASH_COST_SHARES] = {.latency_s = 0, .bytes_per_s = 1e15}}};
+static const struct ash_cost shares_always = {
+    .intra_node = {[ASH_COST_ONE_SHOT] = {.latency_s = 1, .bytes_per_s = 1},
+                   [ASH_COST_TWO_SHOT] = {.latency_s = 0, .bytes_per_s = 1e15}}};
 
 static int all_reduces(struct ash_local *local, struct meeting *meeting, const void *arg)
 {
@@ -386,7 +387,7 @@ static int take_turns(struct ash_local *local, struct meeting *meeting, const vo
         if (ash_window_wait(window, before, 1, local->rank == 0 ? turn - 1 : turn, NULL) < 0) return 2;
         if (*number != (turn - 1) * local->size + local->rank) return 3;
         ++*number;
-        ash_window_say(window, 1, turn);
+        ash_window_signal(window, 1, turn);
     }
     rc = ash_local_barrier(local, NULL);
     ash_window_close(window);
@@ -444,7 +445,7 @@ static int wait_in_vain(struct ash_local *local, struct meeting *meeting, const 
         rc = ash_window_wait(window, 1, 0, 1, &err);
         atomic_store(&meeting->word[0], 1);
         rc = rc == (leaves ? -EPROTO : -ETIMEDOUT) && strstr(err.text, "for rank 1") != NULL &&
-                     ash_local_culprit(local) == 1
+                     ash_local_failed_rank(local) == 1
                  ? 0
                  : 2;
     }
@@ -518,7 +519,7 @@ static int stay_away(struct ash_local *local, struct meeting *meeting, const voi
     }
     rc = ash_local_all_reduce(local, data, data, 4, ASH_COLL_F32, ASH_COLL_SUM, &err);
     atomic_fetch_add(&meeting->word[0], 1);
-    return rc == -ETIMEDOUT && ash_local_culprit(local) == 2 && strstr(err.text, "rank 2") != NULL ? 0 : 2;
+    return rc == -ETIMEDOUT && ash_local_failed_rank(local) == 2 && strstr(err.text, "rank 2") != NULL ? 0 : 2;
 }
 
 static void test_silent(void **state)
@@ -538,7 +539,7 @@ static int give_up(struct ash_local *local, struct meeting *meeting, const void 
     if (local->rank == 1) return 0; /* leaves without a word */
     ash_local_fail(local, -ECONNRESET, 1, "rank 1 on host x died", NULL);
     return ash_local_barrier(local, &err) == -ECONNRESET && strstr(err.text, "host x") != NULL &&
-                   ash_local_culprit(local) == 1
+                   ash_local_failed_rank(local) == 1
                ? 0
                : 1;
 }

@@ -64,7 +64,7 @@ static inline int member_main(const struct crew *crew, struct meeting *meeting, 
     int rc = crew->prepare != NULL ? crew->prepare(&member, &opts) : 0;
 
     if (rc == 0) rc = ash_fabric_open(&opts, &member.fabric, &err);
-    if (rc == 0) ash_fabric_addr(member.fabric, &meeting->addrs[rank]);
+    if (rc == 0) ash_fabric_get_addr(member.fabric, &meeting->addrs[rank]);
     meet(&member);
     for (size_t r = 0; r < crew->size && rc == 0 && !crew->strangers; r++)
         if (r != rank) rc = ash_fabric_add_peer(member.fabric, (uint32_t)r, &meeting->addrs[r], &err);

@@ -416,7 +416,7 @@ static void test_bad_addresses(void **state)
 
     (void)state;
     assert_int_equal(ash_fabric_open(&roads[0].opts, &fabric, NULL), 0);
-    ash_fabric_addr(fabric, &good);
+    ash_fabric_get_addr(fabric, &good);
     addr = good;
     addr.size_bytes = 3;
     assert_int_equal(ash_fabric_add_peer(fabric, 0, &addr, &err), -EPROTO);

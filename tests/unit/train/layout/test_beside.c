@@ -58,12 +58,12 @@ static int train(struct ash_trainer *trainer, uint64_t *hash_out, struct ash_cal
     int rc = 0;
 
     for (int i = 0; rc == 0 && i < STEPS; i++) {
-        before = ash_call_counts();
+        before = ash_call_get_counts();
         rc = ash_trainer_step(trainer, &step, err);
         if (rc == 0 && i == 0) rc = ash_trainer_validate(trainer, &loss, err);
     }
-    after = ash_call_counts();
-    *counts_out = (struct ash_call_counts){after.covered - before.covered, after.bare - before.bare};
+    after = ash_call_get_counts();
+    *counts_out = (struct ash_call_counts){after.overlapped - before.overlapped, after.exposed - before.exposed};
     return rc == 0 ? ash_stages_hash(ash_trainer_stages(trainer), hash_out, err) : rc;
 }
 
@@ -81,9 +81,9 @@ static int run(struct ash_group *group, struct shared *shared, const void *arg)
     if (rc == 0) rc = train(trainer, &hash, &counts, &err);
     if (rc < 0) fprintf(stderr, "%s\n", err.text);
     if (rc == 0 && hash != *hash_of_one) rc = 10;
-    if (rc == 0 && (counts.covered < layout->covered || counts.bare > layout->bare)) {
+    if (rc == 0 && (counts.overlapped < layout->covered || counts.exposed > layout->bare)) {
         fprintf(stderr, "%s %s: %llu calls beside layers, %llu beside nothing\n", layout->nodes, layout->words[0],
-                (unsigned long long)counts.covered, (unsigned long long)counts.bare);
+                (unsigned long long)counts.overlapped, (unsigned long long)counts.exposed);
         rc = 11;
     }
     ash_trainer_close(trainer);
