@@ -28,7 +28,7 @@ static const struct shape {
     {NULL, NULL},
 };
 
-static const struct ash_job_optimizer optimizer_opts = {
+static const struct ash_optimizer_opts optimizer_opts = {
     .lr = 3e-4, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0.01, .clip = 1.0};
 
 struct bench {
@@ -111,7 +111,7 @@ static int run_step(struct bench *bench, bool bf16, struct ash_err *err)
     struct ash_model *model = bench->state.model;
     float *grads = bench->grads.data;
     struct ash_optimizer *optimizer = &bench->optimizer;
-    struct ash_mesh alone = {0};
+    struct ash_optimizer_ranks alone = {0};
     const float *sums = grads;
     double norm;
     int rc;

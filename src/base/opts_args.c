@@ -89,9 +89,13 @@ static int take_setting(struct ash_opts *opts, const char *key, const char *valu
     return ash_opts_store(opts, slot, value, NULL, err);
 }
 
-static int add_positional(const char *word, const char **positionals, size_t max_positionals, size_t *count,
-                          struct ash_err *err)
+static int add_positional(const struct ash_opts *opts, const struct words *words, const char *word,
+                          const char **positionals, size_t max_positionals, size_t *count, struct ash_err *err)
 {
+    const char *next = words->next < words->argc ? words->argv[words->next] : "VALUE";
+
+    if (*count == max_positionals && ash_opts_find(opts, word) != NULL)
+        return ash_err_set(err, -E2BIG, "'%.100s' is a setting: write %.100s=%.100s", word, word, next);
     if (*count == max_positionals)
         return ash_err_set(err, -E2BIG, "'%.100s' is one word too many (%zu %s)", word, max_positionals,
                            max_positionals == 1 ? "is expected" : "are expected");
@@ -112,7 +116,7 @@ int ash_opts_parse_args(struct ash_opts *opts, int argc, char **argv, const char
         const char *word = words.argv[words.next++], *value = NULL;
         char key[ASH_OPT_KEY_BYTES];
         if (flags_ended || strcmp(word, "-") == 0) {
-            rc = add_positional(word, positionals, max_positionals, &count, err);
+            rc = add_positional(opts, &words, word, positionals, max_positionals, &count, err);
         } else if (strcmp(word, "--") == 0) {
             flags_ended = true;
         } else if (strcmp(word, "-h") == 0 || strcmp(word, "--help") == 0) {
@@ -126,7 +130,7 @@ int ash_opts_parse_args(struct ash_opts *opts, int argc, char **argv, const char
         } else if (split_setting(word, key, sizeof(key), &value)) {
             rc = take_setting(opts, key, value, err);
         } else {
-            rc = add_positional(word, positionals, max_positionals, &count, err);
+            rc = add_positional(opts, &words, word, positionals, max_positionals, &count, err);
         }
     }
     if (rc < 0) return rc;

@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/prctl.h>
 
 #include "base/assert.h"
 #include "base/log.h"
@@ -33,6 +34,7 @@ int main(int argc, char **argv)
 {
     static char version[] = "version";
 
+    prctl(PR_SET_NAME, "ashlar"); /* where it was started as /proc/self/exe it would be called exe */
     signal(SIGPIPE, SIG_DFL);
     if (argc > 1 && strcmp(argv[1], "--version") == 0) argv[1] = version;
     return flush_output(ash_cmd_dispatch("ashlar", commands, ASH_COUNT(commands), argc, argv));

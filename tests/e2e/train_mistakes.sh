@@ -45,7 +45,24 @@ printf 'train:\n  setps: 5\n' > "$SCRATCH/typo.yaml"
 mistake 2 "a misspelt key" "typo.yaml:2" "$SCRATCH/typo.yaml" "${out[@]}"
 mkdir "$SCRATCH/empty"
 mistake 1 "an empty folder of data" "data.train" "$job" "data.train=$SCRATCH/empty" "${out[@]}"
-ls -A "$SCRATCH/run" 2> /dev/null | grep -qv '^\.lock$' && fail "mistakes left files behind: $(ls -A "$SCRATCH/run")"
+[ -e "$SCRATCH/run" ] && fail "mistakes left something behind: $(ls -A "$SCRATCH/run")"
+mistake 2 "a setting as two words" "write train.steps=3" "$job" train.steps 3 "${out[@]}"
+mistake 1 "an address that cannot be" "--metrics-address" "$job" "${out[@]}" --metrics-port 0 --metrics-address nowhere
+
+# A warm-up that nobody asked for shrinks with the run.
+sed '/^schedule:/d' "$job" > "$SCRATCH/plain.yaml"
+for steps in 1 20; do
+    try "$ASHLAR" train "$SCRATCH/plain.yaml" train.steps=$steps --out "$SCRATCH/short$steps"
+    expect 0 "a run of $steps steps"
+    grep -q "^  warmup: $((steps / 10))\$" "$SCRATCH/short$steps/job.yaml" || fail "warm-up of $steps steps: $(grep warmup "$SCRATCH/short$steps/job.yaml")"
+done
+
+# Data that are read again and again.
+grep -q 'reads its data' "$SCRATCH/err" && fail "a warning of few epochs"
+"$ASHLAR" data arithmetic --out "$SCRATCH/little" --count 20 > "$SCRATCH/out" 2>&1
+try "$ASHLAR" train "$job" data.train="$SCRATCH/little" train.steps=100 --out "$SCRATCH/epochs"
+expect 0 "many epochs"
+grep -q '^ashlar: warning: the run reads its data [0-9]* times' "$SCRATCH/err" || fail "no warning of many epochs: $(cat "$SCRATCH/err")"
 
 # The examples are jobs: what they lack is the data (or the model) that they name.
 for example in "$SOURCE"/examples/*.yaml; do
@@ -56,6 +73,9 @@ done
 # A folder that holds a run, and a job that changed.
 train run
 expect 0 "a run"
+train tuned model.from="$SCRATCH/run/model" model.layers=3
+expect 0 "sizes of a new model for one that is there"
+grep -q '^ashlar: warning: model.hidden=16, model.layers=3, .*for new models only' "$SCRATCH/err" || fail "no warning of sizes: $(cat "$SCRATCH/err")"
 try "$ASHLAR" generate --model "$SCRATCH/run" --prompt 1
 expect_error 1 "a run for a model" "its model is '$SCRATCH/run/model'"
 try "$ASHLAR" model info "$SCRATCH"

@@ -1,6 +1,6 @@
 /* Q8_0 and Q8_W round to the nearest integer. Q4_0 has more to choose: the scale of a block decides how much is lost.
  * The usual scale (largest value / -8) is neither the best nor one that products are fast with, so scales are searched.
- * The blocks of a group of 256 weights get integer sub-scales, of at most ASH_QUANT_FEW_STEPS, of one group scale
+ * The blocks of a group of 256 weights get integer sub-scales, of at most ASH_QUANT_SUBSCALE_SMALL_MAX, of one group scale
  * (ops.h); the ones with the least loss are taken. They lose less than the usual scales in all but a few groups, which
  * keep the usual ones. The file is Q4_0 as any other.
  *
@@ -35,14 +35,14 @@ static void put_scale(uint8_t *block, float d)
 static void quantise_q8(const float *x, size_t count, uint8_t *out)
 {
     for (size_t i = 0; i < count; i += ASH_QUANT_BLOCK, out += ash_dtype_bytes(ASH_Q8_0))
-        put_scale(out, ash_quant_numbers(x + i, ASH_QUANT_BLOCK, (int8_t *)out + sizeof(uint16_t)));
+        put_scale(out, ash_quant_quantise(x + i, ASH_QUANT_BLOCK, (int8_t *)out + sizeof(uint16_t)));
 }
 
 /* One scale to the blocks of a group. */
 static void quantise_q8w(const float *x, size_t count, uint8_t *out)
 {
     int8_t quants[ASH_QUANT_GROUP];
-    float d = ash_quant_numbers(x, count, quants);
+    float d = ash_quant_quantise(x, count, quants);
 
     for (size_t i = 0; i < count; i += ASH_QUANT_BLOCK, out += ash_dtype_bytes(ASH_Q8_W)) {
         put_scale(out, d);
@@ -104,7 +104,7 @@ static int best_sub_scale(const float *x, float usual, float group_scale, float 
     int most = (int)(fabsf(usual) / group_scale + 0.5f), best = 0;
     float sign = usual < 0.0f ? -1.0f : 1.0f;
 
-    most = most > ASH_QUANT_FEW_STEPS ? ASH_QUANT_FEW_STEPS : most < 1 ? 1 : most;
+    most = most > ASH_QUANT_SUBSCALE_SMALL_MAX ? ASH_QUANT_SUBSCALE_SMALL_MAX : most < 1 ? 1 : most;
     *loss_out = FLT_MAX;
     for (int sub_scale = most; sub_scale >= 1 && sub_scale >= most - SUB_SCALES_BELOW; sub_scale--) {
         float lost = loss(x, sign * (float)sub_scale * group_scale);
@@ -136,7 +136,7 @@ struct q4_group {
     float group_scale, lost;
 };
 
-/* Take this group scale if it loses less. The block with the largest scale has the sub-scale ASH_QUANT_FEW_STEPS:
+/* Take this group scale if it loses less. The block with the largest scale has the sub-scale ASH_QUANT_SUBSCALE_SMALL_MAX:
  * readers find the group scale by that. */
 static void try_group_scale(struct q4_group *group, float group_scale)
 {
@@ -149,7 +149,7 @@ static void try_group_scale(struct q4_group *group, float group_scale)
         float lost = 0.0f;
 
         if (b == group->largest) {
-            sub_scales[b] = group->usual[b] < 0.0f ? -ASH_QUANT_FEW_STEPS : ASH_QUANT_FEW_STEPS;
+            sub_scales[b] = group->usual[b] < 0.0f ? -ASH_QUANT_SUBSCALE_SMALL_MAX : ASH_QUANT_SUBSCALE_SMALL_MAX;
             lost = loss(x, (float)sub_scales[b] * group_scale);
         } else if (group->usual[b] != 0.0f) {
             sub_scales[b] = best_sub_scale(x, group->usual[b], group_scale, &lost);
@@ -174,7 +174,7 @@ static void search_scales(struct q4_group *group)
     }
     top = fabsf(group->usual[group->largest]);
     for (size_t i = 0; i < ASH_COUNT(shares); i++)
-        try_group_scale(group, round_group_scale(shares[i] * top / ASH_QUANT_FEW_STEPS));
+        try_group_scale(group, round_group_scale(shares[i] * top / ASH_QUANT_SUBSCALE_SMALL_MAX));
 }
 
 /* Is the loss about as small as with the usual scales? It is not where one block is much larger than the others: their
