@@ -61,7 +61,7 @@ static struct interval wilson(struct tally tally)
     scale = 1.0 / (1.0 + WILSON_Z * WILSON_Z / n);
     centre = (share + WILSON_Z * WILSON_Z / (2.0 * n)) * scale;
     half = WILSON_Z * scale * sqrt(share * (1.0 - share) / n + WILSON_Z * WILSON_Z / (4.0 * n * n));
-    return (struct interval){centre - half, centre + half};
+    return (struct interval){fmax(0.0, centre - half), fmin(1.0, centre + half)};
 }
 
 static double share(struct tally tally)

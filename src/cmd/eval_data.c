@@ -152,8 +152,8 @@ static int print_totals(const struct totals *totals, bool as_json, struct ash_er
 
     if (!as_json) {
         printf("loss           %.5f nats per token\nperplexity     %.4f\nbits per byte  %.5f\ntokens         %zu in "
-               "%zu windows\n",
-               loss, perplexity, bits_per_byte, totals->tokens, totals->windows);
+               "%zu window%s\n",
+               loss, perplexity, bits_per_byte, totals->tokens, totals->windows, totals->windows == 1 ? "" : "s");
         return 0;
     }
     json = json_pack("{s:f, s:f, s:f, s:I, s:I, s:I}", "loss", loss, "perplexity", perplexity, "bits_per_byte",
