@@ -82,7 +82,7 @@ static int bench_open(struct bench *bench, const char *config, int threads, stru
         ash_model_close(model);
         return rc;
     }
-    fill_batch(bench, ash_model_config(model)->vocab);
+    fill_batch(bench, ash_model_get_config(model)->vocab);
     rc = ash_pass_open(model, &bench->exec, &pass_opts, &bench->pass, err);
     if (rc == 0) ash_optimizer_init(&bench->optimizer, &optimizer_opts, &bench->state);
     if (rc == 0)

@@ -143,7 +143,7 @@ static int write_state(const struct ash_state *state, struct source *source,
     if (rc < 0) goto fail;
     rc = write_moments(source, ash_commit_dir(commit), err);
     if (rc < 0) goto fail;
-    rc = ash_tokenizer_files_copy(save->tokenizer_dir, ash_commit_dir(commit), ash_model_config(state->model), err);
+    rc = ash_tokenizer_files_copy(save->tokenizer_dir, ash_commit_dir(commit), ash_model_get_config(state->model), err);
     if (rc < 0) goto fail;
     json = encode_state(state, save);
     if (json == NULL) {
@@ -204,7 +204,7 @@ static int write_export(const struct ash_state *state, struct source *source, co
     rc = ash_model_save_from(ash_collect_outline(source->collect), read_weights, source, ash_commit_dir(commit),
                              ASH_F32, 0, err);
     if (rc == 0)
-        rc = ash_tokenizer_files_copy(tokenizer_dir, ash_commit_dir(commit), ash_model_config(state->model), err);
+        rc = ash_tokenizer_files_copy(tokenizer_dir, ash_commit_dir(commit), ash_model_get_config(state->model), err);
     if (rc == 0) return ash_commit_finish(commit, NULL, err);
     ash_commit_abort(commit);
     return rc;

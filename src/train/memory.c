@@ -8,7 +8,7 @@
 void ash_train_memory_measure(const struct ash_stages *stages, struct ash_train_memory *memory_out)
 {
     size_t threads = (size_t)ash_workers_count(stages->exec->workers);
-    size_t scratch = threads * THREAD_BYTES + ash_exec_handed_bytes(stages->exec);
+    size_t scratch = threads * THREAD_BYTES + ash_exec_broadcast_bytes(stages->exec);
     struct ash_train_memory memory = {.program = PROGRAM_BYTES + scratch};
 
     for (size_t i = 0; i < stages->chunk_count; i++) {

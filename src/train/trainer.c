@@ -78,7 +78,7 @@ struct ash_state *ash_trainer_state(struct ash_trainer *trainer)
 
 struct ash_trainer_facts ash_trainer_get_facts(const struct ash_trainer *trainer)
 {
-    const struct ash_model_config *config = ash_model_config(trainer->stages.chunks[0].state.model);
+    const struct ash_model_config *config = ash_model_get_config(trainer->stages.chunks[0].state.model);
     const json_t *type = json_object_get(config->source, "model_type");
 
     return (struct ash_trainer_facts){

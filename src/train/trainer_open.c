@@ -109,8 +109,12 @@ static int find_config(struct ash_trainer *trainer, const char *dir, struct ash_
     const struct ash_job *job = trainer->job;
     json_t *json = NULL;
     size_t vocab = job->model.vocab > 0 ? (size_t)job->model.vocab : needed_vocab(trainer);
+    char file[ASH_GGUF_PATH_BYTES];
     int rc;
 
+    if (dir != NULL && ash_gguf_locate(dir, file))
+        return ash_err_set(err, -ENOTSUP, "model.from: '%s' is a GGUF file: training starts from a Hugging Face folder",
+                           file);
     if (dir != NULL) return ash_model_config_load(dir, config_out, err);
     rc = ash_job_config(&job->model, vocab, ash_dataset_eos_id(trainer->train), &json, err);
     if (rc < 0) return rc;

@@ -28,13 +28,17 @@ mistake 1 "data that are not there" "data.train" "$job" "data.train=$SCRATCH/not
 mistake 1 "sequences longer than the data" "data.train" "$job" data.seq=1000000 model.max_positions=1000000 "${out[@]}"
 mistake 1 "an unknown backend" "abacus" "$job" runtime.backend=abacus "${out[@]}"
 mistake 1 "a model that is not there" "there is no model folder or .gguf file" "$job" "model.from=$SCRATCH/nothing" "${out[@]}"
+mkdir "$SCRATCH/gguf"
+: > "$SCRATCH/gguf/model.gguf"
+mistake 1 "a GGUF file" "training starts from a Hugging Face folder" "$job" "model.from=$SCRATCH/gguf/model.gguf" "${out[@]}"
+mistake 1 "a folder with a GGUF file" "training starts from a Hugging Face folder" "$job" "model.from=$SCRATCH/gguf" "${out[@]}"
 mistake 1 "another tokenizer" "was not made with the tokenizer" "$job" "data.tokenizer=$stories" "${out[@]}"
 printf 'Once upon a time there was a dog.\n%.0s' {1..200} > "$SCRATCH/story.txt"
 "$ASHLAR" data tokenize --tokenizer "$stories" --out "$SCRATCH/tales" "$SCRATCH/story.txt" > "$SCRATCH/tales.log" 2>&1 || fail "$(cat "$SCRATCH/tales.log")"
 mistake 1 "another tokenizer for validation" "data.valid was made with another tokenizer" "$job" "data.valid=$SCRATCH/tales" "${out[@]}"
 mistake 1 "text instead of shards" "this is text, not token shards: \`ashlar data tokenize\`" "$job" "data.train=$SCRATCH/story.txt" "${out[@]}"
 mistake 1 "a folder that is a file" "job.yaml" "$job" --out "$job"
-mistake 2 "a port that cannot be" "metrics_port" "$job" "${out[@]}" --metrics-port 70000
+mistake 2 "a port that cannot be" "--metrics-port is 70000" "$job" "${out[@]}" --metrics-port 70000
 printf 'train:\n  steps: 5\n stray' > "$SCRATCH/broken.yaml"
 mistake 2 "broken YAML" "broken.yaml:" "$SCRATCH/broken.yaml" "${out[@]}"
 printf 'train:\n  setps: 5\n' > "$SCRATCH/typo.yaml"

@@ -50,7 +50,7 @@ int ash_collect_open(struct ash_stages *stages, bool moments, struct ash_collect
     collect->stages = stages;
     collect->group = ash_mesh_is_whole(stages->mesh) ? NULL : stages->mesh->world;
     collect->moments = moments;
-    rc = ash_model_outline(ash_model_config(stages->chunks[0].state.model), &collect->outline, err);
+    rc = ash_model_outline(ash_model_get_config(stages->chunks[0].state.model), &collect->outline, err);
     if (rc == 0) rc = list_order(collect, err);
     if (rc < 0) {
         ash_model_close(collect->outline);

@@ -197,10 +197,10 @@ static int fetch(struct ash_fsdp *fsdp, const struct ash_shard_unit *unit, struc
 /* Which unit a pass uses after this one. */
 static int next_unit(const struct ash_fsdp *fsdp, int unit, bool backward)
 {
-    int layers = (int)ash_model_config(fsdp->state->model)->layers;
+    int layers = (int)ash_model_get_config(fsdp->state->model)->layers;
 
     if (backward) return unit == ASH_UNIT_HEAD ? layers - 1 : unit - 1;
-    if (unit == ASH_UNIT_HEAD) return ash_model_config(fsdp->state->model)->tied ? ASH_UNIT_EMBED : NO_UNIT;
+    if (unit == ASH_UNIT_HEAD) return ash_model_get_config(fsdp->state->model)->tied ? ASH_UNIT_EMBED : NO_UNIT;
     return unit + 1 == layers ? ASH_UNIT_HEAD : unit + 1;
 }
 
@@ -210,7 +210,7 @@ static int ahead_of(const struct ash_fsdp *fsdp, int unit)
 {
     bool both = unit == ASH_UNIT_HEAD || (unit == ASH_UNIT_EMBED && fsdp->slot_window != NULL);
 
-    return both && ash_model_config(fsdp->state->model)->tied ? 1 : ASH_FSDP_SLOTS - 1;
+    return both && ash_model_get_config(fsdp->state->model)->tied ? 1 : ASH_FSDP_SLOTS - 1;
 }
 
 /* Prefetch what passes use after a unit. Nothing after the step's last. */
@@ -263,7 +263,7 @@ int ash_fsdp_need(struct ash_fsdp *fsdp, int unit, bool backward, struct ash_err
 
 bool ash_fsdp_completes(const struct ash_model *model, int unit)
 {
-    return unit != ASH_UNIT_EMBED && !(unit == ASH_UNIT_HEAD && ash_model_config(model)->tied);
+    return unit != ASH_UNIT_EMBED && !(unit == ASH_UNIT_HEAD && ash_model_get_config(model)->tied);
 }
 
 int ash_fsdp_done(struct ash_fsdp *fsdp, int unit, bool backward, struct ash_err *err)

@@ -29,7 +29,7 @@ static struct ash_pass_opts pass_opts(const struct ash_job *job, struct ash_mesh
 
 static int open_slots(struct ash_stages *stages, struct ash_stage *stage, struct ash_err *err)
 {
-    size_t hidden = ash_model_config(stage->state.model)->hidden;
+    size_t hidden = ash_model_get_config(stage->state.model)->hidden;
     struct ash_pass_opts opts = pass_opts(stages->job, stages->mesh, hidden);
     int rc;
 

@@ -3,7 +3,7 @@
 #include "unit/train/tiny.h"
 
 #include "train/trainer_priv.h"
-#include "unit/collective/group_ranks.h"
+#include "harness/group_ranks.h"
 
 #define RANKS 3
 #define STEPS 2
