@@ -5,6 +5,7 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+#pragma GCC visibility push(default) /* of the shared library, these are what one sees */
 
 #define ASH_ERR_TEXT_BYTES 512
 
@@ -22,6 +23,7 @@ int ash_err_set(struct ash_err *err, int code, const char *fmt, ...) __attribute
  * For the caller who knows which file or step the cause belongs to. */
 int ash_err_prefix(struct ash_err *err, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 
+#pragma GCC visibility pop
 #ifdef __cplusplus
 }
 #endif

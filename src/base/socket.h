@@ -34,8 +34,9 @@ int ash_socket_wait(int fd, uint64_t deadline_ns);
 /* Accept one connection. -ETIMEDOUT at the deadline. */
 int ash_socket_accept(int listen_fd, uint64_t deadline_ns);
 
-/* All bytes or an error: -ETIMEDOUT, -ECONNRESET (the peer has gone), or another. Never SIGPIPE. */
+/* Send all bytes, or an error: -ETIMEDOUT, -ECONNRESET (the peer has gone), or another. Never SIGPIPE. */
 int ash_socket_send(int fd, const void *data, size_t size_bytes, uint64_t deadline_ns);
+/* Exactly size_bytes into data, or an error as of ash_socket_send; then data holds part of them. */
 int ash_socket_recv(int fd, void *data, size_t size_bytes, uint64_t deadline_ns);
 
 #endif

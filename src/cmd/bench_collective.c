@@ -358,13 +358,16 @@ static int run_ranks(const struct flags *flags, struct ash_group *group, struct 
 /* Nobody has launched us: start the processes, each of which comes back here. */
 static int launch_self(const struct flags *flags, int argc, char **argv, struct ash_err *err)
 {
-    char **words = calloc((size_t)argc + 3, sizeof(*words)), self[] = "/proc/self/exe", bench[] = "bench";
-    struct ash_launch launch = {
-        .procs = (size_t)flags->procs, .nodes = (size_t)flags->nodes, .grace_s = 5, .argv = words};
+    char **words = calloc((size_t)argc + 3, sizeof(*words)), name[] = "ashlar", bench[] = "bench";
+    struct ash_launch launch = {.procs = (size_t)flags->procs,
+                                .nodes = (size_t)flags->nodes,
+                                .grace_s = 5,
+                                .program = "/proc/self/exe",
+                                .argv = words};
     int rc;
 
     if (words == NULL) return ash_err_set(err, -ENOMEM, "out of memory");
-    words[0] = self;
+    words[0] = name;
     words[1] = bench;
     memcpy(words + 2, argv, (size_t)argc * sizeof(*words));
     rc = ash_launch_run(&launch, err);

@@ -60,8 +60,9 @@ int ash_tensor_source_bytes(const struct ash_tensor_source *source, size_t *byte
 int ash_safetensors_write_source(const char *path, const struct ash_tensor_source *source,
                                  const struct ash_metadata *metadata, size_t metadata_count, struct ash_err *err);
 
-/* A name fit for a message: shortened, control characters replaced. Returns buf. */
 #define ASH_LABEL_BYTES 100
+
+/* A name fit for a message: shortened, control characters replaced. Returns buf. */
 const char *ash_tensor_label(const char *name, char buf[ASH_LABEL_BYTES]);
 
 #endif

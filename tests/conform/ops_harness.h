@@ -17,6 +17,7 @@
 #include "base/bf16.h"
 #include "base/rng.h"
 #include "compute/ops.h"
+#include "conform/guarded.h"
 #include "infra/device/cuda.h"
 
 #define TAPE_BLOCKS_MAX 256
@@ -273,6 +274,7 @@ static inline size_t contests_open(struct contest *list, int threads)
         struct contest *c = &list[count];
 
         exec_init(&c->exec, *name, threads);
+        if (c->exec.memory == &ash_memory_host) c->exec.memory = &guarded_memory; /* scratch is allocated later */
         exec_init(&c->ref, c->exec.ops->reference->name, 1);
         for (c->first = 0; !same_ops(list[c->first].ref.ops, c->ref.ops);)
             c->first++;

@@ -188,7 +188,7 @@ static void test_split(void **state)
     }
 }
 
-/* A document's rows do not depend on the documents packed beside it, nor on their order. */
+/* A document's rows do not depend on the documents packed with it, nor on their order. */
 static void test_packing(void **state)
 {
     (void)state;
@@ -305,7 +305,7 @@ static void scenario_place(struct ash_exec *exec, struct tape *tape)
     size_t dim = 2 * draw_size(tape, 33), rows = 0, total, page_words;
     struct ash_attn_seq seqs[DOCS_MAX] = {{0}};
     struct ash_attn_args attn = {.kv_heads = 1 + draw_below(tape, 3), .dim_k = dim, .dim_v = dim, .seqs = seqs};
-    struct ash_place_args args = {.attn = &attn, .round_bf16 = draw_bool(tape), .interleaved_in = draw_bool(tape)};
+    struct ash_kv_write_args args = {.attn = &attn, .round_bf16 = draw_bool(tape), .interleaved_in = draw_bool(tape)};
     void *pages[DOCS_MAX * 8];
 
     attn.heads = attn.kv_heads * (1 + draw_below(tape, 3));
@@ -329,7 +329,7 @@ static void scenario_place(struct ash_exec *exec, struct tape *tape)
     args.positions = draw_ids(tape, rows, 50);
     args.cos = draw_floats(tape, 50 * (args.dims / 2), 1.0f);
     args.sin = draw_floats(tape, 50 * (args.dims / 2), 1.0f);
-    exec->ops->attn->place(exec, &args);
+    exec->ops->attn->kv_write(exec, &args);
     for (size_t r = 0; r < rows; r++)
         tape_words(tape, args.q + r * args.q_stride, attn.heads * dim);
     for (size_t p = 0; p < total; p++)

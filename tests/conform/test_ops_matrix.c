@@ -234,7 +234,7 @@ static void test_k_cut(void **state)
     }
 }
 
-/* Enough threads that operands are handed on in another place each time, and several blocks of k. */
+/* Enough threads that operands use another slot of the broadcast buffer each time, and several blocks of k. */
 static void test_many_threads(void **state)
 {
     enum { THREADS = 9, M = 40, N = 100, K = 1100 };

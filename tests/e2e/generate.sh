@@ -218,7 +218,7 @@ expect_error 1 "no prompts" "nowhere"
 try "${generate[@]}" --prompt x --temprature 1
 expect_error 2 "misspelt flag" "--temperature"
 try "${generate[@]}" --prompt x --top-p 0
-expect_error 2 "top_p 0" "top_p"
+expect_error 2 "top_p 0" "--top-p"
 try "${generate[@]}" prompt
 expect_error 2 "a word too many" "--prompt"
 try "${generate[@]}" --prompt x --backend gpu9

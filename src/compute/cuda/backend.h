@@ -1,5 +1,5 @@
-/* backend - the ops on an NVIDIA GPU. Ops are enqueued: results are there after ash_exec_wait. float32 products have the
- * bits of ref/; so has everything else. */
+/* backend - the ops on an NVIDIA GPU. Ops are enqueued: results are there after ash_exec_wait. float32 products have
+ * the bits of ref/; so has everything else. */
 #ifndef ASH_COMPUTE_CUDA_BACKEND_H
 #define ASH_COMPUTE_CUDA_BACKEND_H
 

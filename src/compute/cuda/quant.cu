@@ -74,9 +74,9 @@ static __device__ inline struct scales find_scales(const uint8_t *block, bool re
 
         top = other > top ? other : top;
     }
-    steps = (float)round_quant(scale * (ASH_QUANT_FEW_STEPS / top));
-    few = all_of_group(!real || steps * top == ASH_QUANT_FEW_STEPS * scale, width);
-    most = few ? ASH_QUANT_FEW_STEPS : ASH_QUANT_STEPS;
+    steps = (float)round_quant(scale * (ASH_QUANT_SUBSCALE_SMALL_MAX / top));
+    few = all_of_group(!real || steps * top == ASH_QUANT_SUBSCALE_SMALL_MAX * scale, width);
+    most = few ? ASH_QUANT_SUBSCALE_SMALL_MAX : ASH_QUANT_SUBSCALE_MAX;
     scales.sub = finite && top != 0.0f ? round_quant(scale * (most / top)) : 0;
     scales.group = !finite ? NAN : top == 0.0f ? 0.0f : top / most;
     return scales;

@@ -1,7 +1,8 @@
 /* wgmma - the arithmetic of Hopper's tensor cores (mma.sync and wgmma, bf16 into float32) in plain C, to the bit. One
  * step adds 16 products to a sum: the exact products and the sum are aligned to the largest exponent among them (a
- * product's is the sum of its factors', not normalised), each is cut off at 25 fraction bits, all are added exactly, and
- * the result is cut off to a float32. Denormals count; a zero result is always +0. Measured on an H200; tests/conform/test_wgmma.c has answers. */
+ * product's is the sum of its factors', not normalised), each is cut off at 25 fraction bits, all are added exactly,
+ * and the result is cut off to a float32. Denormals count; a zero result is always +0. Measured on an H200;
+ * tests/conform/test_wgmma.c has answers. */
 #ifndef ASH_COMPUTE_REF_WGMMA_H
 #define ASH_COMPUTE_REF_WGMMA_H
 
@@ -69,7 +70,7 @@ static inline float wgmma_narrow(int64_t units, int top)
     if (exponent > 127) return ash_f32_from_bits(sign | ASH_F32_INFINITY_BITS);
     drop = high - 23 + (exponent < -126 ? -126 - exponent : 0);
     kept = drop >= 0 ? (drop < 64 ? (uint32_t)(size >> drop) : 0) : (uint32_t)(size << -drop);
-    if (kept == 0) return 0.0f; /* nothing is left: a zero has no sign */
+    if (kept == 0) return 0.0f;                                 /* nothing is left: a zero has no sign */
     if (exponent < -126) return ash_f32_from_bits(sign | kept); /* denormal: the field is 0 */
     return ash_f32_from_bits(sign | (uint32_t)(exponent + 127) << 23 | (kept & 0x7fffffu));
 }

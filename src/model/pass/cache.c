@@ -203,17 +203,17 @@ static void place_rows(struct ash_pass *pass, size_t layer, const struct ash_att
     const struct ash_model *model = pass->model;
     bool turns = model->config.rope.kind != ASH_ROPE_NONE;
     const float *tables = pass->rope.data;
-    struct ash_place_args place = {.attn = args,
-                                   .q = pass->layers[layer].attn.q,
-                                   .q_stride = pass->q_stride,
-                                   .dims = turns ? pass->rope_dims : 0,
-                                   .interleaved_in = model->config.rope.interleaved,
-                                   .positions = pass->positions,
-                                   .cos = tables,
-                                   .sin = turns ? tables + pass->rope_positions * (pass->rope_dims / 2) : NULL,
-                                   .round_bf16 = model->round_bf16};
+    struct ash_kv_write_args kv_write = {.attn = args,
+                                         .q = pass->layers[layer].attn.q,
+                                         .q_stride = pass->q_stride,
+                                         .dims = turns ? pass->rope_dims : 0,
+                                         .interleaved_in = model->config.rope.interleaved,
+                                         .positions = pass->positions,
+                                         .cos = tables,
+                                         .sin = turns ? tables + pass->rope_positions * (pass->rope_dims / 2) : NULL,
+                                         .round_bf16 = model->round_bf16};
 
-    pass->exec->ops->attn->place(pass->exec, &place);
+    pass->exec->ops->attn->kv_write(pass->exec, &kv_write);
 }
 
 void ash_cache_write(struct ash_pass *pass, size_t layer, struct ash_attn_args *args)

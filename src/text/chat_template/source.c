@@ -141,18 +141,18 @@ static int find_in_gguf(struct ash_jinja_source *source, const char *path, struc
 int ash_jinja_source_find(struct ash_jinja_source *source, const char *path, struct ash_err *err)
 {
     struct ash_err beside = {0};
-    char home[PATH_MAX];
+    char home[PATH_MAX], file[ASH_GGUF_PATH_BYTES];
     int rc;
 
-    if (!ash_gguf_named(path)) return find_in_folder(source, path, err);
-    rc = ash_gguf_home(path, home, sizeof(home));
+    if (!ash_gguf_locate(path, file)) return find_in_folder(source, path, err);
+    rc = ash_gguf_home(file, home, sizeof(home));
     if (rc < 0) return ash_err_set(err, rc, "'%.200s': the path is too long", path);
     rc = find_in_folder(source, home, &beside);
     if (rc == 0) return 0;
     if (rc != -ENOENT) return ash_err_set(err, rc, "%s", beside.text);
     ash_jinja_source_fini(source);
-    snprintf(source->name, sizeof(source->name), "%s", path);
-    return find_in_gguf(source, path, err);
+    snprintf(source->name, sizeof(source->name), "%s", file);
+    return find_in_gguf(source, file, err);
 }
 
 void ash_jinja_source_fini(struct ash_jinja_source *source)

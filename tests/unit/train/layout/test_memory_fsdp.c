@@ -16,7 +16,7 @@
 #define FFN 704
 #define LAYER_BYTES ((size_t)(4 * HIDDEN * HIDDEN + 3 * HIDDEN * FFN + 2 * HIDDEN) * sizeof(float))
 /* What zero=3 keeps of whole layers on one node, however many ranks there are: gradients that are on their way. */
-#define WHOLE_LAYERS ASH_FSDP_TURNS
+#define WHOLE_LAYERS ASH_FSDP_RING
 
 static struct ash_train_memory *said; /* [GROUP_RANKS_MAX], written by the ranks */
 
@@ -71,7 +71,7 @@ static int train(struct ash_group *group, struct shared *shared, const void *arg
     rc = ash_trainer_open(&tiny.job, NULL, ash_group_size(group) > 1 ? group : NULL, &trainer, &err);
     for (int i = 0; rc == 0 && i < 2; i++)
         rc = ash_trainer_step(trainer, &step, &err);
-    if (rc == 0) said[ash_group_rank(group)] = ash_trainer_facts(trainer).memory;
+    if (rc == 0) said[ash_group_rank(group)] = ash_trainer_get_facts(trainer).memory;
     if (rc < 0) fprintf(stderr, "%s\n", err.text);
     ash_trainer_close(trainer);
     tiny_close(&tiny);
