@@ -15,8 +15,8 @@ struct ash_err {
     char text[ASH_ERR_TEXT_BYTES]; /* one sentence, no trailing newline */
 };
 
-/* Fill err (may be NULL) and return code, so that a caller can write `return ash_err_set(...)`. code must be negative.
- */
+/* Fill err (may be NULL) and return code, so that a caller can write `return ash_err_set(...)`. code must be
+ * negative. */
 int ash_err_set(struct ash_err *err, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 
 /* Put "prefix: " before the sentence already in err (may be NULL) and return err's code, or code where err is NULL.

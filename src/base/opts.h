@@ -16,8 +16,7 @@ enum ash_opt_type {
     ASH_OPT_BOOL,   /* bool; true/false, yes/no, on/off, 1/0; a bare --flag is true */
     ASH_OPT_STRING, /* const char *, owned by the set; NULL when unset */
     ASH_OPT_CHOICE, /* int: index into choices */
-    ASH_OPT_LIST,   /* struct ash_opt_list of strings: a YAML sequence, or comma-separated text; a repeated flag appends
-                     */
+    ASH_OPT_LIST,   /* struct ash_opt_list: a YAML sequence, or comma-separated text; a repeated flag appends */
     ASH_OPT_TEXTS,  /* the same, but text is one item as it is, commas and all */
 };
 
@@ -63,8 +62,8 @@ void ash_opts_close(struct ash_opts *opts);
 int ash_opts_set(struct ash_opts *opts, const char *key, const char *value, const char *source, struct ash_err *err);
 /* Every ASHLAR_SECTION_NAME that is in the environment. */
 int ash_opts_set_env(struct ash_opts *opts, struct ash_err *err);
-/* A variable that another program's convention defines (RANK, SLURM_PROCID, ...), or NULL where it is unset or empty.
- */
+/* A variable that another program's convention defines (RANK, SLURM_PROCID, ...), or NULL where it is unset or
+ * empty. */
 const char *ash_env_get(const char *name);
 /* A YAML job file: nested maps, or dotted keys. Anchors and aliases are refused; depth and size are bounded. */
 int ash_opts_load_yaml(struct ash_opts *opts, const char *path, struct ash_err *err);

@@ -9,8 +9,7 @@
 #define LEFT_COLUMNS_MAX 30 /* a longer left part gets a line of its own */
 #define LINE_COLUMNS 100
 
-/* ---- help -----------------------------------------------------------------------------------------------------------
- */
+/* ---- help -------------------------------------------------------------------------------------------------------- */
 
 static int add_choices(const struct ash_opt *opt, struct ash_str *text)
 {
@@ -148,8 +147,7 @@ void ash_opts_print_help(const struct ash_opts *opts, FILE *out)
     }
 }
 
-/* ---- job file -------------------------------------------------------------------------------------------------------
- */
+/* ---- job file ---------------------------------------------------------------------------------------------------- */
 
 /* May point stand in a double-quoted scalar as it is? */
 static bool is_printable(uint32_t point)

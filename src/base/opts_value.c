@@ -14,8 +14,7 @@
 
 #define SUFFIX_MIN 1000 /* settings that reach it are offered suffixes */
 
-/* ---- numbers --------------------------------------------------------------------------------------------------------
- */
+/* ---- numbers ----------------------------------------------------------------------------------------------------- */
 
 /* A number, or digits with the suffix that people write for large ones: 70B, 1.5T. Returns as ash_number_parse. */
 static int parse_double(const char *text, double *value_out)
@@ -52,8 +51,7 @@ static int parse_any(const char *text, double *value_out)
     return 0;
 }
 
-/* ---- storing --------------------------------------------------------------------------------------------------------
- */
+/* ---- storing ----------------------------------------------------------------------------------------------------- */
 
 const char *ash_opts_subject(const struct ash_opt_slot *slot, const char *source, char *buf, size_t buf_bytes)
 {
@@ -314,8 +312,7 @@ void ash_opts_empty_list(struct ash_opts *opts, struct ash_opt_slot *slot)
     mark_set(opts, slot);
 }
 
-/* ---- showing --------------------------------------------------------------------------------------------------------
- */
+/* ---- showing ----------------------------------------------------------------------------------------------------- */
 
 int ash_opts_show(const struct ash_opt_slot *slot, struct ash_str *text)
 {

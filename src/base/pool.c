@@ -1,5 +1,5 @@
-/* Pools: one block of memory and a stack of free places, so that get and put are a few instructions and never malloc.
- */
+/* Pools: one block of memory and a stack of free places, so that get and put are a few instructions and never
+ * malloc. */
 #include "base/pool.h"
 
 #include <errno.h>

@@ -116,8 +116,8 @@ void ash_commit_abort(struct ash_commit *commit)
     free(commit);
 }
 
-/* Where names cannot be exchanged in one step: old aside, new in. A reader that comes between finds the old one aside.
- */
+/* Where names cannot be exchanged in one step: old aside, new in. A reader that comes between finds the old one
+ * aside. */
 static int replace_in_two_steps(const struct ash_commit *commit)
 {
     int rc;

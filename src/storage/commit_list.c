@@ -183,8 +183,8 @@ static bool is_temp_suffix(const char *text)
     return rest != NULL && *rest == '\0';
 }
 
-/* A save aside belongs back in its place when that is empty, and is rubbish when not. Other things of that name stay.
- */
+/* A save aside belongs back in its place when that is empty, and is rubbish when not. Other things of that name
+ * stay. */
 static int settle_aside(const char *parent, const char *name, struct ash_err *err)
 {
     char path[PATH_MAX], place[PATH_MAX], bare[NAME_MAX + 1];

@@ -1,6 +1,6 @@
 /* gguf - llama.cpp's model file (versions 2 and 3, little endian): typed metadata and tensors, read by mapping.
- * A reader trusts nothing: every count, length, type, offset and alignment is checked before a pointer is handed out.
- */
+ * A reader trusts nothing: every count, length, type, offset and alignment is checked before a pointer is handed
+ * out. */
 #ifndef ASH_STORAGE_GGUF_H
 #define ASH_STORAGE_GGUF_H
 
@@ -45,8 +45,8 @@ struct ash_gguf_value {
 
 struct ash_gguf;
 
-/* Map and check a file. Tensors of a type that Ashlar cannot use (anything but F32, F16, BF16, Q8_0, Q4_0) refuse it.
- */
+/* Map and check a file. Tensors of a type that Ashlar cannot use (anything but F32, F16, BF16, Q8_0, Q4_0) refuse
+ * it. */
 int ash_gguf_open(const char *path, struct ash_gguf **file_out, struct ash_err *err);
 /* The same over a copy of bytes in memory: for tests and fuzzing. */
 int ash_gguf_parse(const void *data, size_t size_bytes, const char *name, struct ash_gguf **file_out,

@@ -1,5 +1,5 @@
-/* The metadata of GGUF files: typed values under names. Arrays are checked to the last element and left where they are.
- */
+/* The metadata of GGUF files: typed values under names. Arrays are checked to the last element and left where they
+ * are. */
 #include "storage/gguf_priv.h"
 
 #include <errno.h>

@@ -15,8 +15,7 @@
 
 #define CHUNK_BYTES ((size_t)1 << 20)
 
-/* ---- the values ---------------------------------------------------------------------------------------------------
- */
+/* ---- the values -------------------------------------------------------------------------------------------------- */
 
 static struct ash_gguf_entry *add(struct ash_gguf_entries *entries, const char *key, enum ash_gguf_type type)
 {
@@ -59,8 +58,7 @@ void ash_gguf_add_array(struct ash_gguf_entries *entries, const char *key, enum 
     entry->count = count;
 }
 
-/* ---- the head ------------------------------------------------------------------------------------------------------
- */
+/* ---- the head ---------------------------------------------------------------------------------------------------- */
 
 /* The header as it grows; has_failed once memory was out. */
 struct head {
@@ -183,8 +181,7 @@ static int make_head(struct head *head, const struct ash_gguf_entries *entries, 
     return head->has_failed ? -ENOMEM : 0;
 }
 
-/* ---- the file ------------------------------------------------------------------------------------------------------
- */
+/* ---- the file ---------------------------------------------------------------------------------------------------- */
 
 /* One tensor in pieces of whole rows, and what fills it up to the alignment. */
 static int write_tensor(int fd, const struct ash_tensor_spec *spec, size_t index, ash_tensor_fill_fn fill, void *ctx)

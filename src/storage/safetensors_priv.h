@@ -1,5 +1,5 @@
-/* The set of tensors that a reader builds: file by file (safetensors_read.c), folder by folder (safetensors_folder.c).
- */
+/* The set of tensors that a reader builds: file by file (safetensors_read.c), folder by folder
+ * (safetensors_folder.c). */
 #ifndef ASH_STORAGE_SAFETENSORS_PRIV_H
 #define ASH_STORAGE_SAFETENSORS_PRIV_H
 

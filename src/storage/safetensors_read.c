@@ -195,8 +195,8 @@ static int check_tiling(const char *file, struct ash_safetensors_entry *entries,
     return 0;
 }
 
-/* Point the views at their bytes; a tensor that the file leaves unaligned (the format allows it) gets an aligned copy.
- */
+/* Point the views at their bytes; a tensor that the file leaves unaligned (the format allows it) gets an aligned
+ * copy. */
 static int place_views(struct ash_safetensors_entry *entries, size_t count, const uint8_t *data)
 {
     for (size_t i = 0; i < count; i++) {

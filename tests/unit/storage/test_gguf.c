@@ -1,5 +1,5 @@
-/* GGUF files: what is written is read back, and every kind of damage gets a sentence, never a pointer outside the file.
- */
+/* GGUF files: what is written is read back, and every kind of damage gets a sentence, never a pointer outside the
+ * file. */
 #include <errno.h>
 #include <float.h>
 #include <setjmp.h>
