@@ -7,6 +7,7 @@
 #include "base/device_code.h"
 #include "base/bits.h"
 
+/* Exact. */
 ASH_INLINE float ash_bf16_to_f32(uint16_t h)
 {
     return ash_f32_from_bits((uint32_t)h << 16);
@@ -27,7 +28,9 @@ ASH_INLINE float ash_bf16_round(float f)
     return ash_bf16_to_f32(ash_f32_to_bf16(f));
 }
 
+/* IEEE half to float32: exact, subnormals, infinities and NaN too. */
 float ash_f16_to_f32(uint16_t h);
+/* The nearest IEEE half, ties to even; too large becomes infinite, NaN stays NaN. */
 uint16_t ash_f32_to_f16(float f);
 
 #endif

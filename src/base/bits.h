@@ -12,6 +12,7 @@
 #define ASH_F32_ROUND_MAGIC 12582912.0f
 #define ASH_F32_ROUND_MAGIC_BITS 0x4b400000u
 
+/* The bits of a float. */
 ASH_INLINE uint32_t ash_f32_bits(float f)
 {
     uint32_t bits;
@@ -20,6 +21,7 @@ ASH_INLINE uint32_t ash_f32_bits(float f)
     return bits;
 }
 
+/* The float of these bits. */
 ASH_INLINE float ash_f32_from_bits(uint32_t bits)
 {
     float f;

@@ -5,11 +5,13 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/file.h"
 #include "base/json_priv.h"
+#include "base/number.h"
 
 /* json_loadb, and where that fails once more with what Python would read; without flags, NUL too. NULL: *where says
  * what is wrong. */
@@ -86,17 +88,64 @@ int ash_json_load_unique(const char *path, json_t **json_out, struct ash_err *er
     return load_file(path, JSON_REJECT_DUPLICATES, json_out, err);
 }
 
-int ash_json_save(const char *path, const json_t *json, struct ash_err *err)
+/* Append a number as jansson wrote it: a real, of which that is 17 digits, in as few as say the same. */
+static int add_number(struct ash_str *text, const char *token, size_t length)
 {
-    char *text = json_dumps(json, JSON_INDENT(2));
-    size_t length;
+    char digits[64], shortest[ASH_NUMBER_BYTES];
+    double value = 0;
     int rc;
 
-    if (text == NULL) return ash_err_set(err, -ENOMEM, "cannot write '%s': out of memory", path);
-    length = strlen(text);
-    text[length] = '\n'; /* a text file ends in a newline; it takes the place of the NUL */
-    rc = ash_file_replace(path, text, length + 1, err);
-    free(text);
+    if (memchr(token, '.', length) == NULL && memchr(token, 'e', length) == NULL)
+        return ash_str_add(text, token, length);
+    snprintf(digits, sizeof(digits), "%.*s", (int)length, token);
+    if (ash_number_parse(digits, &value) < 0) return ash_str_add(text, token, length);
+    ash_number_format(value, shortest);
+    rc = ash_str_adds(text, shortest);
+    return rc == 0 && strpbrk(shortest, ".e") == NULL ? ash_str_adds(text, ".0") : rc; /* it stays a real */
+}
+
+/* The bytes of the string that begins at text, quotes included. */
+static size_t string_bytes(const char *text)
+{
+    size_t at = 1;
+
+    while (text[at] != '"')
+        at += text[at] == '\\' ? 2 : 1;
+    return at + 1;
+}
+
+int ash_json_add_text(const json_t *json, struct ash_str *text)
+{
+    char *dump = json_dumps(json, JSON_INDENT(2) | JSON_ENCODE_ANY);
+    int rc = dump != NULL ? ash_str_adds(text, "") : -ENOMEM;
+
+    for (const char *at = dump; rc == 0 && *at != '\0';) {
+        size_t digits = strspn(at, "+-.0123456789eE"), other = strcspn(at, "\"-0123456789");
+
+        if (*at == '"') {
+            rc = ash_str_add(text, at, string_bytes(at));
+            at += string_bytes(at);
+        } else if (other > 0) {
+            rc = ash_str_add(text, at, other);
+            at += other;
+        } else {
+            rc = add_number(text, at, digits);
+            at += digits;
+        }
+    }
+    free(dump);
+    return rc;
+}
+
+int ash_json_save(const char *path, const json_t *json, struct ash_err *err)
+{
+    struct ash_str text = {0};
+    int rc = ash_json_add_text(json, &text);
+
+    if (rc == 0) rc = ash_str_adds(&text, "\n"); /* a text file ends in a newline */
+    rc = rc < 0 ? ash_err_set(err, rc, "cannot write '%s': out of memory", path)
+                : ash_file_replace(path, text.data, text.size_bytes, err);
+    ash_str_fini(&text);
     return rc;
 }
 

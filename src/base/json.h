@@ -7,6 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include "ashlar/err.h"
+#include "base/str.h"
 
 #define ASH_JSON_MAX_BYTES ((size_t)512 << 20)
 #define ASH_JSON_NUL "\xef\xb7\x90" /* U+FDD0, which no text has: what \u0000 reads as */
@@ -27,16 +28,25 @@ int ash_json_parse_line(const char *text, size_t size_bytes, const char *name, u
 int ash_json_load(const char *path, json_t **json_out, struct ash_err *err);
 /* Likewise through ash_json_parse_unique. */
 int ash_json_load_unique(const char *path, json_t **json_out, struct ash_err *err);
-/* Write json to path through ash_file_replace, indented by 2. */
+/* Append json as text, indented by 2, reals in the fewest digits that read back (1e-05, not 1.0000000000000001e-5).
+ * Returns 0 or -ENOMEM. */
+int ash_json_add_text(const json_t *json, struct ash_str *text);
+/* Write that text and a newline to path through ash_file_replace. */
 int ash_json_save(const char *path, const json_t *json, struct ash_err *err);
 
 /* Each looks key up in obj. Absent or null keeps *value_out and returns 0 (the caller put the default there). Present
- * sets it and returns 1. A wrong type or a value outside [min, max] is -EINVAL. Strings are borrowed from obj. */
+ * sets it and returns 1. A wrong type or a value outside [min, max] is -EINVAL. Strings are borrowed from obj. First, an
+ * integer in [min, max]. */
 int ash_json_int(const json_t *obj, const char *key, int64_t min, int64_t max, int64_t *value_out, struct ash_err *err);
+/* A number, integer or real, in [min, max]. */
 int ash_json_double(const json_t *obj, const char *key, double min, double max, double *value_out, struct ash_err *err);
+/* true or false. */
 int ash_json_bool(const json_t *obj, const char *key, bool *value_out, struct ash_err *err);
+/* A string. */
 int ash_json_string(const json_t *obj, const char *key, const char **value_out, struct ash_err *err);
+/* An object, borrowed from obj. */
 int ash_json_object(const json_t *obj, const char *key, const json_t **value_out, struct ash_err *err);
+/* An array, borrowed from obj. */
 int ash_json_array(const json_t *obj, const char *key, const json_t **value_out, struct ash_err *err);
 
 #endif

@@ -207,7 +207,8 @@ int ash_socket_accept(int listen_fd, uint64_t deadline_ns)
         }
         if (errno == ECONNABORTED || errno == EINTR) continue;
         if (errno != EAGAIN && errno != EWOULDBLOCK) return -errno;
-        if ((rc = wait_for(listen_fd, POLLIN, deadline_ns)) < 0) return rc;
+        rc = wait_for(listen_fd, POLLIN, deadline_ns);
+        if (rc < 0) return rc;
     }
 }
 

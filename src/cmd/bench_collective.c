@@ -251,12 +251,14 @@ static int run_size(struct bench *bench, struct ash_err *err)
     int rc;
 
     fill(bench);
-    if ((rc = run_once(bench, err)) < 0) return rc;
+    rc = run_once(bench, err);
+    if (rc < 0) return rc;
     wrong = count_wrong(bench);
     all_wrong = (int64_t)wrong;
-    if ((rc = ash_group_all_reduce(bench->group, &all_wrong, &all_wrong, 1, ASH_COLL_I64, ASH_COLL_SUM, err)) < 0)
-        return rc;
-    if ((rc = measure(bench, &seconds, err)) < 0) return rc;
+    rc = ash_group_all_reduce(bench->group, &all_wrong, &all_wrong, 1, ASH_COLL_I64, ASH_COLL_SUM, err);
+    if (rc < 0) return rc;
+    rc = measure(bench, &seconds, err);
+    if (rc < 0) return rc;
     if (ash_group_rank(bench->group) == 0) print_row(bench, seconds, (uint64_t)all_wrong);
     return 0;
 }
@@ -297,7 +299,8 @@ static int open_memory(struct bench *bench, size_t bytes, struct ash_err *err)
         ash_tree_of(&bench->shares.tree, size);
         for (size_t r = 0; r <= size; r++)
             bench->shares.first[r] = (uint32_t)r;
-        if ((rc = ash_group_window_open(bench->group, whole, &bench->window, err)) < 0) return rc;
+        rc = ash_group_window_open(bench->group, whole, &bench->window, err);
+        if (rc < 0) return rc;
         bench->out = ash_window_data(bench->window);
         return 0;
     }
@@ -355,13 +358,16 @@ static int run_ranks(const struct flags *flags, struct ash_group *group, struct 
 /* Nobody has launched us: start the processes, each of which comes back here. */
 static int launch_self(const struct flags *flags, int argc, char **argv, struct ash_err *err)
 {
-    char **words = calloc((size_t)argc + 3, sizeof(*words)), self[] = "/proc/self/exe", bench[] = "bench";
-    struct ash_launch launch = {
-        .procs = (size_t)flags->procs, .nodes = (size_t)flags->nodes, .grace_s = 5, .argv = words};
+    char **words = calloc((size_t)argc + 3, sizeof(*words)), name[] = "ashlar", bench[] = "bench";
+    struct ash_launch launch = {.procs = (size_t)flags->procs,
+                                .nodes = (size_t)flags->nodes,
+                                .grace_s = 5,
+                                .program = "/proc/self/exe",
+                                .argv = words};
     int rc;
 
     if (words == NULL) return ash_err_set(err, -ENOMEM, "out of memory");
-    words[0] = self;
+    words[0] = name;
     words[1] = bench;
     memcpy(words + 2, argv, (size_t)argc * sizeof(*words));
     rc = ash_launch_run(&launch, err);

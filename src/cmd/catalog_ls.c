@@ -12,8 +12,10 @@ struct flags {
 };
 
 static const struct ash_opt ls_opts[] = {
-    {"json", ASH_OPT_BOOL, offsetof(struct flags, json), NULL, "print the whole catalog as one JSON object", 0, 0,
-     NULL},
+    {.name = "json",
+     .type = ASH_OPT_BOOL,
+     .offset = offsetof(struct flags, json),
+     .help = "print the whole catalog as one JSON object"},
 };
 
 static const struct ash_opt_table ls_table = {

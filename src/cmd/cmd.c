@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/assert.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/spelling.h"
@@ -19,16 +20,16 @@
 static const struct ash_cmd *nearest(const struct ash_cmd *const *commands, size_t count, const char *name)
 {
     const struct ash_cmd *best = NULL;
-    size_t best_distance = SIZE_MAX, close_enough = strlen(name) / 3 + 1;
+    size_t least = SIZE_MAX;
 
     for (size_t i = 0; i < count; i++) {
-        size_t distance = ash_spelling_distance(name, commands[i]->name);
+        size_t distance = ash_spelling_nearness(name, commands[i]->name);
 
-        if (distance >= best_distance) continue;
-        best_distance = distance;
+        if (distance >= least) continue;
+        least = distance;
         best = commands[i];
     }
-    return best_distance <= close_enough ? best : NULL;
+    return best;
 }
 
 static void print_list(FILE *out, const char *prefix, const struct ash_cmd *const *commands, size_t count)
@@ -63,10 +64,52 @@ static int run_named(const struct ash_cmd *command, int argc, char **argv)
     return asks_for_help(argv[1]) ? command->run(2, words) : command->run(argc - 1, argv + 1);
 }
 
+/* ---- visiting ---------------------------------------------------------------------------------------------------- */
+
+#define PROGRAM "ashlar"
+
+/* Set while commands are visited: each is then run with --help and tells the visitor what it would print. */
+static const struct ash_cmd_visitor *visiting;
+
+/* The words after the program's name. */
+static const char *path_of(const char *words)
+{
+    words += strlen(PROGRAM);
+    return *words == ' ' ? words + 1 : words;
+}
+
+static void visit_group(const char *prefix, const struct ash_cmd *const *commands, size_t count)
+{
+    visiting->group(visiting->ctx, path_of(prefix), commands, count);
+    for (size_t i = 0; i < count; i++) {
+        char help[] = "--help", name[64], *words[] = {name, help, NULL};
+
+        snprintf(name, sizeof(name), "%s", commands[i]->name);
+        commands[i]->run(2, words);
+    }
+}
+
+void ash_cmd_visit(const struct ash_cmd_visitor *visitor)
+{
+    size_t count = 0;
+    const struct ash_cmd *const *commands = ash_cmd_all(&count);
+
+    ash_assert(visiting == NULL);
+    visiting = visitor;
+    visit_group(PROGRAM, commands, count);
+    visiting = NULL;
+}
+
+/* ---- choosing and reading ---------------------------------------------------------------------------------------- */
+
 int ash_cmd_dispatch(const char *prefix, const struct ash_cmd *const *commands, size_t count, int argc, char **argv)
 {
     const char *name;
 
+    if (visiting != NULL) {
+        visit_group(prefix, commands, count);
+        return 0;
+    }
     if (argc < 2) {
         print_list(stderr, prefix, commands, count);
         return 2;
@@ -117,6 +160,13 @@ int ash_cmd_parse(const struct ash_cmd_usage *usage, struct ash_opts *opts, int 
     bool help = false;
     size_t count = 0;
 
+    if (visiting != NULL) {
+        char path[64];
+
+        snprintf(path, sizeof(path), "%.*s", command_bytes(usage->synopsis), usage->synopsis);
+        visiting->settings(visiting->ctx, path_of(path), opts);
+        return 0;
+    }
     if (ash_opts_set_env(opts, &err) < 0 ||
         ash_opts_parse_args(opts, argc - 1, argv + 1, positionals, max_positionals, &count, &help, &err) < 0) {
         ash_log(ASH_LOG_ERROR, "%s (`%.*s --help` explains)", err.text, command_bytes(usage->synopsis),

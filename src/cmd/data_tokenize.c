@@ -61,10 +61,10 @@ static int drive(struct ash_tokenize *job, struct ash_err *err)
     struct ash_progress progress;
     int rc;
 
-    ash_tokenize_status(job, &began);
+    ash_tokenize_get_status(job, &began);
     ash_progress_init(&progress);
     while ((rc = ash_tokenize_step(job, err)) > 0) {
-        ash_tokenize_status(job, &now);
+        ash_tokenize_get_status(job, &now);
         show(&progress, &began, &now);
         if (ash_interrupt_requested()) {
             rc = -ECANCELED;
@@ -108,10 +108,10 @@ static int tokenize(const struct ash_tokenize_opts *opts, const char *const *pat
     int rc = ash_tokenize_open(opts, paths, count, &job, &err);
 
     if (rc < 0) return ash_cmd_fail(&err);
-    ash_tokenize_status(job, &status);
+    ash_tokenize_get_status(job, &status);
     report_begin(&status, opts->out);
     rc = drive(job, &err);
-    ash_tokenize_status(job, &status);
+    ash_tokenize_get_status(job, &status);
     if (rc == 0) report_left_out(&status);
     ash_tokenize_close(job);
     if (rc == -ECANCELED) {

@@ -205,7 +205,7 @@ static int check_tokenizer(const struct ash_eval *eval, const struct ash_dataset
 static int check_data(const struct ash_eval *eval, const struct ash_dataset *dataset, size_t seq_tokens,
                       struct ash_err *err)
 {
-    size_t vocab = ash_model_config(ash_engine_model(eval->engine))->vocab;
+    size_t vocab = ash_model_get_config(ash_engine_model(eval->engine))->vocab;
 
     if (seq_tokens > ash_engine_context(eval->engine))
         return ash_err_set(err, -EINVAL, "--seq %zu is more than the model's context of %zu", seq_tokens,

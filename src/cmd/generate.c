@@ -18,8 +18,7 @@
 #define FIELD(name) offsetof(struct ash_generate, name)
 
 static const struct ash_opt generate_opts[] = {
-    {"model", ASH_OPT_STRING, FIELD(model), NULL,
-     "the model: a Hugging Face folder, or a GGUF file, alone or with its tokenizer.json", 0, 0, NULL},
+    {"model", ASH_OPT_STRING, FIELD(model), NULL, ASH_CMD_MODEL_HELP, 0, 0, NULL},
     {"prompt", ASH_OPT_STRING, FIELD(prompt), NULL, "text to continue", 0, 0, NULL},
     {"prompt_file", ASH_OPT_STRING, FIELD(prompt_file), NULL, "a file with the text to continue; - for standard input",
      0, 0, NULL},

@@ -19,9 +19,9 @@
 struct chat {
     struct ash_generate *generate;
     struct ash_answer *answer;
-    bool terminal;                /* a person types */
-    bool templated;               /* the model's template writes the conversation; else each line stands alone */
-    bool sums;                    /* the quick-start model: a line is a sum, and its "=" may be left out */
+    bool terminal;  /* a person types */
+    bool templated; /* the model's template writes the conversation; else each line is a text of its own */
+    bool sums;      /* the quick-start model: a line is a sum, and its "=" may be left out */
     struct ash_message *messages; /* role is static, content is owned */
     size_t count, capacity;
 };
@@ -238,19 +238,19 @@ static int open_chat(struct chat *chat, struct ash_err *err)
 int ash_generate_chat(struct ash_generate *generate)
 {
     struct chat chat = {.generate = generate};
-    struct ash_line *reader = NULL;
+    struct ash_line reader = {0};
     struct ash_err err = {0};
     enum turn end = TURN_FAILED;
     int rc = open_chat(&chat, &err);
 
-    if (rc == 0) rc = ash_line_open("> ", chat.terminal, &reader, &err);
+    if (rc == 0) rc = ash_line_init(&reader, "> ", chat.terminal, &err);
     if (rc < 0) {
         ash_cmd_fail(&err);
     } else {
         if (chat.terminal) ash_log(ASH_LOG_INFO, "type a line and press enter; /help says more, Ctrl-D ends");
-        end = read_turns(&chat, reader);
+        end = read_turns(&chat, &reader);
     }
-    ash_line_close(reader);
+    ash_line_fini(&reader);
     ash_answer_close(chat.answer);
     drop_messages(&chat, 0);
     free(chat.messages);

@@ -57,7 +57,7 @@ void ash_generate_print_stats(const struct ash_answer *answer)
 {
     struct ash_answer_stats stats;
 
-    ash_answer_stats(answer, &stats);
+    ash_answer_get_stats(answer, &stats);
     ash_log(
         ASH_LOG_INFO,
         "prompt %zu token%s (%zu reused), %.1f tokens/s; first token after %.3f s; answer %zu token%s, %.1f tokens/s",
@@ -114,7 +114,7 @@ int ash_generate_print_json(const struct ash_generate *generate, const struct as
     int rc = ash_str_adds(&text, generate->echo ? prompt : "");
 
     if (rc == 0) rc = ash_str_add(&text, result->text.data, result->text.size_bytes);
-    ash_answer_stats(answer, &stats);
+    ash_answer_get_stats(answer, &stats);
     if (rc == 0)
         json = json_pack("{s:s%, s:o, s:s, s:s, s:o, s:o}", "text", text.data, text.size_bytes, "ids",
                          ash_generate_ids_json(ids, count), "finish_reason", reason, "finish_detail", detail, "usage",

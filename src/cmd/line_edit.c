@@ -17,12 +17,9 @@
 
 #define HISTORY_LINES 1000
 
-struct ash_line {
-    const char *sign;
-    EditLine *edit; /* NULL: no terminal */
+struct editor {
+    EditLine *edit;
     History *history;
-    char *text;
-    size_t capacity;
 };
 
 static char *get_sign(EditLine *edit)
@@ -36,9 +33,9 @@ static char *get_sign(EditLine *edit)
 /* One character of the locale. Returns 1, 0 at the end, -1 after a signal or an error. */
 static int get_character(EditLine *edit, wchar_t *character_out)
 {
+    const LineInfo *info = el_line(edit);
     mbstate_t state = {0};
 
-    (void)edit;
     for (;;) {
         char byte;
         ssize_t count = read(STDIN_FILENO, &byte, 1);
@@ -46,6 +43,8 @@ static int get_character(EditLine *edit, wchar_t *character_out)
 
         if (count < 0 && errno == EINTR && !ash_interrupt_requested()) continue; /* the window changed */
         if (count <= 0) return (int)count;
+        /* Ctrl-D that was typed while an answer was written comes as NUL. */
+        if (byte == '\0' && info->lastchar == info->buffer) return 0;
         used = mbrtowc(character_out, &byte, 1, &state);
         if (used == (size_t)-2) continue; /* the character goes on */
         if (used == (size_t)-1) {         /* not one: take the byte and begin anew */
@@ -56,76 +55,82 @@ static int get_character(EditLine *edit, wchar_t *character_out)
     }
 }
 
+static void close_editor(struct editor *editor)
+{
+    if (editor->edit != NULL) el_end(editor->edit);
+    if (editor->history != NULL) history_end(editor->history);
+    free(editor);
+}
+
 static int open_editor(struct ash_line *line, struct ash_err *err)
 {
+    struct editor *editor = calloc(1, sizeof(*editor));
     HistEvent event;
 
+    if (editor == NULL) return ash_err_set(err, -ENOMEM, "no memory for an editor of lines");
     /* Which bytes make a character: UTF-8 in any case, as models read it. Numbers keep their form. */
     if (setlocale(LC_CTYPE, "") == NULL || strcmp(nl_langinfo(CODESET), "UTF-8") != 0) setlocale(LC_CTYPE, "C.UTF-8");
-    line->edit = el_init("ashlar", stdin, stdout, stderr);
-    line->history = history_init();
-    if (line->edit == NULL || line->history == NULL)
+    editor->edit = el_init("ashlar", stdin, stdout, stderr);
+    editor->history = history_init();
+    if (editor->edit == NULL || editor->history == NULL) {
+        close_editor(editor);
         return ash_err_set(err, -ENOMEM, "no memory for an editor of lines");
-    history(line->history, &event, H_SETSIZE, HISTORY_LINES);
-    history(line->history, &event, H_SETUNIQUE, 1);
-    el_set(line->edit, EL_CLIENTDATA, line);
-    el_set(line->edit, EL_PROMPT, get_sign);
-    el_set(line->edit, EL_EDITOR, "emacs");
-    el_set(line->edit, EL_SIGNAL, 0);
-    el_set(line->edit, EL_HIST, history, line->history);
-    el_set(line->edit, EL_GETCFN, get_character);
-    el_source(line->edit, NULL); /* ~/.editrc */
-    return 0;
-}
-
-int ash_line_open(const char *sign, bool is_terminal, struct ash_line **line_out, struct ash_err *err)
-{
-    struct ash_line *line = calloc(1, sizeof(*line));
-    int rc;
-
-    if (line == NULL) return ash_err_set(err, -ENOMEM, "no memory to read lines");
-    line->sign = sign;
-    rc = is_terminal && isatty(STDOUT_FILENO) ? open_editor(line, err) : 0;
-    if (rc < 0) {
-        ash_line_close(line);
-        return rc;
     }
-    *line_out = line;
+    history(editor->history, &event, H_SETSIZE, HISTORY_LINES);
+    history(editor->history, &event, H_SETUNIQUE, 1);
+    el_set(editor->edit, EL_CLIENTDATA, line);
+    el_set(editor->edit, EL_PROMPT, get_sign);
+    el_set(editor->edit, EL_EDITOR, "emacs");
+    el_set(editor->edit, EL_SIGNAL, 0);
+    el_set(editor->edit, EL_HIST, history, editor->history);
+    el_set(editor->edit, EL_GETCFN, get_character);
+    el_source(editor->edit, NULL); /* ~/.editrc */
+    line->editor = editor;
     return 0;
 }
 
-void ash_line_close(struct ash_line *line)
+int ash_line_init(struct ash_line *line, const char *sign, bool is_terminal, struct ash_err *err)
 {
-    if (line == NULL) return;
-    if (line->edit != NULL) el_end(line->edit);
-    if (line->history != NULL) history_end(line->history);
+    *line = (struct ash_line){.sign = sign, .is_terminal = is_terminal};
+    return is_terminal && isatty(STDOUT_FILENO) ? open_editor(line, err) : 0;
+}
+
+void ash_line_fini(struct ash_line *line)
+{
+    if (line->editor != NULL) close_editor(line->editor);
     free(line->text);
-    free(line);
+    *line = (struct ash_line){0};
 }
 
 /* Keep a copy: the caller may write into it. */
 static ssize_t keep(struct ash_line *line, const char *text, int bytes)
 {
+    const struct editor *editor = line->editor;
     HistEvent event;
 
     if (text == NULL || bytes <= 0) return -1;
     free(line->text);
     line->text = strndup(text, (size_t)bytes);
     if (line->text == NULL) return -1;
-    if (text[strspn(text, " \t\r\n")] != '\0') history(line->history, &event, H_ENTER, text);
+    if (text[strspn(text, " \t\r\n")] != '\0') history(editor->history, &event, H_ENTER, text);
     return bytes;
 }
 
 ssize_t ash_line_next(struct ash_line *line, char **text_out)
 {
+    const struct editor *editor = line->editor;
     ssize_t bytes;
 
-    if (line->edit != NULL) {
+    if (editor != NULL) {
         int count = 0;
-        const char *text = el_gets(line->edit, &count);
+        const char *text = el_gets(editor->edit, &count);
 
         bytes = keep(line, text, count);
     } else {
+        if (line->is_terminal) {
+            fputs(line->sign, stdout);
+            fflush(stdout);
+        }
         bytes = getline(&line->text, &line->capacity, stdin);
     }
     *text_out = line->text;

@@ -1,32 +1,20 @@
 /* Lines as the terminal gives them, for builds without libedit. */
 #include "cmd/line.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-struct ash_line {
-    const char *sign;
-    bool is_terminal;
-    char *text;
-    size_t capacity;
-};
-
-int ash_line_open(const char *sign, bool is_terminal, struct ash_line **line_out, struct ash_err *err)
+int ash_line_init(struct ash_line *line, const char *sign, bool is_terminal, struct ash_err *err)
 {
-    struct ash_line *line = calloc(1, sizeof(*line));
-
-    if (line == NULL) return ash_err_set(err, -ENOMEM, "no memory to read lines");
+    (void)err;
     *line = (struct ash_line){.sign = sign, .is_terminal = is_terminal};
-    *line_out = line;
     return 0;
 }
 
-void ash_line_close(struct ash_line *line)
+void ash_line_fini(struct ash_line *line)
 {
-    if (line == NULL) return;
     free(line->text);
-    free(line);
+    *line = (struct ash_line){0};
 }
 
 ssize_t ash_line_next(struct ash_line *line, char **text_out)

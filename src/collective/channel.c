@@ -165,6 +165,7 @@ int ash_channel_send(struct ash_channel *channel, const void *data, size_t size_
 {
     size_t at = 0;
 
+    ash_assert(channel->sends && !channel->filling && (data != NULL || size_bytes == 0));
     do { /* nothing is a message, too */
         size_t piece = size_bytes - at < channel->slot_bytes ? size_bytes - at : channel->slot_bytes;
         void *slot = NULL;

@@ -122,25 +122,26 @@ static int connect_node(struct ash_group *group, const struct ash_segment_key *k
     size_t node = nodes->node[group->rank], count = ash_node_map_ranks_on(nodes, node);
     struct ash_segment_key *here = calloc(count, sizeof(*here));
     uint32_t *labels = calloc(count, sizeof(*labels));
-    int rc = here != NULL && labels != NULL
-                 ? 0
-                 : ash_err_set(err, -ENOMEM, "out of memory for a group of %zu ranks", group->size);
+    int rc = -ENOMEM;
 
-    for (size_t i = 0; rc == 0 && i < count; i++) {
+    if (here == NULL || labels == NULL) goto out;
+    for (size_t i = 0; i < count; i++) {
         size_t r = ash_node_map_rank_at(nodes, node, i);
 
         labels[i] = group->members[r];
         here[i] = keys[r];
     }
-    if (rc == 0)
-        rc = ash_local_connect(group->local, nodes->place[group->rank], count, oversubscribed(group->root), here,
-                               labels, err);
-    if (rc == 0) ash_local_set_cost(group->local, &group->root->infos[0].cost);
+    rc = ash_local_connect(group->local, nodes->place[group->rank], count, oversubscribed(group->root), here, labels,
+                           err);
+    if (rc < 0) goto out;
+    ash_local_set_cost(group->local, &group->root->infos[0].cost);
     group->ops = &ash_local_ops;
     group->comm = group->local;
+
+out:
     free(labels);
     free(here);
-    return rc;
+    return rc == -ENOMEM ? ash_err_set(err, rc, "out of memory for a group of %zu ranks", group->size) : rc;
 }
 
 /* Reach the members on other nodes through these mailboxes (taken over); addresses[r] is rank r's. */
@@ -158,7 +159,6 @@ static int connect_net(struct ash_group *group, const struct ash_net_mailboxes *
                                 .algorithm = (enum ash_net_algorithm)group->root->opts.algorithm,
                                 .cost = group->root->infos[0].cost,
                                 .limits = limits_of(&group->root->opts)};
-
     int rc = ash_net_open(&opts, &group->net, err);
 
     if (rc < 0) return rc;
@@ -169,36 +169,49 @@ static int connect_net(struct ash_group *group, const struct ash_net_mailboxes *
 
 /* ---- opening and splitting --------------------------------------------------------------------------------------- */
 
+/* The group of some ranks of the root: members[i] is its rank i, whose control block has keys[i]; this process is rank
+ * `rank` of it. Does not take local over. */
+static int open_members(struct ash_group_root *root, size_t rank, size_t size, const uint32_t *members,
+                        const struct ash_segment_key *keys, struct ash_local *local, struct ash_group **group_out,
+                        struct ash_err *err)
+{
+    struct ash_group *group = NULL;
+    int rc = make_group(root, rank, size, members, &group, err);
+
+    if (rc < 0) return rc;
+    group->local = local;
+    rc = connect_node(group, keys, err);
+    if (rc < 0) {
+        group->local = NULL;
+        ash_group_close(group);
+        return rc;
+    }
+    *group_out = group;
+    return 0;
+}
+
 /* The group of all ranks, after the rendezvous. Takes over root and local. */
 static int open_all(struct ash_group_root *root, struct ash_local *local, struct ash_group **group_out,
                     struct ash_err *err)
 {
     uint32_t *members = calloc(root->size, sizeof(*members));
     struct ash_segment_key *keys = calloc(root->size, sizeof(*keys));
-    struct ash_group *group = NULL;
     int rc = members != NULL && keys != NULL ? 0 : ash_err_set(err, -ENOMEM, "out of memory for %zu ranks", root->size);
 
     for (size_t r = 0; rc == 0 && r < root->size; r++) {
         members[r] = (uint32_t)r;
         keys[r] = root->infos[r].control;
     }
-    if (rc == 0) rc = make_group(root, root->rank, root->size, members, &group, err);
-    if (rc == 0) {
-        group->local = local;
-        group->owns_root = true;
-        rc = connect_node(group, keys, err);
-    }
+    if (rc == 0) rc = open_members(root, root->rank, root->size, members, keys, local, group_out, err);
     free(keys);
     free(members);
-    if (group == NULL) {
+    if (rc < 0) {
         ash_local_close(local);
         ash_group_root_close(root);
-    } else if (rc < 0) {
-        ash_group_close(group);
-    } else {
-        *group_out = group;
+        return rc;
     }
-    return rc;
+    (*group_out)->owns_root = true;
+    return 0;
 }
 
 /* The group of a root, after the rendezvous. Takes over root and local. */
@@ -298,7 +311,6 @@ static int open_part(struct ash_group *group, const struct seat *seats, size_t c
 {
     uint32_t *members = calloc(count, sizeof(*members));
     struct ash_segment_key *keys = calloc(count, sizeof(*keys));
-    struct ash_group *part = NULL;
     size_t rank = 0;
     int rc = members != NULL && keys != NULL ? 0 : ash_err_set(err, -ENOMEM, "out of memory for %zu ranks", count);
 
@@ -307,21 +319,11 @@ static int open_part(struct ash_group *group, const struct seat *seats, size_t c
         members[i] = group->members[seats[i].rank];
         keys[i] = seats[i].control;
     }
-    if (rc == 0) rc = make_group(group->root, rank, count, members, &part, err);
-    if (rc == 0) {
-        part->local = local;
-        rc = connect_node(part, keys, err);
-        if (rc < 0) part->local = NULL;
-    }
+    if (rc == 0) rc = open_members(group->root, rank, count, members, keys, local, part_out, err);
+    if (rc == 0) ash_group_root_add(group->root, *part_out);
     free(keys);
     free(members);
-    if (rc < 0) {
-        ash_group_close(part);
-        return rc;
-    }
-    ash_group_root_add(group->root, part);
-    *part_out = part;
-    return 0;
+    return rc;
 }
 
 /* The rank in group of a rank of one of its parts. */
@@ -426,8 +428,10 @@ size_t ash_group_nodes(const struct ash_group *group)
 
 struct ash_group_member ash_group_get_member(const struct ash_group *group, size_t rank)
 {
-    const struct ash_member_info *info = info_of(group, rank);
+    const struct ash_member_info *info;
 
+    ash_assert(rank < group->size);
+    info = info_of(group, rank);
     return (struct ash_group_member){.rank = group->members[rank],
                                      .host = info->watch.host,
                                      .node = info->node,

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/assert.h"
 #include "base/log.h"
 #include "collective/net/join.h"
 #include "collective/member/reform.h"
@@ -160,7 +161,7 @@ static int settle(struct ash_group_root *root, const char *own_address, size_t k
     return rc == 0 && root->size > 1 ? start_watch(root, err) : rc;
 }
 
-static int meet(struct ash_group_root *root, const struct ash_local *local, struct ash_err *err)
+static int join(struct ash_group_root *root, const struct ash_local *local, struct ash_err *err)
 {
     struct ash_rendezvous meeting = {.job = root->job,
                                      .rank = root->rank,
@@ -184,7 +185,7 @@ static int meet(struct ash_group_root *root, const struct ash_local *local, stru
 }
 
 /* Meet what is left of `old`, as one of it or (NULL) as one that takes a lost rank's place. */
-static int meet_again(struct ash_group_root *root, const struct ash_group_root *old, double wait_s,
+static int join_again(struct ash_group_root *root, const struct ash_group_root *old, double wait_s,
                       const struct ash_local *local, struct ash_err *err)
 {
     struct ash_reform reform = {.job = root->job,
@@ -230,7 +231,7 @@ static int rejoin(struct ash_group_root *root, const struct ash_local *local, st
         ash_progress_open(root->opts.fabric, own.node, address, &root->progress, NULL) < 0)
         root->progress = NULL; /* a job on one node does without; one on several will report why it cannot */
     ash_log(ASH_LOG_INFO, "rank %zu stands ready to take the place of the one that is lost", root->rank);
-    return meet_again(root, NULL, 0, local, err);
+    return join_again(root, NULL, 0, local, err);
 }
 
 static struct ash_group_root *new_root(const struct ash_group_opts *opts, size_t rank, size_t size, struct ash_err *err)
@@ -264,6 +265,7 @@ int ash_group_root_open(const struct ash_launch_env *env, const struct ash_group
     struct ash_group_root *root = new_root(opts, env->rank, env->size, err);
     int rc = 0;
 
+    ash_assert(env->rank < env->size);
     if (root == NULL) return -ENOMEM;
     root->job = env->job;
     root->port = env->port;
@@ -271,17 +273,21 @@ int ash_group_root_open(const struct ash_launch_env *env, const struct ash_group
     memcpy(root->host, env->host, sizeof(root->host));
     root->cost = ash_cost_default;
     if (opts->cost != NULL) rc = ash_cost_load(opts->cost, &root->cost, err);
-    if (rc == 0 && env->size > 1 && (root->listen_fd = ash_socket_listen(NULL, 0, err)) < 0) rc = root->listen_fd;
-    if (rc == 0 && env->size == 1)
+    if (rc < 0) goto fail;
+    if (env->size == 1) {
         rc = be_alone(root, err);
-    else if (rc == 0)
-        rc = opts->rejoin ? rejoin(root, local, err) : meet(root, local, err);
-    if (rc < 0) {
-        ash_group_root_close(root);
-        return rc;
+    } else {
+        rc = root->listen_fd = ash_socket_listen(NULL, 0, err);
+        if (rc < 0) goto fail;
+        rc = opts->rejoin ? rejoin(root, local, err) : join(root, local, err);
     }
+    if (rc < 0) goto fail;
     *root_out = root;
     return 0;
+
+fail:
+    ash_group_root_close(root);
+    return rc;
 }
 
 int ash_group_root_reform(struct ash_group_root *old, double wait_s, const struct ash_local *local,
@@ -300,7 +306,7 @@ int ash_group_root_reform(struct ash_group_root *old, double wait_s, const struc
     root->progress = old->progress;
     old->listen_fd = -1;
     old->progress = NULL;
-    rc = meet_again(root, old, wait_s, local, err);
+    rc = join_again(root, old, wait_s, local, err);
     if (rc < 0) {
         ash_group_root_close(root);
         return rc;

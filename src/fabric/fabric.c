@@ -67,14 +67,17 @@ int ash_fabric_open(const struct ash_fabric_opts *opts, struct ash_fabric **fabr
     fabric->region_number = (fabric->id & 0xffffff) << 8; /* a key of another endpoint hardly names a region here */
     fabric->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     rc = fabric->epoll_fd < 0 ? ash_err_set(err, -errno, "an endpoint cannot be opened: %s", strerror(errno)) : 0;
-    if (rc == 0) rc = name_node(fabric, opts->node, err);
-    if (rc == 0) rc = open_routes(fabric, opts, err);
-    if (rc < 0) {
-        ash_fabric_close(fabric);
-        return rc;
-    }
+    if (rc < 0) goto fail;
+    rc = name_node(fabric, opts->node, err);
+    if (rc < 0) goto fail;
+    rc = open_routes(fabric, opts, err);
+    if (rc < 0) goto fail;
     *fabric_out = fabric;
     return 0;
+
+fail:
+    ash_fabric_close(fabric);
+    return rc;
 }
 
 void ash_fabric_close(struct ash_fabric *fabric)

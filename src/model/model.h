@@ -103,7 +103,7 @@ int ash_model_pack(struct ash_model *model, struct ash_exec *exec, struct ash_er
 void ash_model_refresh(struct ash_model *model);
 
 /* Of the whole model, and what of it is here. */
-const struct ash_model_config *ash_model_config(const struct ash_model *model);
+const struct ash_model_config *ash_model_get_config(const struct ash_model *model);
 const struct ash_slice *ash_model_slice(const struct ash_model *model);
 struct ash_shards;
 const struct ash_shards *ash_model_shards(const struct ash_model *model);

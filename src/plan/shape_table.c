@@ -76,15 +76,16 @@ static void from_config(const struct ash_model_config *config, struct ash_shape 
     }
 }
 
-static int from_folder(const char *dir, struct ash_shape *shape_out, struct ash_err *err)
+/* Of a model folder or a GGUF file. */
+static int from_path(const char *path, struct ash_shape *shape_out, struct ash_err *err)
 {
     struct ash_model_config *config = calloc(1, sizeof(*config)); /* large: an entry per layer */
     struct ash_shape shape = {0};
-    const char *name = strrchr(dir, '/');
-    int rc = config == NULL ? ash_err_set(err, -ENOMEM, "out of memory") : ash_model_config_load(dir, config, err);
+    const char *name = strrchr(path, '/');
+    int rc = config == NULL ? ash_err_set(err, -ENOMEM, "out of memory") : ash_model_config_load(path, config, err);
 
     if (rc == 0) {
-        snprintf(shape.name, sizeof(shape.name), "%s", name != NULL && name[1] != '\0' ? name + 1 : dir);
+        snprintf(shape.name, sizeof(shape.name), "%s", name != NULL && name[1] != '\0' ? name + 1 : path);
         from_config(config, &shape);
         ash_model_config_fini(config);
         rc = ash_shape_complete(&shape, err);
@@ -94,7 +95,7 @@ static int from_folder(const char *dir, struct ash_shape *shape_out, struct ash_
     return rc;
 }
 
-/* The names that are nearest to one that is not known, nearest first. */
+/* The names that are near to one that is not known, nearest first; perhaps none. */
 static void add_nearest(const char *name, struct ash_str *names)
 {
     bool taken[COUNT(table)] = {false};
@@ -103,14 +104,15 @@ static void add_nearest(const char *name, struct ash_str *names)
         size_t best = 0, least = SIZE_MAX;
 
         for (size_t i = 0; i < COUNT(table); i++) {
-            size_t distance = ash_spelling_distance(name, table[i].name);
+            size_t distance = ash_spelling_nearness(name, table[i].name);
 
             if (taken[i] || distance >= least) continue;
             best = i;
             least = distance;
         }
+        if (least == SIZE_MAX) return;
         taken[best] = true;
-        ash_str_addf(names, "%s%s", n > 0 ? ", " : "", table[best].name);
+        ash_str_addf(names, "%s%s", n > 0 ? ", " : "; the nearest are ", table[best].name);
     }
 }
 
@@ -120,7 +122,7 @@ static int unknown(const char *name, struct ash_err *err)
 
     add_nearest(name, &names);
     ash_err_set(err, -ENOENT,
-                "'%.80s' is neither a model folder nor a well-known name; the nearest are %s (all: ashlar plan models)",
+                "'%.80s' is neither a model folder, a GGUF file nor a well-known name%s (all: ashlar plan models)",
                 name, names.data != NULL ? names.data : "");
     ash_str_fini(&names);
     return -ENOENT;
@@ -278,7 +280,7 @@ int ash_shape_find(const char *name, struct ash_shape *shape_out, struct ash_err
     const struct ash_shape *known;
     struct stat info;
 
-    if (stat(name, &info) == 0 && S_ISDIR(info.st_mode)) return from_folder(name, shape_out, err);
+    if (stat(name, &info) == 0) return from_path(name, shape_out, err);
     known = ash_shape_named(name);
     if (known == NULL) return unknown(name, err);
     *shape_out = *known;

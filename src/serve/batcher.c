@@ -60,7 +60,7 @@ static bool take_memory(struct ash_batcher *batcher)
 int ash_batcher_open(struct ash_model *model, struct ash_exec *exec, const struct ash_batcher_opts *opts,
                      struct ash_batcher **batcher_out, struct ash_err *err)
 {
-    const struct ash_model_config *config = ash_model_config(model);
+    const struct ash_model_config *config = ash_model_get_config(model);
     struct ash_pass_opts pass_opts = {.max_rows = opts->rows};
     struct ash_batcher *batcher;
     int rc = check_opts(opts, config, err);

@@ -42,6 +42,7 @@ struct ash_batcher;
 /* Borrows model, exec and opts->eos until close. */
 int ash_batcher_open(struct ash_model *model, struct ash_exec *exec, const struct ash_batcher_opts *opts,
                      struct ash_batcher **batcher_out, struct ash_err *err);
+/* NULL is a no-op. */
 void ash_batcher_close(struct ash_batcher *batcher);
 
 /* Begin to answer all requests, which stay the caller's and in place until the last step. -EINVAL for one that does

@@ -62,7 +62,7 @@ static size_t known_ids(const struct ash_tokenizer *tokenizer, size_t vocab)
 int ash_generator_open(struct ash_model *model, struct ash_exec *exec, const struct ash_tokenizer *tokenizer,
                        const struct ash_generator_opts *opts, struct ash_generator **generator_out, struct ash_err *err)
 {
-    const struct ash_model_config *config = ash_model_config(model);
+    const struct ash_model_config *config = ash_model_get_config(model);
     struct ash_generator *generator;
     struct ash_pass_opts pass_opts = {0};
     int rc = check_opts(opts, tokenizer, config->vocab, err);

@@ -137,7 +137,7 @@ if command -v script > /dev/null; then
     printf '/help\nOnce upon a time\n/reset\n/nonsense\n/quit\nnever read\n' |
         script -qec "$(printf '%q ' "${generate[@]}" --max-tokens 8)" /dev/null > "$SCRATCH/tty" 2>&1 ||
         fail "terminal: exit code $?"
-    printf 'Once upon a time\n' | script -qec "$(printf '%q ' "${generate[@]}" --max-tokens 8 --stats)" /dev/null > "$SCRATCH/tty2" 2>&1
+    printf 'Once upon a time\n' | timeout 60 script -qec "$(printf '%q ' "${generate[@]}" --max-tokens 8 --stats)" /dev/null > "$SCRATCH/tty2" 2>&1
     grep -q '^ashlar: prompt' "$SCRATCH/tty2" || fail "the speeds are not on a line of their own: $(cat "$SCRATCH/tty2")"
     for words in '> ' 'no chat template' ', there was' 'there is no /nonsense'; do
         grep -qF -- "$words" "$SCRATCH/tty" || fail "terminal: '$words' is not in $(cat "$SCRATCH/tty")"
@@ -218,7 +218,7 @@ expect_error 1 "no prompts" "nowhere"
 try "${generate[@]}" --prompt x --temprature 1
 expect_error 2 "misspelt flag" "--temperature"
 try "${generate[@]}" --prompt x --top-p 0
-expect_error 2 "top_p 0" "top_p"
+expect_error 2 "top_p 0" "--top-p"
 try "${generate[@]}" prompt
 expect_error 2 "a word too many" "--prompt"
 try "${generate[@]}" --prompt x --backend gpu9

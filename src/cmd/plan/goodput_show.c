@@ -28,7 +28,7 @@ static const char *duration(double seconds, char *buf)
 
 static const char *bytes(double value, char *buf)
 {
-    return value > 0 ? ash_units_bytes((size_t)value, buf, UNITS_BYTES) : "-";
+    return value > 0 ? ash_units_bytes((size_t)value, buf, ASH_UNITS_BYTES) : "-";
 }
 
 /* ---- storage ----------------------------------------------------------------------------------------------------- */
@@ -152,21 +152,21 @@ static void cell_age(const struct ash_goodput_answer *answer, enum ash_goodput_k
 
 static void cell_host(const struct ash_goodput_answer *answer, enum ash_goodput_kind kind, char *buf)
 {
-    char text[UNITS_BYTES];
+    char text[ASH_UNITS_BYTES];
 
     snprintf(buf, CELL_BYTES, "%s", bytes(answer->memory[kind].host_bytes_per_node, text));
 }
 
 static void cell_nvme(const struct ash_goodput_answer *answer, enum ash_goodput_kind kind, char *buf)
 {
-    char text[UNITS_BYTES];
+    char text[ASH_UNITS_BYTES];
 
     snprintf(buf, CELL_BYTES, "%s", bytes(answer->memory[kind].nvme_bytes_per_node, text));
 }
 
 static void cell_hbm(const struct ash_goodput_answer *answer, enum ash_goodput_kind kind, char *buf)
 {
-    char text[UNITS_BYTES];
+    char text[ASH_UNITS_BYTES];
 
     snprintf(buf, CELL_BYTES, "%s%s", bytes(answer->memory[kind].hbm_bytes_per_gpu, text),
              answer->memory[kind].fits ? "" : " !");
@@ -249,7 +249,7 @@ static void print_even(const struct ash_goodput_answer *answer, enum ash_goodput
 
 static void print_storage(const struct ash_goodput_answer *answer)
 {
-    char write[UNITS_BYTES], read[UNITS_BYTES];
+    char write[ASH_UNITS_BYTES], read[ASH_UNITS_BYTES];
 
     printf("shared storage%s%s takes %s/s and gives %s/s\n\n", answer->storage != NULL ? " " : "",
            answer->storage != NULL ? answer->storage : "", bytes(answer->job.write_bytes_s, write),
@@ -259,7 +259,7 @@ static void print_storage(const struct ash_goodput_answer *answer)
 void ash_goodput_print_table(const struct ash_goodput_answer *answer)
 {
     const struct ash_goodput_job *job = &answer->job;
-    char state[UNITS_BYTES], share[UNITS_BYTES], gap[CELL_BYTES], interval[CELL_BYTES];
+    char state[ASH_UNITS_BYTES], share[ASH_UNITS_BYTES], gap[CELL_BYTES], interval[CELL_BYTES];
 
     printf("%.4g billion parameters, %s of state (%s per GPU), %.0f GPUs: a failure every %s (%.3g per GPU-hour, %s)\n",
            job->params * 1e-9, bytes(answer->memory[0].state_bytes, state),

@@ -39,7 +39,7 @@ static const struct ash_opt place_opts[] = {
     {.name = "hosts",
      .type = ASH_OPT_STRING,
      .offset = FIELD(hosts),
-     .help = "of a running job in the order of ranks: a file, or n[0-7],n9"},
+     .help = "hosts of a running job in the order of ranks: a file, or n[0-7],n9"},
     {.name = "nodes",
      .type = ASH_OPT_INT,
      .offset = FIELD(nodes),
@@ -53,32 +53,32 @@ static const struct ash_opt place_opts[] = {
     {.name = "wait-minutes",
      .type = ASH_OPT_DOUBLE,
      .offset = FIELD(wait_minutes),
-     .help = "until the better place is expected to be free",
+     .help = "minutes until the better place is expected to be free",
      .max = 1e7},
     {.name = "tokens",
      .type = ASH_OPT_DOUBLE,
      .offset = FIELD(tokens),
-     .help = "to train on in all (15T, 15e12): what waiting may cost",
+     .help = "tokens to train on in all (15T, 15e12): what waiting may cost",
      .min = 1,
      .max = 1e18},
     {.name = "uplink-share",
      .type = ASH_OPT_DOUBLE,
      .offset = FIELD(uplink_share),
-     .fallback = "0.5",
-     .help = "what a host gets across a layer of switches, over the layer below (an assumption: measure yours)",
+     .default_text = "0.5",
+     .help = "share of the rate below that a host gets across a layer of switches (an assumption: measure yours)",
      .min = 0.001,
      .max = 1},
     {.name = "global-batch",
      .type = ASH_OPT_INT,
      .offset = FIELD(global_batch),
-     .fallback = "1024",
+     .default_text = "1024",
      .help = "sequences per step",
      .min = 1,
      .max = 1e9},
     {.name = "seq",
      .type = ASH_OPT_INT,
      .offset = FIELD(seq),
-     .fallback = "8192",
+     .default_text = "8192",
      .help = "tokens per sequence",
      .min = 1,
      .max = 1e8},
@@ -286,8 +286,8 @@ static int answer_it(const void *ctx, const struct ash_plan_facts *facts, const 
     int rc = examine(flags, facts, &answer, err);
 
     (void)word;
-    if (rc == 0 && flags->json) rc = ash_place_print_json(&answer, err);
-    if (rc == 0 && !flags->json) ash_place_print_table(&answer);
+    if (rc == 0 && flags->json) rc = ash_placement_print_json(&answer, err);
+    if (rc == 0 && !flags->json) ash_placement_print_table(&answer);
     close_answer(&answer);
     return rc;
 }

@@ -26,8 +26,8 @@ struct ash_placement_answer {
 /* One line: what to do. */
 const char *ash_place_verdict(const struct ash_placement_answer *answer, char *buf, size_t buf_bytes);
 /* Print the tables for people. */
-void ash_place_print_table(const struct ash_placement_answer *answer);
+void ash_placement_print_table(const struct ash_placement_answer *answer);
 /* Print one JSON object. Returns 0 or a negative errno with the reason in err. */
-int ash_place_print_json(const struct ash_placement_answer *answer, struct ash_err *err);
+int ash_placement_print_json(const struct ash_placement_answer *answer, struct ash_err *err);
 
 #endif

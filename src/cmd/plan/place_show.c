@@ -181,7 +181,7 @@ static void print_queued(const struct ash_placement_answer *answer)
     if (answer->worth_minutes > 0) printf("waiting pays up to %.0f minutes\n", answer->worth_minutes);
 }
 
-void ash_place_print_table(const struct ash_placement_answer *answer)
+void ash_placement_print_table(const struct ash_placement_answer *answer)
 {
     const struct ash_plan_job *job = &answer->job.job;
     char layout[128], verdict[256];
@@ -282,7 +282,7 @@ static json_t *encode_queued(const struct ash_placement_answer *answer, const ch
                      best, "worth_minutes", answer->worth_minutes, "verdict", verdict);
 }
 
-int ash_place_print_json(const struct ash_placement_answer *answer, struct ash_err *err)
+int ash_placement_print_json(const struct ash_placement_answer *answer, struct ash_err *err)
 {
     char verdict[256];
 

@@ -36,7 +36,7 @@ static void print_points(const struct ash_serve_answer *answer)
            "ITL", "stall", "tok/s", "tok/s/GPU", "$/M out");
     for (size_t i = 0; i < answer->shown; i++) {
         const struct ash_serve_point *point = &answer->points[i];
-        char cut[32], price[24], weights[UNITS_BYTES];
+        char cut[32], price[24], weights[ASH_UNITS_BYTES];
         char ttft[ASH_PLAN_TEXT_BYTES], itl[ASH_PLAN_TEXT_BYTES], stall[ASH_PLAN_TEXT_BYTES];
 
         printf("%-12s %5d %9s %8.0f %6.0f %9s %9s %9s %10.0f %9.0f %9s%s\n",
@@ -87,7 +87,7 @@ static void print_split(const struct ash_serve_answer *answer)
 {
     const struct ash_serve_split *split = &answer->split;
     const struct ash_serve_point *best = &answer->points[0];
-    char prompt[32], decode[32], cache[UNITS_BYTES], sent[ASH_PLAN_TEXT_BYTES], gap[ASH_PLAN_TEXT_BYTES],
+    char prompt[32], decode[32], cache[ASH_UNITS_BYTES], sent[ASH_PLAN_TEXT_BYTES], gap[ASH_PLAN_TEXT_BYTES],
         stall[ASH_PLAN_TEXT_BYTES];
 
     if (!answer->has_split) {
@@ -192,7 +192,7 @@ static void print_notes(const struct ash_serve_job *job)
 void ash_serve_print_table(const struct ash_serve_answer *answer)
 {
     const struct ash_serve_job *job = &answer->job;
-    char cache[UNITS_BYTES];
+    char cache[ASH_UNITS_BYTES];
 
     printf("%s on %d x %s (%d GPU%s %s), prompts of %g, answers of %g token%s\n", job->shape.name,
            job->cluster.machines, job->cluster.machine.name, job->cluster.gpus, ash_plan_plural(job->cluster.gpus),

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/assert.h"
 #include "base/hash.h"
 
 static const char *const call_names[] = {"no call",   "barrier",    "all-reduce", "reduce-scatter", "all-gather",
@@ -45,6 +46,7 @@ int ash_local_fail(struct ash_local *local, int code, size_t rank, const char *w
 {
     int before = 0;
 
+    ash_assert(code < 0 && code != -EINPROGRESS && why != NULL);
     if (atomic_compare_exchange_strong(&local->state, &before, -EINPROGRESS)) {
         snprintf(local->why, sizeof(local->why), "%s", why);
         atomic_store(&local->failed_rank, rank);
@@ -186,6 +188,7 @@ int ash_control_wait(struct ash_local *local, size_t peer, const _Atomic uint64_
 {
     struct control_wait wait = {local, peer, counter, value};
 
+    ash_assert(peer < local->size && peer != local->rank);
     return ash_futex_wait(&local->controls[peer]->futex, counter, value, local->oversubscribed, on_progress, &wait,
                           err);
 }
@@ -210,6 +213,7 @@ int ash_control_begin(struct ash_local *local, struct ash_coll_call call, struct
 {
     int rc = ash_local_check(local, err);
 
+    ash_assert(local->size > 0 && call.kind != ASH_CALL_NONE);
     if (rc < 0) return rc;
     call.number = local->call.number + 1;
     local->call = call;

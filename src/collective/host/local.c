@@ -61,6 +61,7 @@ int ash_local_connect(struct ash_local *local, size_t rank, size_t size, bool ov
     if (size > ASH_LOCAL_RANKS_MAX)
         return ash_err_set(err, -EINVAL, "%zu ranks on one node: at most %d can share memory", size,
                            ASH_LOCAL_RANKS_MAX);
+    ash_assert(rank < size && local->size == 0);
     local->rank = rank;
     local->size = size;
     local->oversubscribed = oversubscribed;
@@ -100,6 +101,7 @@ static int exchange(struct ash_local *local, const void *const *parts, size_t pa
     uint8_t *to = is_inline ? own->inlined[parity].data : own->small[parity];
     int rc = 0;
 
+    ash_assert(part_count * part_bytes <= (is_inline ? sizeof(own->inlined[0].data) : sizeof(own->small[0])));
     for (size_t i = 0; i < part_count; i++)
         memcpy(to + i * part_bytes, parts[i], part_bytes);
     ash_control_signal(local, is_inline ? &own->inlined[parity].flag : &own->flag, local->check);

@@ -9,6 +9,7 @@
 #include <time.h>
 
 #include "base/assert.h"
+#include "base/math.h"
 #include "collective/host/control.h"
 
 #define LINE ((size_t)64)
@@ -94,7 +95,7 @@ static int wait_for(struct ash_channel *channel, struct ash_futex *futex, const 
 
 static size_t slot_stride(const struct ash_channel *channel)
 {
-    return LINE + (channel->slot_bytes + LINE - 1) / LINE * LINE;
+    return LINE + ash_round_up(channel->slot_bytes, LINE);
 }
 
 static struct slot *slot_of(const struct ash_channel *channel, uint64_t number)

@@ -5,6 +5,9 @@
 
 #include <string.h>
 
+#include "base/assert.h"
+#include "base/math.h"
+
 #define STEPS 3 /* copy in, reduce, copy out */
 
 /* How far this rank is in a call. */
@@ -124,10 +127,11 @@ int ash_pipe_run(const struct ash_pipe *pipe, struct ash_err *err)
 {
     struct ash_local *local = pipe->local;
     struct course course = {.pipe = pipe,
-                            .count = (pipe->size_bytes + pipe->piece_bytes - 1) / pipe->piece_bytes,
+                            .count = ash_div_up(pipe->size_bytes, pipe->piece_bytes),
                             .steps = pipe->copy_out != NULL ? STEPS : STEPS - 1};
     int rc = 0;
 
+    ash_assert(pipe->piece_bytes > 0 && pipe->piece_bytes <= ASH_CONTROL_BOUNCE_BYTES && pipe->reduce != NULL);
     ash_control_signal(local, &local->controls[local->rank]->flag, local->check);
     while (rc == 0 && (!course.compared || course.done[course.steps - 1] < course.count)) {
         size_t step = choose_step(&course);

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "base/math.h"
 #include "collective/host/control.h"
 
 #define SHARE_ALIGN ((size_t)4096) /* shares begin on pages: two ranks never write to one line */
@@ -28,7 +29,7 @@ struct ash_window {
 /* Where the counters are. */
 static size_t counters_at(size_t size_bytes)
 {
-    return (size_bytes + SHARE_ALIGN - 1) / SHARE_ALIGN * SHARE_ALIGN;
+    return ash_round_up(size_bytes, SHARE_ALIGN);
 }
 
 /* Map what each rank has the key of, but for this one's own. */
@@ -202,9 +203,9 @@ static void reduce_run(struct ash_window *const *windows, const struct ash_share
 /* Rank r's share of so many bytes: where it begins; r = size gives the end. */
 static size_t share_begin(size_t bytes, size_t r, size_t size)
 {
-    size_t pages = (bytes + SHARE_ALIGN - 1) / SHARE_ALIGN, begin = pages * r / size * SHARE_ALIGN;
+    size_t pages = ash_div_up(bytes, SHARE_ALIGN), begin = pages * r / size * SHARE_ALIGN;
 
-    return begin < bytes ? begin : bytes;
+    return ash_min(begin, bytes);
 }
 
 /* Two meetings around it: all have come, all are done. */

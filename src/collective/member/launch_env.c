@@ -68,10 +68,13 @@ static int read_torchrun(struct ash_launch_env *env, struct ash_err *err)
     int64_t rank = 0, size = 0, port = 0, local = 0;
     int rc = need_number("RANK", "RANK", 0, RANKS_MAX, &rank, err);
 
-    if (rc == 0) rc = need_number("WORLD_SIZE", "RANK", 1, RANKS_MAX, &size, err);
-    if (rc == 0) rc = need_number("MASTER_PORT", "RANK", 1, 65534, &port, err);
-    if (rc == 0 && host == NULL) rc = ash_err_set(err, -EINVAL, "the environment has RANK but not MASTER_ADDR");
-    if (rc == 0) rc = set_ranks(env, rank, size, err);
+    if (rc < 0) return rc;
+    rc = need_number("WORLD_SIZE", "RANK", 1, RANKS_MAX, &size, err);
+    if (rc < 0) return rc;
+    rc = need_number("MASTER_PORT", "RANK", 1, 65534, &port, err);
+    if (rc < 0) return rc;
+    if (host == NULL) return ash_err_set(err, -EINVAL, "the environment has RANK but not MASTER_ADDR");
+    rc = set_ranks(env, rank, size, err);
     if (rc < 0) return rc;
     env->launcher = "torchrun";
     snprintf(env->host, sizeof(env->host), "%s", host);
@@ -89,14 +92,17 @@ static int read_slurm(struct ash_launch_env *env, struct ash_err *err)
     int64_t rank = 0, size = 0, job = 0, step = 0, local = 0;
     int rc = need_number("SLURM_PROCID", "SLURM_PROCID", 0, RANKS_MAX, &rank, err);
 
+    if (rc < 0) return rc;
+    rc = need_number("SLURM_NTASKS", "SLURM_PROCID", 1, RANKS_MAX, &size, err);
+    if (rc < 0) return rc;
+    rc = need_number("SLURM_JOB_ID", "SLURM_PROCID", 0, INT64_MAX / 2, &job, err);
+    if (rc < 0) return rc;
     if (nodes == NULL) nodes = ash_env_get("SLURM_JOB_NODELIST");
-    if (rc == 0) rc = need_number("SLURM_NTASKS", "SLURM_PROCID", 1, RANKS_MAX, &size, err);
-    if (rc == 0) rc = need_number("SLURM_JOB_ID", "SLURM_PROCID", 0, INT64_MAX / 2, &job, err);
     if (host != NULL)
         snprintf(env->host, sizeof(env->host), "%s", host);
-    else if (rc == 0 && (nodes == NULL || ash_launch_env_first_host(nodes, env->host, sizeof(env->host)) < 0))
-        rc = ash_err_set(err, -EINVAL, "the environment has SLURM_PROCID but SLURM_STEP_NODELIST names no host");
-    if (rc == 0) rc = set_ranks(env, rank, size, err);
+    else if (nodes == NULL || ash_launch_env_first_host(nodes, env->host, sizeof(env->host)) < 0)
+        return ash_err_set(err, -EINVAL, "the environment has SLURM_PROCID but SLURM_STEP_NODELIST names no host");
+    rc = set_ranks(env, rank, size, err);
     if (rc < 0) return rc;
     env->launcher = "slurm";
     if (node != NULL) snprintf(env->node, sizeof(env->node), "%s", node);
@@ -123,8 +129,10 @@ static int read_mpi(struct ash_launch_env *env, int64_t rank, struct ash_err *er
     if (size < 1)
         return ash_err_set(err, -EINVAL,
                            "the launcher gives a rank but no number of ranks (OMPI_COMM_WORLD_SIZE, PMI_SIZE)");
-    if ((rc = set_ranks(env, rank, size, err)) < 0) return rc;
-    if ((rc = read_number("MASTER_PORT", 1, 65535, &port, err)) < 0 && rc != -ENOENT) return rc;
+    rc = set_ranks(env, rank, size, err);
+    if (rc < 0) return rc;
+    rc = read_number("MASTER_PORT", 1, 65535, &port, err);
+    if (rc < 0 && rc != -ENOENT) return rc;
     env->launcher = "mpi";
     for (const char *const *name = jobs; *name != NULL && env->job == 0; name++)
         if (ash_env_get(*name) != NULL) env->job = ash_hash_str(ash_env_get(*name));

@@ -5,10 +5,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/assert.h"
 #include "collective/member/rendezvous.h"
 
-static int meet(const struct ash_net_join_opts *join, const struct ash_net_endpoint *endpoint,
-                struct ash_net_endpoint *endpoints, struct ash_err *err)
+static int exchange(const struct ash_net_join_opts *join, const struct ash_net_endpoint *endpoint,
+                    struct ash_net_endpoint *endpoints, struct ash_err *err)
 {
     struct ash_rendezvous meeting = {.job = join->job,
                                      .epoch = join->epoch,
@@ -20,7 +21,8 @@ static int meet(const struct ash_net_join_opts *join, const struct ash_net_endpo
                                      .fd = -1};
     int rc = ash_rendezvous_open(&meeting, join->listen_fd, err);
 
-    if (rc == 0) rc = ash_rendezvous_exchange(&meeting, endpoint, sizeof(*endpoint), endpoints, err);
+    if (rc < 0) return rc;
+    rc = ash_rendezvous_exchange(&meeting, endpoint, sizeof(*endpoint), endpoints, err);
     ash_rendezvous_close(&meeting);
     return rc;
 }
@@ -56,31 +58,37 @@ static int connect_all(const struct ash_net_join_opts *join, struct ash_progress
 int ash_net_join(const struct ash_net_join_opts *join, struct ash_progress **progress_out,
                  struct ash_net_mailboxes *mailboxes_out, struct ash_net_address **addresses_out, struct ash_err *err)
 {
-    struct ash_net_endpoint endpoint, *endpoints = calloc(join->size, sizeof(*endpoints));
+    struct ash_net_endpoint own, *endpoints = calloc(join->size, sizeof(*endpoints));
     struct ash_net_address *addresses = calloc(join->size, sizeof(*addresses));
     struct ash_progress *progress = join->progress;
     struct ash_net_mailboxes mailboxes = {{NULL}};
-    int rc = endpoints != NULL && addresses != NULL
-                 ? 0
-                 : ash_err_set(err, -ENOMEM, "out of memory for %zu ranks", join->size);
+    int rc = -ENOMEM;
 
-    memset(&endpoint, 0, sizeof(endpoint));
-    if (rc == 0 && progress == NULL) rc = ash_progress_open(join->fabric, join->node, join->address, &progress, err);
-    if (rc == 0) rc = open_mailboxes(progress, join->rank, join->size, &mailboxes, &endpoint.mailboxes, err);
-    if (rc == 0) {
-        ash_progress_get_addr(progress, &endpoint.addr);
-        rc = meet(join, &endpoint, endpoints, err);
+    ash_assert(join->rank < join->size);
+    memset(&own, 0, sizeof(own));
+    if (endpoints == NULL || addresses == NULL) {
+        ash_err_set(err, rc, "out of memory for %zu ranks", join->size);
+        goto fail;
     }
-    if (rc == 0) rc = connect_all(join, progress, endpoints, addresses, err);
+    rc = progress == NULL ? ash_progress_open(join->fabric, join->node, join->address, &progress, err) : 0;
+    if (rc < 0) goto fail;
+    rc = open_mailboxes(progress, join->rank, join->size, &mailboxes, &own.mailboxes, err);
+    if (rc < 0) goto fail;
+    ash_progress_get_addr(progress, &own.addr);
+    rc = exchange(join, &own, endpoints, err);
+    if (rc < 0) goto fail;
+    rc = connect_all(join, progress, endpoints, addresses, err);
+    if (rc < 0) goto fail;
     free(endpoints);
-    if (rc < 0) {
-        free(addresses);
-        ash_net_mailboxes_close(&mailboxes);
-        if (join->progress == NULL) ash_progress_close(progress);
-        return rc;
-    }
     *progress_out = progress;
     *mailboxes_out = mailboxes;
     *addresses_out = addresses;
     return 0;
+
+fail:
+    free(endpoints);
+    free(addresses);
+    ash_net_mailboxes_close(&mailboxes);
+    if (join->progress == NULL) ash_progress_close(progress);
+    return rc;
 }

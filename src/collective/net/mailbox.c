@@ -319,7 +319,7 @@ int ash_mailbox_send(struct ash_mailbox *mailbox, size_t buffer, size_t rank, si
     uint64_t since_ns;
     int rc = wait_for(mailbox, rank, &queue->credits, queue->sent + 1, wait);
 
-    ash_assert(size_bytes <= mailbox->slot_bytes);
+    ash_assert(size_bytes <= mailbox->slot_bytes && rank < mailbox->size && rank != mailbox->rank);
     since_ns = ash_clock_ns();
     while (rc == 0) {
         pthread_mutex_lock(&mailbox->progress->lock);
@@ -346,7 +346,10 @@ int ash_mailbox_receive(struct ash_mailbox *mailbox, size_t rank, size_t ahead, 
 {
     struct queue *queue = &mailbox->queues[rank];
     uint64_t number = queue->taken + ahead;
-    int rc = wait_for(mailbox, rank, &queue->arrived, number + 1, wait);
+    int rc;
+
+    ash_assert(rank < mailbox->size && ahead < mailbox->slots);
+    rc = wait_for(mailbox, rank, &queue->arrived, number + 1, wait);
 
     if (rc == 0) *data_out = slot_of(mailbox, rank, number);
     return rc;

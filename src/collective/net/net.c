@@ -36,6 +36,7 @@ static int make_view(struct ash_net_view *view, size_t rank, size_t size, const 
 
 int ash_net_fail(struct ash_net *net, int code, size_t failed_rank, const char *why)
 {
+    ash_assert(code < 0 && failed_rank < net->opts.size);
     return ash_local_fail(net->opts.local, code, net->opts.members[failed_rank], why, net->err);
 }
 
@@ -215,6 +216,7 @@ int ash_net_buffer(struct ash_net *net, uint64_t pair_bytes, size_t *buffer_out,
 
 int ash_net_send(struct ash_net *net, size_t buffer, size_t rank, size_t body_bytes)
 {
+    ash_assert(rank < net->opts.size && rank != net->opts.rank && body_bytes <= ASH_MAILBOX_BODY_BYTES);
     return ash_mailbox_send(net->mailbox, buffer, rank, ASH_MAILBOX_HEAD_BYTES + body_bytes,
                             &(struct ash_mailbox_wait){on_timeout, net});
 }
@@ -326,6 +328,7 @@ int ash_net_open(const struct ash_net_opts *opts, struct ash_net **net_out, stru
     struct ash_net_mailboxes mailboxes = opts->mailboxes;
     int rc = 0;
 
+    ash_assert(opts->rank < opts->size && opts->nodes->size == opts->size && opts->nodes->nodes > 1);
     if (net == NULL) {
         ash_net_mailboxes_close(&mailboxes);
         return ash_err_set(err, -ENOMEM, "out of memory for a group of %zu ranks", opts->size);
@@ -340,17 +343,22 @@ int ash_net_open(const struct ash_net_opts *opts, struct ash_net **net_out, stru
                          ASH_SHARES_RANKS_MAX);
     else if (net->own == NULL || set_up(net, opts) < 0)
         rc = ash_err_set(err, -ENOMEM, "out of memory for a group of %zu ranks", opts->size);
-    if (rc == 0) rc = ash_segment_create(&net->own_shared, sizeof(struct ash_net_shared), "ashlar-arena", err);
-    if (rc == 0) rc = map_shared(net, err);
-    if (rc == 0) rc = connect_mailboxes(net, opts->addresses, err);
-    net->connected = rc == 0;
-    if (rc == 0) rc = ash_net_barrier(net, err); /* nobody's memory may go before everyone knows it */
-    if (rc < 0) {
-        ash_net_close(net);
-        return rc;
-    }
+    if (rc < 0) goto fail;
+    rc = ash_segment_create(&net->own_shared, sizeof(struct ash_net_shared), "ashlar-net", err);
+    if (rc < 0) goto fail;
+    rc = map_shared(net, err);
+    if (rc < 0) goto fail;
+    rc = connect_mailboxes(net, opts->addresses, err);
+    if (rc < 0) goto fail;
+    net->connected = true;
+    rc = ash_net_barrier(net, err); /* nobody's memory may go before everyone knows it */
+    if (rc < 0) goto fail;
     *net_out = net;
     return 0;
+
+fail:
+    ash_net_close(net);
+    return rc;
 }
 
 /* Say goodbye to everyone and hear the same from them, so that nobody's last words are lost with this endpoint. */

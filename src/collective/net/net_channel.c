@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/math.h"
 #include "collective/net/net_priv.h"
 
 #define LINE ((size_t)64)
@@ -131,7 +132,7 @@ static int open_mailbox(struct ash_channel *channel, struct ash_err *err)
                                           .size = 2,
                                           .members = members,
                                           .slot_bytes =
-                                              ASH_MAILBOX_HEAD_BYTES + (channel->slot_bytes + LINE - 1) / LINE * LINE,
+                                              ASH_MAILBOX_HEAD_BYTES + ash_round_up(channel->slot_bytes, LINE),
                                           .slots = channel->slots,
                                           .credit_batch = 1};
 

@@ -155,14 +155,17 @@ int ash_progress_open(const struct ash_fabric_opts *opts, const char *node, cons
     own.address = address;
     progress->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     rc = progress->wake_fd < 0 ? ash_err_set(err, -errno, "the network cannot be used: %s", strerror(errno)) : 0;
-    if (rc == 0) rc = ash_fabric_open(&own, &progress->fabric, err);
-    if (rc == 0) rc = start_thread(progress, err);
-    if (rc < 0) {
-        ash_progress_close(progress);
-        return rc;
-    }
+    if (rc < 0) goto fail;
+    rc = ash_fabric_open(&own, &progress->fabric, err);
+    if (rc < 0) goto fail;
+    rc = start_thread(progress, err);
+    if (rc < 0) goto fail;
     *progress_out = progress;
     return 0;
+
+fail:
+    ash_progress_close(progress);
+    return rc;
 }
 
 void ash_progress_close(struct ash_progress *progress)

@@ -72,6 +72,7 @@ void ash_reduce_plan_init(struct ash_reduce_plan *plan, const struct ash_shares 
 {
     struct walk walk;
 
+    ash_assert(size <= ASH_SHARES_RANKS_MAX && shares->tree.part_count > 0);
     plan->tree.part_count = 0;
     plan->most = 0;
     plan->deep = false;

@@ -1,12 +1,14 @@
-/* Sums over nodes. Every round takes a block of elements through four steps, each a round behind the one before it:
- * bring (parts go into the node's memory, pieces are joined there and sent), join (pieces of all nodes become the sum),
- * spread (with many nodes each joins its share and sends the sum to the others), share (the node's ranks copy it). */
+/* Sums over nodes. Every round takes a block of elements through four steps, each a round after the one before it:
+ * contribute (parts go into the node's memory, partial sums are made there and sent), reduce (partial sums of all nodes
+ * become the sum, or a share of it that is sent to the others), gather (the shares of other nodes are received), copy
+ * (the node's ranks copy the sum). */
 #include "collective/net/net_priv.h"
 
 #include <errno.h>
 
 #include "base/assert.h"
 #include "base/bf16.h"
+#include "base/math.h"
 
 struct sum {
     struct ash_net *net;
@@ -30,11 +32,11 @@ static size_t round_length(const struct sum *sum, size_t round)
 {
     size_t left = sum->count - round * sum->block;
 
-    return left < sum->block ? left : sum->block;
+    return ash_min(left, sum->block);
 }
 
 /* Copy this rank's parts of a round to where its node finds them. A reduce-scatter has a run for every rank. */
-static void stage(const struct sum *sum, size_t round)
+static void copy_in(const struct sum *sum, size_t round)
 {
     const struct ash_net *net = sum->net;
     uint8_t *to = net->shared[sum->view->here]->bounce[round % ASH_NET_SLOTS];
@@ -174,7 +176,7 @@ static uint8_t *own_partials(const struct sum *sum, size_t round)
     return sum->net->own + round % 2 * ASH_MAILBOX_SLOT_BYTES;
 }
 
-static int bring_whole(const struct sum *sum, size_t round, size_t cell, const size_t *who)
+static int contribute_whole(const struct sum *sum, size_t round, size_t cell, const size_t *who)
 {
     size_t length = round_length(sum, round), begin = cell_begin(sum, length, cell),
            size = cell_begin(sum, length, cell + 1) - begin, own = 0, buffer;
@@ -192,7 +194,7 @@ static int bring_whole(const struct sum *sum, size_t round, size_t cell, const s
     return rc;
 }
 
-static int bring_shares(const struct sum *sum, size_t round, size_t cell, const size_t *who)
+static int contribute_shares(const struct sum *sum, size_t round, size_t cell, const size_t *who)
 {
     size_t length = round_length(sum, round), own = 0;
     int rc = 0;
@@ -211,21 +213,21 @@ static int bring_shares(const struct sum *sum, size_t round, size_t cell, const 
     return rc;
 }
 
-static int bring(const struct sum *sum, size_t round)
+static int contribute(const struct sum *sum, size_t round)
 {
     size_t who[ASH_SHARES_RANKS_MAX], cell;
     int rc = 0;
 
     if (!sum->view->is_alone) {
-        stage(sum, round);
+        copy_in(sum, round);
         rc = ash_net_node_barrier(sum->net);
     }
     if (rc < 0 || !own_cell(sum, round, &cell)) return rc;
     find_forwarders(sum, round, cell, who);
-    return sum->direct ? bring_whole(sum, round, cell, who) : bring_shares(sum, round, cell, who);
+    return sum->direct ? contribute_whole(sum, round, cell, who) : contribute_shares(sum, round, cell, who);
 }
 
-static int join(const struct sum *sum, size_t round)
+static int reduce(const struct sum *sum, size_t round)
 {
     size_t who[ASH_SHARES_RANKS_MAX], cell, length = round_length(sum, round), begin, size, buffer;
     uint8_t *body;
@@ -266,7 +268,7 @@ static int gather(const struct sum *sum, size_t round)
 }
 
 /* Copy what the ranks of this node have carried. */
-static int share(const struct sum *sum, size_t round)
+static int copy_out(const struct sum *sum, size_t round)
 {
     const struct ash_net *net = sum->net;
     size_t length = round_length(sum, round);
@@ -288,21 +290,16 @@ static int share(const struct sum *sum, size_t round)
 /* Every step is one round behind the one before it, so that the network has something to do while a node joins. */
 static int run_rounds(const struct sum *sum)
 {
-    size_t rounds = sum->count == 0 ? 1 : (sum->count + sum->block - 1) / sum->block, last = sum->direct ? 1 : 2;
+    size_t rounds = sum->count == 0 ? 1 : ash_div_up(sum->count, sum->block), last = sum->direct ? 1 : 2;
     int rc = 0;
 
     for (size_t t = 0; t < rounds + last && rc == 0; t++) {
-        if (t < rounds) rc = bring(sum, t);
-        if (rc == 0 && t >= 1 && t - 1 < rounds) rc = join(sum, t - 1);
+        if (t < rounds) rc = contribute(sum, t);
+        if (rc == 0 && t >= 1 && t - 1 < rounds) rc = reduce(sum, t - 1);
         if (rc == 0 && t >= last && t - last < rounds) rc = gather(sum, t - last);
-        if (rc == 0 && t >= last && t - last < rounds) rc = share(sum, t - last);
+        if (rc == 0 && t >= last && t - last < rounds) rc = copy_out(sum, t - last);
     }
     return rc;
-}
-
-static size_t smaller(size_t a, size_t b)
-{
-    return a < b ? a : b;
 }
 
 /* What is the same for both kinds of sums. plan: room for one. */
@@ -348,21 +345,21 @@ int ash_net_all_reduce(struct ash_net *net, const void *const *parts, const stru
     cell = ASH_MAILBOX_BODY_BYTES / (sum.plan->most * sum.wire_width) * (sum.direct ? 1 : sum.view->map.nodes);
     sum.block = (cell - 1) * sum.view->map.least; /* cuts may be uneven by one element */
     if (!sum.view->is_alone) {
-        sum.block = smaller(sum.block, ASH_NET_BOUNCE_BYTES / (sum.most * sum.width));
-        sum.block = smaller(sum.block, ASH_NET_RESULT_BYTES / sum.width);
+        sum.block = ash_min(sum.block, ASH_NET_BOUNCE_BYTES / (sum.most * sum.width));
+        sum.block = ash_min(sum.block, ASH_NET_RESULT_BYTES / sum.width);
     }
     return run_rounds(&sum);
 }
 
 /* ---- reduce-scatter ---------------------------------------------------------------------------------------------- */
 
-static int bring_targets(const struct sum *sum, size_t round)
+static int contribute_targets(const struct sum *sum, size_t round)
 {
     size_t length = round_length(sum, round), own = 0, rank = sum->net->opts.rank, size = sum->net->opts.size;
     int rc = 0;
 
     if (!sum->view->is_alone) {
-        stage(sum, round);
+        copy_in(sum, round);
         rc = ash_net_node_barrier(sum->net);
     }
     for (size_t p = 0; p < sum->plan->tree.part_count; p++)
@@ -405,13 +402,13 @@ int ash_net_reduce_scatter(struct ash_net *net, const void *const *parts, const 
     sum.stride = count > 0 ? count : 1;
     sum.block = ASH_MAILBOX_BODY_BYTES / (sum.plan->most * sum.wire_width);
     if (!sum.view->is_alone)
-        sum.block = smaller(sum.block, ASH_NET_BOUNCE_BYTES / (sum.most * net->opts.size * sum.width));
+        sum.block = ash_min(sum.block, ASH_NET_BOUNCE_BYTES / (sum.most * net->opts.size * sum.width));
     if (sum.block == 0)
         return ash_err_set(err, -E2BIG, "a reduce-scatter of %zu parts from each of %zu ranks is too finely cut",
                            sum.most, net->opts.size);
-    rounds = count == 0 ? 1 : (count + sum.block - 1) / sum.block;
+    rounds = count == 0 ? 1 : ash_div_up(count, sum.block);
     for (size_t t = 0; t < rounds + 1 && rc == 0; t++) {
-        if (t < rounds) rc = bring_targets(&sum, t);
+        if (t < rounds) rc = contribute_targets(&sum, t);
         if (rc == 0 && t >= 1) rc = reduce_target(&sum, t - 1);
     }
     return rc;

@@ -5,6 +5,8 @@
 #include <rdma/fi_errno.h>
 #include <string.h>
 
+#include "base/assert.h"
+#include "base/math.h"
 #include "fabric/ofi/ofi_priv.h"
 
 #define STRIPE_ALIGN ((size_t)4096)
@@ -60,8 +62,9 @@ int ash_flow_post(struct ash_ofi_link *link, const struct ash_transfer *transfer
 {
     struct ash_ofi *ofi = link->ofi;
     struct ash_ofi_op *op = ash_pool_get(ofi->ops, NULL);
-    size_t size = transfer->size_bytes, share;
+    size_t size = transfer->size_bytes;
 
+    ash_assert(transfer->size_bytes > 0 && link->rail_count > 0);
     if (op == NULL) return -EAGAIN;
     *op = (struct ash_ofi_op){.link = link,
                               .write = write,
@@ -76,8 +79,7 @@ int ash_flow_post(struct ash_ofi_link *link, const struct ash_transfer *transfer
                               .size_bytes = size,
                               .part_bytes = size};
     if (op->striped) {
-        share = (size + link->rail_count - 1) / link->rail_count;
-        op->part_bytes = (share + STRIPE_ALIGN - 1) / STRIPE_ALIGN * STRIPE_ALIGN;
+        op->part_bytes = ash_round_up(ash_div_up(size, link->rail_count), STRIPE_ALIGN);
     }
     append(link, op);
     if (link->queue == NULL) link->queue = op;

@@ -91,24 +91,31 @@ static int ofi_open(struct ash_fabric *fabric, const struct ash_fabric_opts *opt
     ofi->listen_fd = ofi->heartbeat_epoll = -1;
     ofi->kick_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     rc = ofi->kick_fd < 0 ? ash_err_set(err, -errno, "an event descriptor cannot be had: %s", strerror(errno)) : 0;
-    if (rc == 0) rc = ash_pool_open("transfers", sizeof(struct ash_ofi_op), ASH_OFI_OPS, &ofi->ops, err);
-    if (rc == 0) rc = ash_pool_open("parts of transfers", sizeof(struct ash_ofi_part), ASH_OFI_PARTS, &ofi->parts, err);
-    if (rc == 0)
-        rc = ash_pool_open("notifications", sizeof(struct ash_ofi_notification), ASH_OFI_NOTIFICATIONS,
-                           &ofi->notifications, err);
-    if (rc == 0) rc = ash_ofi_load(err);
-    if (rc == 0) rc = open_rails(ofi, opts, err);
-    if (rc == 0) rc = open_eager_buffers(ofi, err);
-    if (rc == 0) rc = ash_heartbeat_open(ofi, err);
-    if (rc < 0) {
-        ofi_close((struct ash_transport *)(void *)ofi);
-        return rc;
-    }
+    if (rc < 0) goto fail;
+    rc = ash_pool_open("transfers", sizeof(struct ash_ofi_op), ASH_OFI_OPS, &ofi->ops, err);
+    if (rc < 0) goto fail;
+    rc = ash_pool_open("parts of transfers", sizeof(struct ash_ofi_part), ASH_OFI_PARTS, &ofi->parts, err);
+    if (rc < 0) goto fail;
+    rc = ash_pool_open("notifications", sizeof(struct ash_ofi_notification), ASH_OFI_NOTIFICATIONS, &ofi->notifications,
+                       err);
+    if (rc < 0) goto fail;
+    rc = ash_ofi_load(err);
+    if (rc < 0) goto fail;
+    rc = open_rails(ofi, opts, err);
+    if (rc < 0) goto fail;
+    rc = open_eager_buffers(ofi, err);
+    if (rc < 0) goto fail;
+    rc = ash_heartbeat_open(ofi, err);
+    if (rc < 0) goto fail;
     ash_fabric_watch(fabric, ofi->kick_fd);
     for (size_t r = 0; r < ofi->rail_count; r++)
         if (ofi->rails[r].wait_fd >= 0) ash_fabric_watch(fabric, ofi->rails[r].wait_fd);
     *transport_out = (struct ash_transport *)(void *)ofi;
     return 0;
+
+fail:
+    ofi_close((struct ash_transport *)(void *)ofi);
+    return rc;
 }
 
 static void ofi_describe(const struct ash_transport *transport, struct ash_wire_addr *addr)

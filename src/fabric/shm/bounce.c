@@ -6,10 +6,13 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/assert.h"
+
 int ash_bounce_post(struct ash_shm_link *link, const struct ash_transfer *transfer, bool write)
 {
     struct ash_shm_move *move = ash_pool_get(link->shm->moves, NULL);
 
+    ash_assert(transfer->size_bytes > 0);
     if (move == NULL) return -EAGAIN;
     *move = (struct ash_shm_move){.local = (uint8_t *)transfer->local->data + transfer->local_offset,
                                   .region = transfer->remote->key.region,

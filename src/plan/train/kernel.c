@@ -9,7 +9,7 @@
 
 #define SMS_UNKNOWN 128
 
-double ash_precision_bytes(enum ash_gpu_precision precision)
+double ash_gpu_precision_bytes(enum ash_gpu_precision precision)
 {
     static const double bytes[ASH_GPU_PRECISIONS] = {2, 1, 0.5};
 
@@ -63,10 +63,10 @@ double ash_kernel_gemm(const struct ash_consts *consts, const struct ash_gpu *gp
     tiles = groups * up(m / tile_m) * up(n / tile_n);
     waves = tiles / ash_larger(1, groups / at_once) / sms;
     filled = groups * m * n / (tiles * tile_m * tile_n); /* of the tiles' area */
-    depth = consts->gemm_depth * (2 / ash_precision_bytes(precision));
+    depth = consts->gemm_depth * (2 / ash_gpu_precision_bytes(precision));
     arithmetic = 2 * groups * m * n * k / ash_kernel_gemm_rate(consts, gpu, precision) / filled * (1 + depth / k) *
                  wave_loss(waves, consts->gemm_wave);
-    bytes = groups * (ash_precision_bytes(precision) * (m * k + k * n) + 2 * m * n);
+    bytes = groups * (ash_gpu_precision_bytes(precision) * (m * k + k * n) + 2 * m * n);
     return ash_larger(arithmetic, ash_kernel_memory(consts, gpu, bytes));
 }
 

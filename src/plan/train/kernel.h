@@ -19,6 +19,6 @@ double ash_kernel_attention(const struct ash_consts *consts, const struct ash_gp
 /* Seconds to move bytes through HBM by element-wise kernels. */
 double ash_kernel_memory(const struct ash_consts *consts, const struct ash_gpu *gpu, double bytes);
 /* Bytes of one element in a matrix product. */
-double ash_precision_bytes(enum ash_gpu_precision precision);
+double ash_gpu_precision_bytes(enum ash_gpu_precision precision);
 
 #endif

@@ -65,9 +65,9 @@ static int does_not_fit(const struct ash_search_state *state, struct ash_err *er
 static double other_batch(const struct ash_search_state *state, double direction)
 {
     struct ash_plan_job job = *state->job;
-    double reach = fmin(job.global_batch, BATCH_REACH);
+    int reach = (int)fmin(job.global_batch, BATCH_REACH);
 
-    for (double away = 1; away < reach; away++) {
+    for (int away = 1; away < reach; away++) {
         job.global_batch = state->job->global_batch + direction * away;
         if (count_layouts(state, &job).tried > 0) return job.global_batch;
     }

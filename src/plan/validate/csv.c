@@ -131,9 +131,10 @@ static int read_row(struct ash_csv *csv, struct cursor *cursor, size_t row, stru
         count++;
     }
     if (row == 0) csv->columns = count;
-    for (; count < csv->columns; count++)
+    for (; count < csv->columns; count++) {
         rc = add_field(csv, row * csv->columns + count, "");
-    if (rc < 0) return ash_err_set(err, rc, "%s: out of memory", cursor->name);
+        if (rc < 0) return ash_err_set(err, rc, "%s: out of memory", cursor->name);
+    }
     return 0;
 }
 

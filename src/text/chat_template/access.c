@@ -54,8 +54,8 @@ int ash_jinja_index(struct ash_jinja_run *run, struct ash_jinja_value value, str
     int rc;
 
     if (key.kind == ASH_JINJA_STRING) return ash_jinja_attr(run, value, key.text, out);
-    if (value.kind == ASH_JINJA_UNDEFINED) return undefined_part(run, value, ash_jinja_text("item"));
-    *out = ash_jinja_undefined(ash_jinja_text("item"));
+    if (value.kind == ASH_JINJA_UNDEFINED) return undefined_part(run, value, ash_jinja_text_of("item"));
+    *out = ash_jinja_undefined(ash_jinja_text_of("item"));
     if (key.kind != ASH_JINJA_INT || (value.kind != ASH_JINJA_LIST && value.kind != ASH_JINJA_STRING)) return 0;
     rc = ash_jinja_length(run, value, &count);
     at = key.integer < 0 ? key.integer + (int64_t)count : key.integer;
@@ -64,11 +64,11 @@ int ash_jinja_index(struct ash_jinja_run *run, struct ash_jinja_value value, str
     return 0;
 }
 
-/* A bound brought into [low, high]; none is fallback. */
+/* A bound brought into [low, high]; none is absent. */
 static int clamp_bound(struct ash_jinja_run *run, struct ash_jinja_value bound, int64_t count, int64_t low,
-                       int64_t high, int64_t fallback, int64_t *out)
+                       int64_t high, int64_t absent, int64_t *out)
 {
-    *out = fallback;
+    *out = absent;
     if (bound.kind == ASH_JINJA_NONE) return 0;
     if (bound.kind != ASH_JINJA_INT)
         return ash_jinja_fail(run, -EINVAL, "a bound of a slice must be an integer, not %s",

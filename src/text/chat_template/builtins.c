@@ -58,7 +58,7 @@ static int has_case(struct ash_jinja_run *run, struct ash_jinja_value value, con
 
     *out = false;
     if (value.kind != ASH_JINJA_STRING) return 0;
-    rc = ash_jinja_string_method(ash_jinja_text(method))(run, value, &none, &changed);
+    rc = ash_jinja_string_method(ash_jinja_text_of(method))(run, value, &none, &changed);
     if (rc == 0) *out = ash_jinja_equal(value, changed, 0);
     return rc;
 }
@@ -142,7 +142,7 @@ static int do_raise(struct ash_jinja_run *run, struct ash_jinja_value self, cons
 {
     const struct ash_jinja_value *message = ash_jinja_arg(args, 0, "message");
     struct ash_jinja_text text =
-        message != NULL && message->kind == ASH_JINJA_STRING ? message->text : ash_jinja_text("");
+        message != NULL && message->kind == ASH_JINJA_STRING ? message->text : ash_jinja_text_of("");
 
     (void)self, (void)out;
     return ash_jinja_fail(run, -EINVAL, "the template refuses these messages: %.*s",

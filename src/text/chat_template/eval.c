@@ -194,7 +194,7 @@ static int eval_condition(struct ash_jinja_run *run, const struct ash_jinja_node
     if (rc < 0) return rc;
     if (ash_jinja_truthy(condition)) return ash_jinja_eval(run, node->a, out);
     if (node->c != NULL) return ash_jinja_eval(run, node->c, out);
-    *out = ash_jinja_undefined(ash_jinja_text("if without else"));
+    *out = ash_jinja_undefined(ash_jinja_text_of("if without else"));
     return 0;
 }
 
@@ -247,7 +247,7 @@ static int eval_node(struct ash_jinja_run *run, const struct ash_jinja_node *nod
     case ASH_JINJA_COND:
         return eval_condition(run, node, out);
     default:
-        return ash_jinja_fail(run, -EINVAL, "a statement stands where a value should");
+        return ash_jinja_fail(run, -EINVAL, "a statement where a value should be");
     }
 }
 

@@ -13,13 +13,13 @@
 static int do_default(struct ash_jinja_run *run, struct ash_jinja_value self, const struct ash_jinja_args *args,
                       struct ash_jinja_value *out)
 {
-    const struct ash_jinja_value *fallback = ash_jinja_arg(args, 0, "default_value");
+    const struct ash_jinja_value *otherwise = ash_jinja_arg(args, 0, "default_value");
     const struct ash_jinja_value *falsy = ash_jinja_arg(args, 1, "boolean");
     bool replace =
         self.kind == ASH_JINJA_UNDEFINED || (falsy != NULL && ash_jinja_truthy(*falsy) && !ash_jinja_truthy(self));
 
     (void)run;
-    *out = !replace ? self : fallback != NULL ? *fallback : ash_jinja_string(ash_jinja_text(""));
+    *out = !replace ? self : otherwise != NULL ? *otherwise : ash_jinja_string(ash_jinja_text_of(""));
     return 0;
 }
 
@@ -72,7 +72,7 @@ static int do_tojson(struct ash_jinja_run *run, struct ash_jinja_value self, con
         if (indent->integer < 0 || indent->integer > 16)
             return ash_jinja_fail(run, -EINVAL, "an indent must be from 0 to 16");
         style.indent = (int)indent->integer;
-        style.comma = ash_jinja_text(",");
+        style.comma = ash_jinja_text_of(",");
     }
     if (separators != NULL && separators->kind != ASH_JINJA_NONE) rc = load_separators(run, separators, &style);
     if (rc == 0) rc = ash_jinja_print_json(run, &text, self, style);
@@ -85,11 +85,11 @@ static int do_tojson(struct ash_jinja_run *run, struct ash_jinja_value self, con
 static int to_number(struct ash_jinja_run *run, struct ash_jinja_value self, const struct ash_jinja_args *args,
                      bool real, struct ash_jinja_value *out)
 {
-    const struct ash_jinja_value *fallback = ash_jinja_arg(args, 0, "default");
+    const struct ash_jinja_value *otherwise = ash_jinja_arg(args, 0, "default");
     char digits[64] = "", *end = digits;
     double value = 0;
 
-    *out = fallback != NULL ? *fallback : real ? ash_jinja_float(0) : ash_jinja_int(0);
+    *out = otherwise != NULL ? *otherwise : real ? ash_jinja_float(0) : ash_jinja_int(0);
     if (self.kind == ASH_JINJA_STRING && self.text.size_bytes > 0 && self.text.size_bytes < sizeof(digits)) {
         memcpy(digits, self.text.data, self.text.size_bytes);
         value = strtod(digits, &end);
@@ -137,10 +137,10 @@ static int do_abs(struct ash_jinja_run *run, struct ash_jinja_value self, const 
 /* What indent puts in front of a line: four spaces, as many as width says, or the text that it is. */
 static int indent_of(struct ash_jinja_run *run, const struct ash_jinja_value *width, struct ash_jinja_value *out)
 {
-    *out = ash_jinja_string(ash_jinja_text("    "));
+    *out = ash_jinja_string(ash_jinja_text_of("    "));
     if (width != NULL && width->kind == ASH_JINJA_STRING) *out = *width;
     if (width == NULL || width->kind != ASH_JINJA_INT) return 0;
-    return ash_jinja_binary(run, ASH_JINJA_MUL, ash_jinja_string(ash_jinja_text(" ")), *width, out);
+    return ash_jinja_binary(run, ASH_JINJA_MUL, ash_jinja_string(ash_jinja_text_of(" ")), *width, out);
 }
 
 static bool is_set(const struct ash_jinja_value *flag)
@@ -156,14 +156,14 @@ static int do_indent(struct ash_jinja_run *run, struct ash_jinja_value self, con
     struct ash_jinja_args none = {.count = 0};
     struct ash_jinja_value lines, indent;
     struct ash_str text = {0};
-    int rc = ash_jinja_binary(run, ASH_JINJA_ADD, self, ash_jinja_string(ash_jinja_text("\n")), &lines);
+    int rc = ash_jinja_binary(run, ASH_JINJA_ADD, self, ash_jinja_string(ash_jinja_text_of("\n")), &lines);
 
     if (rc == 0) rc = indent_of(run, ash_jinja_arg(args, 0, "width"), &indent);
-    if (rc == 0) rc = ash_jinja_string_method(ash_jinja_text("splitlines"))(run, lines, &none, &lines);
+    if (rc == 0) rc = ash_jinja_string_method(ash_jinja_text_of("splitlines"))(run, lines, &none, &lines);
     for (size_t i = 0; rc == 0 && i < lines.list->count; i++) {
         bool is_moved = i == 0 ? first : blank || lines.list->items[i].text.size_bytes > 0;
 
-        if (i > 0) rc = ash_jinja_print(run, &text, ash_jinja_string(ash_jinja_text("\n")));
+        if (i > 0) rc = ash_jinja_print(run, &text, ash_jinja_string(ash_jinja_text_of("\n")));
         if (rc == 0 && is_moved) rc = ash_jinja_print(run, &text, indent);
         if (rc == 0) rc = ash_jinja_print(run, &text, lines.list->items[i]);
     }
@@ -201,7 +201,7 @@ static int pick(struct ash_jinja_run *run, struct ash_jinja_value self, bool las
 
     if (rc < 0) return rc;
     *out = list->count > 0 ? list->items[last ? list->count - 1 : 0]
-                           : ash_jinja_undefined(ash_jinja_text(last ? "last" : "first"));
+                           : ash_jinja_undefined(ash_jinja_text_of(last ? "last" : "first"));
     return 0;
 }
 
@@ -233,11 +233,11 @@ static int do_join(struct ash_jinja_run *run, struct ash_jinja_value self, const
 {
     const struct ash_jinja_value *mark = ash_jinja_arg(args, 0, "d"), *attribute = ash_jinja_arg(args, 1, "attribute");
     struct ash_jinja_args list = {.values = {self}, .names = {{"", 0}}, .count = 1};
-    struct ash_jinja_value between = mark != NULL ? *mark : ash_jinja_string(ash_jinja_text(""));
+    struct ash_jinja_value between = mark != NULL ? *mark : ash_jinja_string(ash_jinja_text_of(""));
 
     if (attribute != NULL) return ash_jinja_fail(run, -ENOTSUP, "join by attribute is not supported");
     if (between.kind != ASH_JINJA_STRING) return ash_jinja_fail(run, -EINVAL, "join needs a string");
-    return ash_jinja_string_method(ash_jinja_text("join"))(run, between, &list, out);
+    return ash_jinja_string_method(ash_jinja_text_of("join"))(run, between, &list, out);
 }
 
 /* The arguments from the first-th on. */
@@ -380,12 +380,12 @@ static int do_items(struct ash_jinja_run *run, struct ash_jinja_value self, cons
 static int dict_get(struct ash_jinja_run *run, struct ash_jinja_value self, const struct ash_jinja_args *args,
                     struct ash_jinja_value *out)
 {
-    const struct ash_jinja_value *key = ash_jinja_arg(args, 0, "key"), *fallback = ash_jinja_arg(args, 1, "default"),
+    const struct ash_jinja_value *key = ash_jinja_arg(args, 0, "key"), *otherwise = ash_jinja_arg(args, 1, "default"),
                                  *found = NULL;
 
     if (key == NULL) return ash_jinja_fail(run, -EINVAL, "an argument is missing");
     if (key->kind == ASH_JINJA_STRING) found = ash_jinja_dict_get(self.dict, key->text);
-    *out = found != NULL ? *found : fallback != NULL ? *fallback : ash_jinja_none();
+    *out = found != NULL ? *found : otherwise != NULL ? *otherwise : ash_jinja_none();
     return 0;
 }
 
@@ -423,7 +423,7 @@ static ash_jinja_call_fn string_filter(struct ash_jinja_text name)
 {
     static const char *const names[] = {"upper", "lower", "title", "capitalize", "replace"};
 
-    if (ash_jinja_text_is(name, "trim")) return ash_jinja_string_method(ash_jinja_text("strip"));
+    if (ash_jinja_text_is(name, "trim")) return ash_jinja_string_method(ash_jinja_text_of("strip"));
     for (size_t i = 0; i < ASH_COUNT(names); i++)
         if (ash_jinja_text_is(name, names[i])) return ash_jinja_string_method(name);
     return NULL;

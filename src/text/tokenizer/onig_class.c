@@ -202,7 +202,7 @@ static void emit_property(struct ash_onig_reader *reader, struct ash_str *out, c
     ash_str_fini(&script);
 }
 
-/* Read {name} or {^name} behind \p or \P and append its set to out. */
+/* Read {name} or {^name} after \p or \P and append its set to out. */
 static bool read_property(struct ash_onig_reader *reader, bool upper, struct ash_str *out, bool *negated_out)
 {
     char name[64], loose[64];

@@ -41,11 +41,11 @@ static int open_gguf(const char *path, struct ash_tokenizer **tokenizer_out, str
 
 int ash_tokenizer_open(const char *dir, struct ash_tokenizer **tokenizer_out, struct ash_err *err)
 {
-    char path[PATH_MAX];
+    char path[PATH_MAX], gguf[ASH_GGUF_PATH_BYTES];
     int rc = ash_path_join(path, sizeof(path), dir, FILE_NAME);
 
     if (rc < 0) return ash_err_set(err, rc, "'%.200s': the path is too long", dir);
-    if (ash_gguf_named(dir)) return open_gguf(dir, tokenizer_out, err);
+    if (ash_gguf_locate(dir, gguf)) return open_gguf(gguf, tokenizer_out, err);
     rc = open_json(ash_path_exists(path) ? path : dir, tokenizer_out, err);
     return rc == -EISDIR ? ash_err_set(err, -ENOENT, "'%s' holds no " FILE_NAME, dir) : rc;
 }

@@ -1,5 +1,5 @@
 /* Whose run a data folder belongs to. state.json holds the run's key (all that decides its output), the shards that are
- * on disk and where to go on; it is replaced after each shard, so a killed run loses one shard's work at most. */
+ * on disk and where to continue; it is replaced after each shard, so a killed run loses one shard's work at most. */
 #include "train/data/dataset_folder.h"
 #include "train/data/dataset_priv.h"
 

@@ -171,7 +171,7 @@ void ash_shard_close(struct ash_shard *shard)
     free(shard);
 }
 
-const struct ash_shard_info *ash_shard_info(const struct ash_shard *shard)
+const struct ash_shard_info *ash_shard_get_info(const struct ash_shard *shard)
 {
     return &shard->info;
 }

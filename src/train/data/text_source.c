@@ -1,4 +1,4 @@
-/* Reading text: raw bytes come into a buffer of their own, and go on as they are or through an unpacker. */
+/* Reading text: raw bytes come into a buffer of their own, and leave it as they are or through an unpacker. */
 #include "train/data/text_source.h"
 
 #include <errno.h>

@@ -113,7 +113,7 @@ static int open_input(struct ash_tokenize *job, const char *const *paths, size_t
 
     if (rc < 0) return rc;
     for (size_t i = 0; i < ash_input_file_count(job->input); i++) {
-        const struct ash_input_file *file = ash_input_file(job->input, i);
+        const struct ash_input_file *file = ash_input_file_at(job->input, i);
 
         job->status.bytes_total += file->size_bytes;
         job->status.has_stream = job->status.has_stream || file->is_stream;
@@ -131,7 +131,7 @@ static json_t *summarize_inputs(const struct ash_tokenize *job)
     char text[24];
 
     for (size_t i = 0; i < count; i++) {
-        const struct ash_input_file *file = ash_input_file(job->input, i);
+        const struct ash_input_file *file = ash_input_file_at(job->input, i);
 
         hash = ash_hash_bytes(file->path, strlen(file->path), hash);
         hash = ash_hash_mix(hash ^ file->size_bytes);
@@ -149,7 +149,7 @@ static json_t *list_inputs(const struct ash_input *input)
     size_t count = ash_input_file_count(input);
 
     for (size_t i = 0; i < count && i < LISTED_FILES_MAX; i++)
-        json_array_append_new(list, json_string(ash_input_file(input, i)->path));
+        json_array_append_new(list, json_string(ash_input_file_at(input, i)->path));
     return list;
 }
 
@@ -349,7 +349,7 @@ int ash_tokenize_step(struct ash_tokenize *job, struct ash_err *err)
     return 1;
 }
 
-void ash_tokenize_status(const struct ash_tokenize *job, struct ash_tokenize_status *status_out)
+void ash_tokenize_get_status(const struct ash_tokenize *job, struct ash_tokenize_status *status_out)
 {
     *status_out = job->status;
     status_out->complete = job->done;

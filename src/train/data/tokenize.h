@@ -49,6 +49,7 @@ void ash_tokenize_close(struct ash_tokenize *job);
 /* Do a piece of the work, some megabytes. Returns 1 while there is more, 0 when the manifest is written. Broken input
  * is -EILSEQ (not UTF-8) or -EINVAL (JSON), and err names file and line. */
 int ash_tokenize_step(struct ash_tokenize *job, struct ash_err *err);
-void ash_tokenize_status(const struct ash_tokenize *job, struct ash_tokenize_status *status_out);
+/* How far the run is. */
+void ash_tokenize_get_status(const struct ash_tokenize *job, struct ash_tokenize_status *status_out);
 
 #endif

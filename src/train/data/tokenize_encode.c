@@ -71,7 +71,7 @@ static int encode_plain(const struct ash_encoder *encoder, const struct ash_inpu
                         struct ash_ids *ids, struct ash_err *err)
 {
     size_t valid = ash_utf8_valid_prefix(text, doc->size_bytes);
-    const char *path = ash_input_file(encoder->input, doc->begin.file)->path;
+    const char *path = ash_input_file_at(encoder->input, doc->begin.file)->path;
     uint64_t line = doc->begin.line;
 
     if (valid == doc->size_bytes) return encode_text(encoder, text, doc->size_bytes, ids, err);
@@ -87,7 +87,7 @@ static int encode_plain(const struct ash_encoder *encoder, const struct ash_inpu
 static int encode_json(const struct ash_encoder *encoder, const struct ash_input_doc *doc, const char *text,
                        struct ash_ids *ids, struct ash_err *err)
 {
-    const char *path = ash_input_file(encoder->input, doc->begin.file)->path;
+    const char *path = ash_input_file_at(encoder->input, doc->begin.file)->path;
     json_t *json = NULL, *value;
     struct ash_err cause = {0};
     int rc = ash_json_parse_line(text, doc->size_bytes, path, doc->begin.line, &json, &cause);
@@ -116,7 +116,7 @@ static int encode_doc(const struct ash_encoder *encoder, size_t d, struct chunk 
     const struct ash_input_doc *doc = &encoder->batch->docs[d];
     const char *text = encoder->batch->text.data + doc->start;
     struct result *result = &encoder->results[d];
-    bool jsonl = ash_input_file(encoder->input, doc->begin.file)->jsonl;
+    bool jsonl = ash_input_file_at(encoder->input, doc->begin.file)->jsonl;
     struct ash_err err = {0};
     int rc;
 

@@ -58,7 +58,7 @@ static enum content content_of(const char *name)
 
 /* ---- one file ---------------------------------------------------------------------------------------------------- */
 
-/* Is the first line a JSON object (field NULL), or one with a text of that name? A line that goes on beyond what is
+/* Is the first line a JSON object (field NULL), or one with a text of that name? A line that continues beyond what is
  * there counts where it begins as one. */
 static bool is_json_line(const char *head, size_t size_bytes, const char *field)
 {

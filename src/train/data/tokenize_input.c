@@ -71,8 +71,8 @@ static bool cut_paragraph(const char *text, size_t size_bytes, bool end, struct 
     return true;
 }
 
-bool ash_input_cut(enum ash_tokenize_split split, const char *text, size_t size_bytes, bool end,
-                   struct ash_input_cut *cut_out)
+bool ash_input_find_cut(enum ash_tokenize_split split, const char *text, size_t size_bytes, bool end,
+                        struct ash_input_cut *cut_out)
 {
     switch (split) {
     case ASH_SPLIT_LINE:
@@ -128,7 +128,7 @@ void ash_input_close(struct ash_input *input)
     free(input);
 }
 
-const struct ash_input_file *ash_input_file(const struct ash_input *input, size_t index)
+const struct ash_input_file *ash_input_file_at(const struct ash_input *input, size_t index)
 {
     ash_assert(index < input->files.count);
     return &input->files.items[index];
@@ -141,7 +141,7 @@ size_t ash_input_file_count(const struct ash_input *input)
 
 static const struct ash_input_file *current(const struct ash_input *input)
 {
-    return ash_input_file(input, input->pos.file);
+    return ash_input_file_at(input, input->pos.file);
 }
 
 /* Bytes of a file count as they lie on disk: what comes out of a compressed one has another length. */
@@ -150,17 +150,17 @@ uint64_t ash_input_done_bytes(const struct ash_input *input, const struct ash_in
     uint64_t done = 0;
 
     for (size_t i = 0; i < pos->file; i++)
-        done += ash_input_file(input, i)->size_bytes;
-    if (pos->file >= input->files.count || ash_input_file(input, pos->file)->is_stream) return done;
-    if (!ash_input_file(input, pos->file)->is_packed) return done + pos->offset;
+        done += ash_input_file_at(input, i)->size_bytes;
+    if (pos->file >= input->files.count || ash_input_file_at(input, pos->file)->is_stream) return done;
+    if (!ash_input_file_at(input, pos->file)->is_packed) return done + pos->offset;
     return done +
            (input->source != NULL && pos->file == input->pos.file ? ash_text_source_file_bytes(input->source) : 0);
 }
 
 int ash_input_seek(struct ash_input *input, const struct ash_input_pos *pos, struct ash_err *err)
 {
-    bool is_inside = pos->file < input->files.count && (ash_input_file(input, pos->file)->is_packed ||
-                                                        pos->offset <= ash_input_file(input, pos->file)->size_bytes);
+    bool is_inside = pos->file < input->files.count && (ash_input_file_at(input, pos->file)->is_packed ||
+                                                        pos->offset <= ash_input_file_at(input, pos->file)->size_bytes);
 
     if (!is_inside && !(pos->file == input->files.count && pos->offset == 0))
         return ash_err_set(err, -EINVAL, "there is no byte %" PRIu64 " in input %zu", pos->offset, pos->file);
@@ -308,7 +308,7 @@ static int take(struct ash_input *input, struct ash_input_batch *batch, struct a
         return 0;
     }
     if (input->begin == input->filled ||
-        !ash_input_cut(split, input->buf + input->begin, input->filled - input->begin, input->end, &cut))
+        !ash_input_find_cut(split, input->buf + input->begin, input->filled - input->begin, input->end, &cut))
         return fill(input, err);
     if (cut.size_bytes > 0) return add_doc(input, &cut, batch, err);
     advance(input, cut.used_bytes);

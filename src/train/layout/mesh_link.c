@@ -242,12 +242,12 @@ static struct ash_axis axis_of(struct ash_mesh_link *link)
                              .near = ash_group_nodes(link->group) == 1};
 }
 
-struct ash_axis ash_mesh_together(struct ash_mesh *mesh)
+struct ash_axis ash_mesh_tp_cp_axis(struct ash_mesh *mesh)
 {
-    return mesh->together != NULL ? axis_of(&mesh->together_link) : (struct ash_axis){.size = 1};
+    return mesh->tp_cp != NULL ? axis_of(&mesh->tp_cp_link) : (struct ash_axis){.size = 1};
 }
 
-struct ash_axis ash_mesh_axis(struct ash_mesh *mesh, enum ash_mesh_axis axis, size_t message_floats)
+struct ash_axis ash_mesh_pass_axis(struct ash_mesh *mesh, enum ash_mesh_axis axis, size_t message_floats)
 {
     struct ash_mesh_link *link = &mesh->links[axis];
     struct ash_axis all;

@@ -209,6 +209,21 @@ static void test_wrong_types_and_ranges(void **state)
     json_decref(json);
 }
 
+static void test_text_has_the_fewest_digits(void **state)
+{
+    json_t *json =
+        parse("{\"eps\": 1e-05, \"lr\": 0.003, \"n\": [-2.0, 7, 1e300], \"s\": \"a\\\"0.10\\\\\", \"t\": true}");
+    struct ash_str text = {0};
+    (void)state;
+
+    assert_int_equal(ash_json_add_text(json, &text), 0);
+    assert_string_equal(text.data,
+                        "{\n  \"eps\": 1e-05,\n  \"lr\": 0.003,\n  \"n\": [\n    -2.0,\n    7,\n    1e+300\n  ],\n"
+                        "  \"s\": \"a\\\"0.10\\\\\",\n  \"t\": true\n}");
+    ash_str_fini(&text);
+    json_decref(json);
+}
+
 static void test_save_and_load(void **state)
 {
     char path[] = "/tmp/ashlar-json-XXXXXX";
@@ -241,6 +256,7 @@ int main(void)
         cmocka_unit_test(test_lookups),
         cmocka_unit_test(test_absent_and_null_keep_the_default),
         cmocka_unit_test(test_wrong_types_and_ranges),
+        cmocka_unit_test(test_text_has_the_fewest_digits),
         cmocka_unit_test(test_save_and_load),
     };
 

@@ -10,7 +10,7 @@
 #include "collective/call.h"
 #include "collective/channel.h"
 #include "collective/host/window.h"
-#include "unit/collective/group_ranks.h"
+#include "harness/group_ranks.h"
 
 #define PATIENCE_S 60
 #define RANKS 8

@@ -15,8 +15,8 @@
 #include "base/rng.h"
 #include "collective/call.h"
 #include "collective/net/net.h"
-#include "unit/collective/group_ranks.h"
-#include "unit/collective/networks.h"
+#include "harness/group_ranks.h"
+#include "harness/networks.h"
 #include "unit/sanitized.h"
 
 #define SEED 20261115
@@ -59,7 +59,7 @@ struct buffers {
 
 static int all_to_all(struct ash_group *group, struct buffers *b, size_t count, struct ash_err *err)
 {
-    size_t sizes[RANKS_MAX];
+    size_t sizes[GROUP_RANKS_MAX];
 
     for (size_t r = 0; r < ash_group_size(group); r++)
         sizes[r] = count / ash_group_size(group) * 4;

@@ -8,7 +8,7 @@
 #include <errno.h>
 
 #include "base/rng.h"
-#include "unit/collective/group_ranks.h"
+#include "harness/group_ranks.h"
 
 /* ---- meeting and splitting --------------------------------------------------------------------------------------- */
 
@@ -62,13 +62,13 @@ static int just_meet(struct ash_group *group, struct shared *shared, const void 
 
 static void test_many(void **state)
 {
-    struct job job = {.size = RANKS_MAX, .silent_s = 20, .call_s = 20, .run = just_meet};
+    struct job job = {.size = GROUP_RANKS_MAX, .silent_s = 20, .call_s = 20, .run = just_meet};
     struct shared *shared = start(&job);
     uint64_t last_ns = 0;
 
     (void)state;
     assert_int_equal(finish(&job, shared, SIZE_MAX), 0);
-    for (size_t r = 0; r < RANKS_MAX; r++)
+    for (size_t r = 0; r < GROUP_RANKS_MAX; r++)
         if (shared->joined_ns[r] > last_ns) last_ns = shared->joined_ns[r];
     print_message("64 ranks have met after %.0f ms\n", (double)(last_ns - shared->began_ns) * 1e-6);
     end(shared);

@@ -12,7 +12,7 @@
 #include "base/rng.h"
 #include "collective/host/control.h"
 #include "collective/host/window.h"
-#include "unit/collective/ranks.h"
+#include "harness/local_ranks.h"
 
 #define SMALL_PIECE 65536 /* so that a few megabytes are many pieces */
 #define PATIENCE_NS 20000000000ull
@@ -166,7 +166,8 @@ static void test_all_reduce(void **state)
     (void)state;
     for (size_t size = 1; size <= RANKS_MOST; size++)
         assert_int_equal(
-            run_ranks(&(struct rank_job){.size = size, .timeout_ns = PATIENCE_NS, .run = all_reduces}, NULL), 0);
+            run_local_ranks(&(struct local_ranks){.size = size, .timeout_ns = PATIENCE_NS, .run = all_reduces}, NULL),
+            0);
 }
 
 static int check_reduce_scatter(struct ash_local *local, size_t count)
@@ -255,7 +256,8 @@ static void test_moves(void **state)
 {
     (void)state;
     for (size_t size = 1; size <= RANKS_MOST; size++)
-        assert_int_equal(run_ranks(&(struct rank_job){.size = size, .timeout_ns = PATIENCE_NS, .run = moves}, NULL), 0);
+        assert_int_equal(
+            run_local_ranks(&(struct local_ranks){.size = size, .timeout_ns = PATIENCE_NS, .run = moves}, NULL), 0);
 }
 
 /* ---- parts of a larger tree -------------------------------------------------------------------------------------- */
@@ -364,7 +366,8 @@ static void test_parts(void **state)
 {
     (void)state;
     for (size_t size = 1; size <= 7; size++)
-        assert_int_equal(run_ranks(&(struct rank_job){.size = size, .timeout_ns = PATIENCE_NS, .run = parts}, NULL), 0);
+        assert_int_equal(
+            run_local_ranks(&(struct local_ranks){.size = size, .timeout_ns = PATIENCE_NS, .run = parts}, NULL), 0);
 }
 
 /* ---- counters of windows ----------------------------------------------------------------------------------------- */
@@ -399,7 +402,8 @@ static void test_counters(void **state)
     (void)state;
     for (size_t size = 1; size <= 3; size++)
         assert_int_equal(
-            run_ranks(&(struct rank_job){.size = size, .timeout_ns = PATIENCE_NS, .run = take_turns}, NULL), 0);
+            run_local_ranks(&(struct local_ranks){.size = size, .timeout_ns = PATIENCE_NS, .run = take_turns}, NULL),
+            0);
 }
 
 /* Each shows the others its neighbour's memory. */
@@ -427,7 +431,9 @@ static void test_shown(void **state)
     (void)state;
     for (size_t size = 1; size <= 3; size++)
         assert_int_equal(
-            run_ranks(&(struct rank_job){.size = size, .timeout_ns = PATIENCE_NS, .run = show_neighbours}, NULL), 0);
+            run_local_ranks(&(struct local_ranks){.size = size, .timeout_ns = PATIENCE_NS, .run = show_neighbours},
+                            NULL),
+            0);
 }
 
 /* Rank 1 says nothing: it leaves, or stays until the other has given up. */
@@ -458,9 +464,9 @@ static void test_counters_in_vain(void **state)
     (void)state;
     for (int leaves = 0; leaves < 2; leaves++) {
         const bool arg = leaves;
-        struct rank_job job = {.size = 2, .timeout_ns = 300000000ull, .run = wait_in_vain, .arg = &arg};
+        struct local_ranks job = {.size = 2, .timeout_ns = 300000000ull, .run = wait_in_vain, .arg = &arg};
 
-        assert_int_equal(run_ranks(&job, NULL), 0);
+        assert_int_equal(run_local_ranks(&job, NULL), 0);
     }
 }
 
@@ -499,8 +505,8 @@ static void test_disagree(void **state)
     for (enum wrong wrong = OTHER_KIND; wrong <= NOTHING; wrong++)
         for (size_t size = 2; size <= 3; size++) {
             /* a third rank may see rank 1 or time out after the first two have left: two ranks are the sharp case */
-            struct rank_job job = {.size = size, .timeout_ns = 2000000000ull, .run = disagree, .arg = &wrong};
-            assert_true(run_ranks(&job, NULL) <= (size == 2 ? 0 : 1));
+            struct local_ranks job = {.size = size, .timeout_ns = 2000000000ull, .run = disagree, .arg = &wrong};
+            assert_true(run_local_ranks(&job, NULL) <= (size == 2 ? 0 : 1));
         }
 }
 
@@ -524,10 +530,10 @@ static int stay_away(struct ash_local *local, struct meeting *meeting, const voi
 
 static void test_silent(void **state)
 {
-    struct rank_job job = {.size = 4, .timeout_ns = 300000000ull, .run = stay_away};
+    struct local_ranks job = {.size = 4, .timeout_ns = 300000000ull, .run = stay_away};
 
     (void)state;
-    assert_int_equal(run_ranks(&job, NULL), 0);
+    assert_int_equal(run_local_ranks(&job, NULL), 0);
 }
 
 static int give_up(struct ash_local *local, struct meeting *meeting, const void *arg)
@@ -547,7 +553,8 @@ static int give_up(struct ash_local *local, struct meeting *meeting, const void 
 static void test_break(void **state)
 {
     (void)state;
-    assert_int_equal(run_ranks(&(struct rank_job){.size = 2, .timeout_ns = PATIENCE_NS, .run = give_up}, NULL), 0);
+    assert_int_equal(run_local_ranks(&(struct local_ranks){.size = 2, .timeout_ns = PATIENCE_NS, .run = give_up}, NULL),
+                     0);
 }
 
 int main(void)

@@ -13,7 +13,7 @@
 #include "collective/host/window.h"
 #include "collective/net/net.h"
 #include "collective/net/reduce_plan.h"
-#include "unit/collective/group_ranks.h"
+#include "harness/group_ranks.h"
 
 #define COUNT_MAX ((size_t)70001)
 /* A check in a rank: says where it failed and returns from the caller. */
@@ -215,7 +215,8 @@ static size_t pair_bytes(size_t pattern, size_t a, size_t b)
 
 static int exchange(struct ash_group *group, struct buffers *buffers, size_t pattern)
 {
-    size_t rank = ash_group_rank(group), size = ash_group_size(group), send[RANKS_MAX], receive[RANKS_MAX], at = 0;
+    size_t rank = ash_group_rank(group), size = ash_group_size(group), send[GROUP_RANKS_MAX], receive[GROUP_RANKS_MAX],
+           at = 0;
 
     for (size_t r = 0; r < size; r++) {
         send[r] = pair_bytes(pattern, rank, r);
@@ -312,7 +313,7 @@ static struct ash_cost only(enum ash_cost_inter_node way)
 static int ways_of_pairs(struct ash_group *group, struct shared *shared, const void *arg)
 {
     struct buffers buffers = {.out = malloc(16 * COUNT_MAX), .parts = {malloc(16 * COUNT_MAX)}};
-    size_t rank = ash_group_rank(group), wrong[RANKS_MAX];
+    size_t rank = ash_group_rank(group), wrong[GROUP_RANKS_MAX];
     struct ash_err err = {0};
 
     (void)arg;

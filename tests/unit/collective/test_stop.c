@@ -9,7 +9,7 @@
 
 #include "base/interrupt.h"
 #include "collective/channel.h"
-#include "unit/collective/group_ranks.h"
+#include "harness/group_ranks.h"
 
 #define GRACE_S 0.5
 #define LIMIT_S 10.0 /* far more than the rest takes, far less than other limits */

@@ -241,8 +241,8 @@ static void test_bad_tiling(void **state)
     expect_refused(sample_of("{}", 1), "last 1 bytes belong to no tensor");
 }
 
-/* Names end up on terminals: no escape sequence of a file may get there, and a huge name must not push the cause out.
- */
+/* Names end up on terminals: no escape sequence of a file may get there, and a huge name must not push the cause
+ * out. */
 static void test_names_in_messages_are_tame(void **state)
 {
     struct ash_safetensors *set = NULL;

@@ -5,8 +5,8 @@
 #include <stddef.h>
 #include <cmocka.h>
 
-#include "unit/collective/group_ranks.h"
-#include "unit/collective/networks.h"
+#include "harness/group_ranks.h"
+#include "harness/networks.h"
 #include "unit/sanitized.h"
 
 #define RANKS 4

@@ -313,7 +313,7 @@ static double running(const struct ash_goodput_shares *shares)
 }
 
 /* Whatever the job, the answer comes at once: many spares and long repairs, copies every few milliseconds, failures
- * that are rare beside them. And it is still the formula's. */
+ * that are rare compared with them. And it is still the formula's. */
 static void test_extremes_are_bounded(void **state)
 {
     static const struct {

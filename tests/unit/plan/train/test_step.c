@@ -126,8 +126,8 @@ static void kernels_that_exist_are_faster(void **state)
 }
 
 /* ZeRO 2 keeps only its part of the gradients' sum, so they travel after every micro-batch; ZeRO 1 once per step. */
-/* Scores that are not kept are made again, all of them; flash attention has none. */
-static void scores_are_made_again(void **state)
+/* Scores that are not kept are recomputed, all of them; flash attention has none. */
+static void scores_are_recomputed(void **state)
 {
     static const char *const stacks[] = {"fused", "early"};
 
@@ -337,7 +337,7 @@ int main(void)
         cmocka_unit_test(edges_may_be_pieces),
         cmocka_unit_test(layouts_read_back),
         cmocka_unit_test(schedules_trade_idle_time_for_memory),
-        cmocka_unit_test(scores_are_made_again),
+        cmocka_unit_test(scores_are_recomputed),
         cmocka_unit_test(sharded_gradients_travel_every_time),
         cmocka_unit_test(kernels_that_exist_are_faster),
         cmocka_unit_test(collectives_follow_the_slower_level),

@@ -18,7 +18,7 @@ static void check_cut(enum ash_tokenize_split split, const char *text, const cha
     char got[256] = "";
 
     while (at < size_bytes) {
-        if (!ash_input_cut(split, text + at, have - at, have == size_bytes, &cut)) {
+        if (!ash_input_find_cut(split, text + at, have - at, have == size_bytes, &cut)) {
             assert_true(have < size_bytes);
             have++;
             continue;
@@ -101,7 +101,7 @@ static void test_places(void **state)
     scratch_write("empty", "", 0);
     scratch_write("c", "\nlast", 5);
     assert_int_equal(open_input(paths, 4, ASH_SPLIT_BLANK_LINE, 1000, &input), 0);
-    assert_true(ash_input_file(input, 1)->jsonl && !ash_input_file(input, 0)->jsonl);
+    assert_true(ash_input_file_at(input, 1)->jsonl && !ash_input_file_at(input, 0)->jsonl);
     assert_int_equal(collect(input, 1, &all), 0);
     assert_int_equal(all.count, ASH_COUNT(texts));
     for (size_t d = 0; d < all.count; d++) {
@@ -212,7 +212,7 @@ static void check_lines(const char *path, const char *expected)
     for (size_t d = 0; d < all.count; d++)
         snprintf(got + strlen(got), sizeof(got) - strlen(got), "%s%s", d > 0 ? "|" : "", all.texts[d]);
     assert_string_equal(got, expected);
-    for (size_t d = 0; d < all.count && !ash_input_file(input, 0)->is_stream; d++) { /* go on after each */
+    for (size_t d = 0; d < all.count && !ash_input_file_at(input, 0)->is_stream; d++) { /* go on after each */
         static struct collected rest;
 
         assert_int_equal(ash_input_seek(input, &all.docs[d].next, &err), 0);
@@ -239,7 +239,7 @@ static void test_compressed(void **state)
         rc = open_input(&path, 1, ASH_SPLIT_LINE, 1000, &input);
         if (rc == -ENOTSUP) continue; /* the build lacks it */
         assert_int_equal(rc, 0);
-        assert_true(ash_input_file(input, 0)->is_packed);
+        assert_true(ash_input_file_at(input, 0)->is_packed);
         ash_input_close(input);
         check_lines(path, "one|two|three");
         snprintf(command, sizeof(command), "cat '%s' '%s' > '%s.twice'", path, path, path); /* two streams in a file */
@@ -302,7 +302,7 @@ static void test_formats(void **state)
 
         scratch_write(files[i].name, files[i].text, strlen(files[i].text));
         assert_int_equal(open_input(&path, 1, ASH_SPLIT_LINE, 1000, &input), 0);
-        if (ash_input_file(input, 0)->jsonl != files[i].jsonl) fail_msg("%s is taken for the other", files[i].name);
+        if (ash_input_file_at(input, 0)->jsonl != files[i].jsonl) fail_msg("%s is taken for the other", files[i].name);
         ash_input_close(input);
         input = NULL;
     }
@@ -331,7 +331,7 @@ static void test_folders(void **state)
     assert_int_equal(open_input(&dir, 1, ASH_SPLIT_NONE, 1000, &input), 0);
     assert_int_equal(ash_input_file_count(input), ASH_COUNT(expected));
     for (size_t i = 0; i < ASH_COUNT(expected); i++)
-        assert_non_null(strstr(ash_input_file(input, i)->path, expected[i]));
+        assert_non_null(strstr(ash_input_file_at(input, i)->path, expected[i]));
     ash_input_close(input);
 }
 

@@ -1,19 +1,20 @@
-/* state: one copy of the state for all processes of a node that hold it. Each updates its part, so that nobody does
- * twice what another does too, and nothing has to travel. There are places for the values of two steps, taken in turn:
+/* state: one copy of the state for all replicas on a node. Each updates its part, so that nobody does
+ * twice what another does too, and nothing has to travel. There are places for the values of two steps, used alternately:
  * a process that is lost in the middle of an update leaves the last step's as they are. The working copy (bf16) is made
  * of the weights and has one place. */
 #include "train/state/state_priv.h"
 
 #include <string.h>
 
+#include "base/math.h"
 #include "collective/host/window.h"
 
-#define PLACE_ALIGN ((size_t)4096) /* bytes: places, and the parts of twins, start on pages */
+#define PLACE_ALIGN ((size_t)4096) /* bytes: places, and the parts of replicas, start on pages */
 #define PLACES 2
 
 static size_t place_bytes(size_t elements, size_t width)
 {
-    return (elements * width + PLACE_ALIGN - 1) / PLACE_ALIGN * PLACE_ALIGN;
+    return ash_round_up(elements * width, PLACE_ALIGN);
 }
 
 /* This process's part of the shard. */
@@ -55,37 +56,38 @@ static void copy_constants(const struct ash_state *state, const float *from, flo
     }
 }
 
-int ash_state_open_twins(struct ash_state *state, bool bf16, struct ash_err *err)
+int ash_state_open_replicas(struct ash_state *state, bool bf16, struct ash_err *err)
 {
-    struct ash_group *twins = state->part.twins;
+    struct ash_group *node_replicas = state->part.node_replicas;
     size_t size = ash_model_size(state->model), total = state->shards->total;
     size_t copy = bf16 ? place_bytes(size, sizeof(uint16_t)) : 0;
     struct ash_state_values now;
     const float *values = ash_model_values(state->model);
     char *memory;
     int rc = ash_group_window_open(
-        twins, PLACES * (place_bytes(size, sizeof(float)) + 2 * place_bytes(total, sizeof(float))) + copy,
+        node_replicas, PLACES * (place_bytes(size, sizeof(float)) + 2 * place_bytes(total, sizeof(float))) + copy,
         &state->window, err);
 
     if (rc < 0) return rc;
-    if (ash_group_rank(twins) == 0) ash_window_fill(state->window);
+    if (ash_group_rank(node_replicas) == 0) ash_window_fill(state->window);
     memory = ash_window_data_of(state->window, 0);
     take_values(state, &memory, &now);
     take_values(state, &memory, &state->next);
     state->m = (struct ash_buffer){.data = now.m, .size_bytes = total * sizeof(float)};
     state->v = (struct ash_buffer){.data = now.v, .size_bytes = total * sizeof(float)};
     if (bf16) state->bf16 = (struct ash_buffer){.data = memory, .size_bytes = size * sizeof(uint16_t)};
-    state->own = own_run(total, ash_group_rank(twins), ash_group_size(twins));
+    state->own = own_run(total, ash_group_rank(node_replicas), ash_group_size(node_replicas));
     memcpy(now.weights + state->own.first, values + state->own.first, state->own.count * sizeof(float));
     copy_constants(state, values, state->next.weights);
-    if ((rc = ash_state_meet(state, err)) < 0) return rc;
+    rc = ash_state_barrier(state, err);
+    if (rc < 0) return rc;
     ash_model_move(state->model, now.weights);
     return 0;
 }
 
-bool ash_state_parted(const struct ash_state *state)
+bool ash_state_is_partitioned(const struct ash_state *state)
 {
-    return state->part.twins != NULL && ash_group_size(state->part.twins) == state->part.replicas;
+    return state->part.node_replicas != NULL && ash_group_size(state->part.node_replicas) == state->part.replicas;
 }
 
 void ash_state_swap_places(struct ash_state *state)
@@ -98,10 +100,10 @@ void ash_state_swap_places(struct ash_state *state)
     state->next = now;
 }
 
-size_t ash_state_twins_bytes(const struct ash_state *state)
+size_t ash_state_replica_bytes(const struct ash_state *state)
 {
     size_t weights = ash_model_size(state->model), copy = state->bf16.data != NULL ? weights * sizeof(uint16_t) : 0,
            moments = state->m.size_bytes + state->v.size_bytes;
 
-    return (PLACES * (weights * sizeof(float) + moments) + copy) / ash_group_size(state->part.twins);
+    return (PLACES * (weights * sizeof(float) + moments) + copy) / ash_group_size(state->part.node_replicas);
 }

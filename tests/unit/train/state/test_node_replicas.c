@@ -3,7 +3,7 @@
 #include "unit/train/tiny.h"
 
 #include "train/trainer_priv.h"
-#include "unit/collective/group_ranks.h"
+#include "harness/group_ranks.h"
 
 #define RANKS 3
 #define STEPS 2
@@ -67,7 +67,7 @@ static int run(struct ash_group *group, struct shared *shared, const void *arg)
     (void)shared;
     if (rc == 0) rc = train(trainer, &before, &err);
     if (rc < 0) fprintf(stderr, "%s\n", err.text);
-    if (rc == 0 && trainer->mesh.twins == NULL) rc = 10;
+    if (rc == 0 && trainer->mesh.node_replicas == NULL) rc = 10;
     if (rc == 0) rc = lose_one(trainer, group);
     if (rc == 0 && ash_stages_hash(ash_trainer_stages(trainer), &after, &err) < 0) rc = 11;
     if (rc == 0 && (before != after || before != hash_of_one(settings[1]))) rc = 12;
@@ -105,7 +105,7 @@ static int say_memory(struct ash_group *group, struct shared *shared, const void
     (void)arg;
     if (rc == 0) {
         size_t alone = ash_model_size(ash_trainer_state(trainer)->model) * 3 * sizeof(float);
-        rc = ash_trainer_facts(trainer).memory.state == 2 * alone / RANKS ? 0 : 20;
+        rc = ash_trainer_get_facts(trainer).memory.state == 2 * alone / RANKS ? 0 : 20;
     }
     ash_trainer_close(trainer);
     tiny_close(&tiny);

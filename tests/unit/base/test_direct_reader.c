@@ -14,7 +14,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "base/intake.h"
+#include "base/direct_reader.h"
 #include "base/rng.h"
 
 #define FILE_BYTES ((size_t)3 * 1000 * 1000 + 17)
@@ -24,7 +24,7 @@ struct fixture {
     char path[64];
     uint8_t *bytes; /* what the file holds */
     struct ash_map map;
-    struct ash_intake_part parts[PARTS];
+    struct ash_direct_range parts[PARTS];
     _Atomic int taken[PARTS], wrong;
 };
 
@@ -43,7 +43,7 @@ static void open_in(struct fixture *f, const char *folder)
         size_t bytes = i == 7 ? 0 : (size_t)ash_rng_below(5, 1, i, 2 * FILE_BYTES / PARTS);
 
         if (i == PARTS - 1 || bytes > FILE_BYTES - at) bytes = FILE_BYTES - at;
-        f->parts[i] = (struct ash_intake_part){i == 3 ? NULL : &f->map, f->map.base + at, bytes};
+        f->parts[i] = (struct ash_direct_range){i == 3 ? NULL : &f->map, f->map.base + at, bytes};
         at += bytes;
     }
 }
@@ -58,7 +58,7 @@ static void fixture_close(struct fixture *f)
 static void take(void *ctx, size_t index, const void *bytes)
 {
     struct fixture *f = ctx;
-    const struct ash_intake_part *part = &f->parts[index];
+    const struct ash_direct_range *part = &f->parts[index];
     size_t at = (size_t)((const uint8_t *)part->data - f->map.base);
 
     atomic_fetch_add(&f->taken[index], 1);
@@ -68,16 +68,16 @@ static void take(void *ctx, size_t index, const void *bytes)
 static void check_all(const char *folder)
 {
     struct fixture f = {0};
-    struct ash_intake *intake = NULL;
+    struct ash_direct_reader *reader = NULL;
     struct ash_err err = {0};
 
     open_in(&f, folder);
-    if (ash_intake_open(f.parts, PARTS, 0, take, &f, &intake, &err) < 0) fail_msg("%s", err.text);
-    assert_int_equal(ash_intake_wait(intake, 5, &err), 0);
+    if (ash_direct_reader_open(f.parts, PARTS, 0, take, &f, &reader, &err) < 0) fail_msg("%s", err.text);
+    assert_int_equal(ash_direct_reader_wait(reader, 5, &err), 0);
     for (size_t i = 0; i < 5; i++)
         assert_int_equal(f.taken[i], 1);
-    assert_int_equal(ash_intake_wait(intake, PARTS, &err), 0);
-    ash_intake_close(intake);
+    assert_int_equal(ash_direct_reader_wait(reader, PARTS, &err), 0);
+    ash_direct_reader_close(reader);
     for (size_t i = 0; i < PARTS; i++)
         assert_int_equal(f.taken[i], 1);
     assert_int_equal(f.wrong, 0);
@@ -95,18 +95,18 @@ static void test_all(void **state)
 static void test_shorter(void **state)
 {
     struct fixture f = {0};
-    struct ash_intake *intake = NULL;
+    struct ash_direct_reader *reader = NULL;
     struct ash_err err = {0};
 
     (void)state;
     open_in(&f, "/tmp");
     f.parts[3].map = &f.map;
     assert_int_equal(truncate(f.path, (off_t)(FILE_BYTES / 2)), 0);
-    if (ash_intake_open(f.parts, PARTS, 0, take, &f, &intake, &err) < 0) fail_msg("%s", err.text);
-    assert_int_equal(ash_intake_wait(intake, PARTS, &err), -ENODATA);
+    if (ash_direct_reader_open(f.parts, PARTS, 0, take, &f, &reader, &err) < 0) fail_msg("%s", err.text);
+    assert_int_equal(ash_direct_reader_wait(reader, PARTS, &err), -ENODATA);
     assert_non_null(strstr(err.text, "shorter"));
-    assert_int_equal(ash_intake_wait(intake, PARTS, NULL), -ENODATA); /* and stays so */
-    ash_intake_close(intake);
+    assert_int_equal(ash_direct_reader_wait(reader, PARTS, NULL), -ENODATA); /* and stays so */
+    ash_direct_reader_close(reader);
     assert_int_equal(f.wrong, 0);
     fixture_close(&f);
 }
@@ -115,7 +115,7 @@ static void test_shorter(void **state)
 static void test_unreadable(void **state)
 {
     struct fixture f = {0};
-    struct ash_intake *intake = NULL;
+    struct ash_direct_reader *reader = NULL;
     struct ash_err err = {0};
     int fd, write_only;
 
@@ -124,10 +124,10 @@ static void test_unreadable(void **state)
     fd = f.map.fd;
     f.map.fd = write_only = open(f.path, O_WRONLY);
     f.parts[3].map = &f.map;
-    if (ash_intake_open(f.parts, PARTS, 0, take, &f, &intake, &err) < 0) fail_msg("%s", err.text);
-    assert_int_equal(ash_intake_wait(intake, 1, &err), -EBADF);
+    if (ash_direct_reader_open(f.parts, PARTS, 0, take, &f, &reader, &err) < 0) fail_msg("%s", err.text);
+    assert_int_equal(ash_direct_reader_wait(reader, 1, &err), -EBADF);
     assert_true(strlen(err.text) > 0);
-    ash_intake_close(intake);
+    ash_direct_reader_close(reader);
     f.map.fd = fd;
     close(write_only);
     fixture_close(&f);
@@ -136,20 +136,20 @@ static void test_unreadable(void **state)
 static void test_stopped(void **state)
 {
     struct fixture f = {0};
-    struct ash_intake *intake = NULL;
+    struct ash_direct_reader *reader = NULL;
 
     (void)state;
     open_in(&f, "/tmp");
     for (int i = 0; i < 10; i++) {
-        assert_int_equal(ash_intake_open(f.parts, PARTS, 0, take, &f, &intake, NULL), 0);
-        ash_intake_close(intake);
+        assert_int_equal(ash_direct_reader_open(f.parts, PARTS, 0, take, &f, &reader, NULL), 0);
+        ash_direct_reader_close(reader);
     }
     assert_int_equal(f.wrong, 0);
-    assert_int_equal(ash_intake_open(NULL, 0, 0, take, &f, &intake, NULL), 0);
-    assert_int_equal(ash_intake_wait(intake, 0, NULL), 0);
-    ash_intake_close(intake);
-    ash_intake_close(NULL);
-    assert_int_equal(ash_intake_wait(NULL, 1, NULL), 0);
+    assert_int_equal(ash_direct_reader_open(NULL, 0, 0, take, &f, &reader, NULL), 0);
+    assert_int_equal(ash_direct_reader_wait(reader, 0, NULL), 0);
+    ash_direct_reader_close(reader);
+    ash_direct_reader_close(NULL);
+    assert_int_equal(ash_direct_reader_wait(NULL, 1, NULL), 0);
     fixture_close(&f);
 }
 
@@ -157,7 +157,7 @@ static void test_stopped(void **state)
 static void test_kept(void **state)
 {
     struct fixture f = {0};
-    struct ash_intake *intake = NULL;
+    struct ash_direct_reader *reader = NULL;
     struct timespec tick = {.tv_nsec = 1000000};
     int ticks = 0;
 
@@ -165,13 +165,13 @@ static void test_kept(void **state)
     open_in(&f, "/tmp");
     assert_int_equal(posix_fadvise(f.map.fd, 0, 0, POSIX_FADV_DONTNEED), 0);
     if (ash_map_cached(f.map.base + FILE_BYTES / 2)) ticks = -1; /* a file system of memory */
-    assert_int_equal(ash_intake_open(f.parts, PARTS, 1, take, &f, &intake, NULL), 0);
-    assert_int_equal(ash_intake_wait(intake, PARTS, NULL), 0);
+    assert_int_equal(ash_direct_reader_open(f.parts, PARTS, 1, take, &f, &reader, NULL), 0);
+    assert_int_equal(ash_direct_reader_wait(reader, PARTS, NULL), 0);
     while (ticks >= 0 && ticks < 20000 && !ash_map_cached(f.map.base + FILE_BYTES - 1)) {
         nanosleep(&tick, NULL);
         ticks++;
     }
-    ash_intake_close(intake);
+    ash_direct_reader_close(reader);
     assert_true(ticks < 20000);
     assert_int_equal(f.wrong, 0);
     fixture_close(&f);
@@ -186,19 +186,19 @@ static bool is_direct(const struct fixture *f)
 static void test_slow_disk(void **state)
 {
     struct fixture f = {0};
-    struct ash_intake *intake = NULL;
+    struct ash_direct_reader *reader = NULL;
     bool possible = false; /* to read past the cache here */
 
     (void)state;
     open_in(&f, "/tmp");
     for (int slow = 0; slow < 2; slow++) {
         assert_int_equal(posix_fadvise(f.map.fd, 0, 0, POSIX_FADV_DONTNEED), 0);
-        assert_int_equal(ash_intake_open(f.parts, PARTS, slow ? UINT64_MAX : 1, take, &f, &intake, NULL), 0);
+        assert_int_equal(ash_direct_reader_open(f.parts, PARTS, slow ? UINT64_MAX : 1, take, &f, &reader, NULL), 0);
         possible = possible || is_direct(&f);
-        assert_int_equal(ash_intake_wait(intake, PARTS, NULL), 0);
+        assert_int_equal(ash_direct_reader_wait(reader, PARTS, NULL), 0);
         assert_int_equal(is_direct(&f), possible && !slow);
         if (slow) assert_true(ash_map_cached(f.map.base + FILE_BYTES - 1));
-        ash_intake_close(intake);
+        ash_direct_reader_close(reader);
     }
     assert_int_equal(f.wrong, 0);
     fixture_close(&f);

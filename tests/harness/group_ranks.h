@@ -1,37 +1,30 @@
-/* group_ranks - runs a function in several processes that have met as a group, and collects their verdicts. */
-#ifndef ASH_TESTS_GROUP_RANKS_H
-#define ASH_TESTS_GROUP_RANKS_H
+/* group_ranks - ranks that are processes which have joined as a group. */
+#ifndef ASH_TESTS_HARNESS_GROUP_RANKS_H
+#define ASH_TESTS_HARNESS_GROUP_RANKS_H
 
 #include <dlfcn.h>
 #include <errno.h>
 #include <sched.h>
-#include <signal.h>
-#include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include "base/clock.h"
 #include "base/socket.h"
 #include "collective/group.h"
+#include "harness/ranks.h"
 #include "orchestrate/local/netns.h"
 
-#define RANKS_MAX 64
+#define GROUP_RANKS_MAX 64
 
 /* Of jobs that do not say: a letter for the node of each rank, over and over. NULL: all are on one. */
 static const char *usual_nodes;
 
 /* What parent and ranks share beside the group. */
 struct shared {
-    _Atomic int pids[RANKS_MAX];
-    _Atomic uint64_t began_ns, joined_ns[RANKS_MAX], heard_ns[RANKS_MAX];
+    _Atomic int pids[GROUP_RANKS_MAX];
+    _Atomic uint64_t began_ns, joined_ns[GROUP_RANKS_MAX], heard_ns[GROUP_RANKS_MAX];
     _Atomic size_t joined;
-    _Atomic uint64_t calls[RANKS_MAX]; /* that each has begun, where a test counts them */
-    char text[RANKS_MAX][ASH_ERR_TEXT_BYTES];
-    _Atomic int code[RANKS_MAX];
+    _Atomic uint64_t calls[GROUP_RANKS_MAX]; /* that each has begun, where a test counts them */
+    char text[GROUP_RANKS_MAX][ASH_ERR_TEXT_BYTES];
+    _Atomic int code[GROUP_RANKS_MAX];
 };
 
 struct job {
@@ -53,7 +46,14 @@ static inline int enter_network(const struct ash_netns *netns, char node, struct
     return ash_netns_enter(netns, (size_t)(node - 'a'));
 }
 
-static inline int rank_main(const struct job *job, struct shared *shared, size_t rank, int port)
+/* What a rank is started with. */
+struct group_rank {
+    const struct job *job;
+    struct shared *shared;
+    int port;
+};
+
+static inline int join_and_run(const struct job *job, struct shared *shared, size_t rank, int port)
 {
     struct ash_launch_env env = {
         .launcher = "test", .rank = rank, .size = job->size, .host = "127.0.0.1", .port = port, .job = 7};
@@ -105,22 +105,24 @@ static inline bool can_hide(void)
     return status == 0;
 }
 
+static inline int group_rank_main(void *ctx, size_t rank)
+{
+    const struct group_rank *own = ctx;
+
+    if (rank + own->job->hidden_ranks >= own->job->size) hide();
+    return join_and_run(own->job, own->shared, rank, own->port);
+}
+
 static inline struct shared *start(const struct job *job)
 {
-    struct shared *shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    int port = ash_socket_free_port(NULL);
+    struct group_rank rank = {
+        .job = job, .shared = ranks_share(sizeof(*rank.shared)), .port = ash_socket_free_port(NULL)};
+    struct shared *shared = rank.shared;
 
-    fflush(NULL);
+    ash_assert(job->size <= GROUP_RANKS_MAX);
     shared->began_ns = ash_clock_ns();
-    for (size_t r = 0; r < job->size; r++) {
-        int pid = fork();
-
-        if (pid == 0) {
-            if (r + job->hidden_ranks >= job->size) hide();
-            _exit(rank_main(job, shared, r, port));
-        }
-        shared->pids[r] = pid;
-    }
+    for (size_t r = 0; r < job->size; r++)
+        shared->pids[r] = rank_start(group_rank_main, &rank, r);
     return shared;
 }
 
@@ -141,7 +143,7 @@ static inline int finish(const struct job *job, struct shared *shared, size_t vi
 
 static inline void end(struct shared *shared)
 {
-    munmap(shared, sizeof(*shared));
+    ranks_unshare(shared, sizeof(*shared));
 }
 
 /* All in one: how many ranks did not end as they should. */

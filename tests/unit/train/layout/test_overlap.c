@@ -5,7 +5,7 @@
 
 #include "collective/call.h"
 #include "train/trainer.h"
-#include "unit/collective/group_ranks.h"
+#include "harness/group_ranks.h"
 #include "unit/sanitized.h"
 
 #define LAYERS 6

@@ -1,8 +1,7 @@
-/* meter - where the time of a step goes on this rank: in the data, in waiting for other ranks' communication that
- * nothing covers, in waiting for another stage of the pipeline, and the rest, which is computing. The four add up to
+/* meter - where the time of a step goes on this rank: in the data, in exposed communication, in waiting for another stage of the pipeline, and the rest, which is computing. The four add up to
  * the step. One owner thread. */
-#ifndef ASH_TRAIN_METER_H
-#define ASH_TRAIN_METER_H
+#ifndef ASH_TRAIN_STATE_METER_H
+#define ASH_TRAIN_STATE_METER_H
 
 #include <stdint.h>
 #include "base/clock.h"
@@ -16,23 +15,25 @@ struct ash_meter {
     uint64_t since_ns;
 };
 
+/* A step begins. */
 static inline void ash_meter_open(struct ash_meter *meter)
 {
     *meter = (struct ash_meter){.start_ns = ash_clock_ns()};
 }
 
-/* Around what is not computing. */
+/* What is not computing begins; calls may nest. */
 static inline void ash_meter_begin(struct ash_meter *meter)
 {
     if (meter->inside++ == 0) meter->since_ns = ash_clock_ns();
 }
 
+/* It ends; the outermost of nested calls counts, as kind. */
 static inline void ash_meter_end(struct ash_meter *meter, enum ash_meter_kind kind)
 {
     if (--meter->inside == 0) meter->ns[kind] += ash_clock_ns() - meter->since_ns;
 }
 
-/* What is left of the step. */
+/* The step ends: what is left of it was computing. */
 static inline void ash_meter_close(struct ash_meter *meter)
 {
     uint64_t total = ash_clock_ns() - meter->start_ns;

@@ -12,7 +12,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "base/fetch.h"
+#include "base/prefetcher.h"
 
 #define PAGE_COUNT 8192 /* several pieces */
 #define POPULATE_READ 22
@@ -70,14 +70,14 @@ static void test_fetched(void **state)
 {
     uint8_t *base = map_file();
     /* from inside a page to inside a page, an empty one, and the rest but for the last quarter */
-    struct ash_fetch_range ranges[] = {{base + 100, 5000 * page_bytes},
-                                       {base, 0},
-                                       {base + 5000 * page_bytes, (PAGE_COUNT * 3 / 4 - 5000) * page_bytes}};
-    struct ash_fetch *fetch = ash_fetch_start(ranges, 3);
+    struct ash_prefetch_range ranges[] = {{base + 100, 5000 * page_bytes},
+                                          {base, 0},
+                                          {base + 5000 * page_bytes, (PAGE_COUNT * 3 / 4 - 5000) * page_bytes}};
+    struct ash_prefetcher *prefetcher = ash_prefetcher_start(ranges, 3);
 
     (void)state;
-    assert_non_null(fetch);
-    ash_fetch_finish(fetch);
+    assert_non_null(prefetcher);
+    ash_prefetcher_finish(prefetcher);
     if (can_populate()) {
         assert_true(faults(base, 0, PAGE_COUNT * 3 / 4) < 8);
         assert_true(faults(base, PAGE_COUNT * 3 / 4 + 64, PAGE_COUNT / 8) >= 8);
@@ -89,32 +89,32 @@ static void test_fetched(void **state)
 static void test_waited(void **state)
 {
     uint8_t *base = map_file(), *half = base + PAGE_COUNT / 2 * page_bytes;
-    struct ash_fetch_range ranges[] = {{base, PAGE_COUNT / 2 * page_bytes}, {half, PAGE_COUNT / 2 * page_bytes}};
-    struct ash_fetch *fetch = ash_fetch_start(ranges, 2);
+    struct ash_prefetch_range ranges[] = {{base, PAGE_COUNT / 2 * page_bytes}, {half, PAGE_COUNT / 2 * page_bytes}};
+    struct ash_prefetcher *prefetcher = ash_prefetcher_start(ranges, 2);
 
     (void)state;
-    assert_non_null(fetch);
-    ash_fetch_wait(fetch, base + 1); /* no range starts there */
-    ash_fetch_wait(fetch, half);
+    assert_non_null(prefetcher);
+    ash_prefetcher_wait(prefetcher, base + 1); /* no range starts there */
+    ash_prefetcher_wait(prefetcher, half);
     if (can_populate()) assert_true(faults(base, 0, PAGE_COUNT) < 8);
-    ash_fetch_wait(fetch, base);
-    ash_fetch_wait(NULL, base);
-    ash_fetch_stop(fetch);
+    ash_prefetcher_wait(prefetcher, base);
+    ash_prefetcher_wait(NULL, base);
+    ash_prefetcher_stop(prefetcher);
     munmap(base, PAGE_COUNT * page_bytes);
 }
 
 static void test_stopped(void **state)
 {
     uint8_t *base = map_file();
-    struct ash_fetch_range range = {base, PAGE_COUNT * page_bytes};
+    struct ash_prefetch_range range = {base, PAGE_COUNT * page_bytes};
 
     (void)state;
     for (int i = 0; i < 20; i++)
-        ash_fetch_stop(ash_fetch_start(&range, 1));
-    ash_fetch_stop(ash_fetch_start(NULL, 0));
-    ash_fetch_finish(ash_fetch_start(NULL, 0));
-    ash_fetch_stop(NULL);
-    ash_fetch_finish(NULL);
+        ash_prefetcher_stop(ash_prefetcher_start(&range, 1));
+    ash_prefetcher_stop(ash_prefetcher_start(NULL, 0));
+    ash_prefetcher_finish(ash_prefetcher_start(NULL, 0));
+    ash_prefetcher_stop(NULL);
+    ash_prefetcher_finish(NULL);
     munmap(base, PAGE_COUNT * page_bytes);
 }
 
