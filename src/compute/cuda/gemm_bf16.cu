@@ -1,86 +1,132 @@
 /* gemm_bf16 - products of bf16 with tensor cores: sums grow by steps of 16 k, ascending, as ref/wgmma.h says, whatever the
- * tile. Operands of any stride and dtype are rounded to bf16 on their way into shared memory, k adjacent in both. */
+ * tile. Operands lie in memory as lines of k (rows of a, columns of b); tiles of them are copied to shared memory several
+ * ahead of their use. Steps of zeros past the last k change no sum. */
 #include "compute/cuda/device.cuh"
 
 #define TILE_M 128
-#define TILE_N 128
-#define TILE_K 32
-#define ROW_K (TILE_K + 8) /* of shared memory: 16-byte steps that spread over all banks */
+#define TILE_N 256
+#define TILE_K 64
+#define STAGES 4
 #define WARPS_M 2
 #define WARPS_N 4
 #define WARP_M (TILE_M / WARPS_M)
 #define WARP_N (TILE_N / WARPS_N)
 #define THREADS (WARPS_M * WARPS_N * WARP)
+#define CHUNK 8 /* values of 16 bytes */
+#define CHUNKS (TILE_K / CHUNK)
+#define A_BYTES (TILE_M * TILE_K * 2) /* of a stage */
+#define STAGE_BYTES ((TILE_M + TILE_N) * TILE_K * 2)
 
-static __device__ inline uint16_t read_bf16(const struct ash_mat *mat, size_t at)
+/* ---- shared memory ----------------------------------------------------------------------------------------------- */
+
+/* Where chunk `chunk` of a line is: chunks are permuted so that 8 lines of one chunk are in different banks. */
+static __device__ inline unsigned chunk_at(unsigned tile, int line, int chunk)
 {
-    if (mat->dtype == ASH_BF16) return ((const uint16_t *)mat->data)[at];
-    return ash_f32_to_bf16(read_element(mat->data, mat->dtype, at));
+    return tile + (line * CHUNKS + (chunk ^ (line % CHUNKS))) * 16;
 }
 
-/* A tile of lines, each TILE_K of k from k0 on: element (line, k) lies at line * line_stride + k * k_stride. */
-static __device__ inline void load_tile(const struct ash_mat *mat, size_t line_stride, size_t k_stride, size_t line0,
-                                        size_t lines, size_t k0, size_t K, uint16_t *tile)
+/* Enqueue the copy of 16 bytes, or zeros where there is nothing. */
+static __device__ inline void copy_chunk(unsigned to, const void *from, bool inside)
 {
-    for (int i = threadIdx.x; i < TILE_M * TILE_K; i += THREADS) {
-        int k = k_stride == 1 ? i % TILE_K : i / TILE_M, line = k_stride == 1 ? i / TILE_K : i % TILE_M;
-        bool inside = line0 + line < lines && k0 + k < K;
+    int bytes = inside ? 16 : 0;
 
-        tile[line * ROW_K + k] = inside ? read_bf16(mat, (line0 + line) * line_stride + (k0 + k) * k_stride) : 0;
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes));
+}
+
+#define LINE_STEP (THREADS / CHUNKS) /* lines between two chunks of a thread */
+
+/* What a thread copies of an operand: its chunk of every LINE_STEP-th line. */
+struct source {
+    const uint16_t *from; /* k 0 of its first line */
+    unsigned lines;       /* bit i: line i is there */
+    unsigned stride, k;   /* k that are left from its chunk on */
+};
+
+template <int LINES>
+static __device__ inline struct source source_of(const struct ash_cuda_lines &lines, size_t line0)
+{
+    unsigned line = threadIdx.x / CHUNKS, chunk = threadIdx.x % CHUNKS;
+    struct source source;
+
+    source.lines = 0;
+#pragma unroll
+    for (int i = 0; i < LINES / LINE_STEP; i++)
+        if (line0 + line + i * LINE_STEP < lines.count) source.lines |= 1u << i;
+    source.from = lines.data + (source.lines != 0 ? (line0 + line) * lines.stride : 0) + chunk * CHUNK;
+    source.stride = (unsigned)lines.stride;
+    source.k = (unsigned)lines.k > chunk * CHUNK ? (unsigned)lines.k - chunk * CHUNK : 0;
+    return source;
+}
+
+/* Enqueue a tile of LINES lines: TILE_K of k from k0 on. */
+template <int LINES>
+static __device__ inline void copy_tile(const struct source &source, unsigned k0, unsigned tile)
+{
+    int line = threadIdx.x / CHUNKS, chunk = threadIdx.x % CHUNKS;
+
+#pragma unroll
+    for (int i = 0; i < LINES / LINE_STEP; i++) {
+        bool inside = (source.lines >> i & 1) != 0 && k0 < source.k;
+        const uint16_t *from = source.from + (inside ? (size_t)(i * LINE_STEP) * source.stride + k0 : 0);
+
+        copy_chunk(chunk_at(tile, line + i * LINE_STEP, chunk), from, inside);
     }
 }
+
+/* Four 8 x 8 matrices of bf16, of which each thread gets two values each. */
+static __device__ inline void load_matrices(unsigned at, uint32_t out[4])
+{
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(out[0]), "=r"(out[1]), "=r"(out[2]), "=r"(out[3])
+                 : "r"(at));
+}
+
+/* ---- products ---------------------------------------------------------------------------------------------------- */
 
 /* d += a b: 16 x 8 sums, 16 k. */
 static __device__ inline void mma(float d[4], const uint32_t a[4], const uint32_t b[2])
 {
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS) gemm_bf16(const __grid_constant__ struct ash_gemm_args args)
+/* 16 k of a warp's tile. */
+static __device__ inline void step(unsigned a, unsigned b, int wm, int wn, int k, float sum[WARP_M / 16][WARP_N / 8][4])
 {
-    __shared__ uint16_t a[TILE_M * ROW_K], b[TILE_N * ROW_K];
-    size_t m0 = (size_t)blockIdx.y * TILE_M, n0 = (size_t)blockIdx.x * TILE_N;
-    int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, row = lane / 4, col = lane % 4 * 2;
-    int wm = warp / WARPS_N * WARP_M, wn = warp % WARPS_N * WARP_N;
-    float sum[WARP_M / 16][WARP_N / 8][4];
+    int lane = threadIdx.x % WARP, chunk = k / CHUNK;
+    uint32_t x[WARP_M / 16][4], y[WARP_N / 16][4];
 
-    static_assert(TILE_M == TILE_N, "load_tile serves both");
+#pragma unroll
+    for (int i = 0; i < WARP_M / 16; i++)
+        load_matrices(chunk_at(a, wm + i * 16 + lane % 16, chunk + lane / 16), x[i]);
+#pragma unroll
+    for (int j = 0; j < WARP_N / 16; j++) /* two blocks of 8 columns: each has its first and its last 8 k */
+        load_matrices(chunk_at(b, wn + j * 16 + lane / 16 * 8 + lane % 8, chunk + lane / 8 % 2), y[j]);
 #pragma unroll
     for (int i = 0; i < WARP_M / 16; i++)
 #pragma unroll
         for (int j = 0; j < WARP_N / 8; j++)
-#pragma unroll
-            for (int e = 0; e < 4; e++) {
-                size_t m = m0 + wm + i * 16 + row + e / 2 * 8, n = n0 + wn + j * 8 + col + e % 2;
+            mma(sum[i][j], x[i], &y[j / 2][j % 2 * 2]);
+}
 
-                sum[i][j][e] = args.accumulate && m < args.M && n < args.N ? args.c[m * args.c_stride + n] : 0.0f;
-            }
-    for (size_t k0 = 0; k0 < args.K; k0 += TILE_K) {
-        load_tile(&args.a, args.a.row_stride, args.a.col_stride, m0, args.M, k0, args.K, a);
-        load_tile(&args.b, args.b.col_stride, args.b.row_stride, n0, args.N, k0, args.K, b);
-        __syncthreads();
-        for (int k = 0; k < TILE_K && k0 + k < args.K; k += 16) {
-            uint32_t x[WARP_M / 16][4], y[WARP_N / 8][2];
+extern "C" __global__ void __launch_bounds__(THREADS, 1) gemm_bf16(const __grid_constant__ struct ash_cuda_gemm_bf16 args)
+{
+    extern __shared__ __align__(128) unsigned char shared[];
+    unsigned base = (unsigned)__cvta_generic_to_shared(shared);
+    unsigned m0 = blockIdx.y * TILE_M, n0 = blockIdx.x * TILE_N;
+    int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, row = lane / 4, col = lane % 4 * 2;
+    int wm = warp / WARPS_N * WARP_M, wn = warp % WARPS_N * WARP_N;
+    unsigned tiles = ((unsigned)args.a.k + TILE_K - 1) / TILE_K;
+    struct source from_a = source_of<TILE_M>(args.a, m0), from_b = source_of<TILE_N>(args.b, n0);
+    float sum[WARP_M / 16][WARP_N / 8][4];
 
 #pragma unroll
-            for (int i = 0; i < WARP_M / 16; i++)
-#pragma unroll
-                for (int e = 0; e < 4; e++)
-                    x[i][e] = *(const uint32_t *)&a[(wm + i * 16 + row + e % 2 * 8) * ROW_K + k + col + e / 2 * 8];
-#pragma unroll
-            for (int j = 0; j < WARP_N / 8; j++)
-#pragma unroll
-                for (int e = 0; e < 2; e++)
-                    y[j][e] = *(const uint32_t *)&b[(wn + j * 8 + row) * ROW_K + k + col + e * 8];
-#pragma unroll
-            for (int i = 0; i < WARP_M / 16; i++)
-#pragma unroll
-                for (int j = 0; j < WARP_N / 8; j++)
-                    mma(sum[i][j], x[i], y[j]);
-        }
-        __syncthreads();
+    for (int s = 0; s < STAGES - 1; s++) {
+        copy_tile<TILE_M>(from_a, s * TILE_K, base + s * STAGE_BYTES);
+        copy_tile<TILE_N>(from_b, s * TILE_K, base + s * STAGE_BYTES + A_BYTES);
+        asm volatile("cp.async.commit_group;");
     }
 #pragma unroll
     for (int i = 0; i < WARP_M / 16; i++)
@@ -88,9 +134,59 @@ extern "C" __global__ void __launch_bounds__(THREADS) gemm_bf16(const __grid_con
         for (int j = 0; j < WARP_N / 8; j++)
 #pragma unroll
             for (int e = 0; e < 4; e++) {
-                size_t m = m0 + wm + i * 16 + row + e / 2 * 8, n = n0 + wn + j * 8 + col + e % 2;
+                unsigned m = m0 + wm + i * 16 + row + e / 2 * 8, n = n0 + wn + j * 8 + col + e % 2;
+                bool inside = m < args.a.count && n < args.b.count;
 
-                if (m >= args.M || n >= args.N) continue;
+                sum[i][j][e] = args.accumulate && inside ? args.c[m * args.c_stride + n] : 0.0f;
+            }
+    for (unsigned t = 0; t < tiles; t++) {
+        int now = (int)(t % STAGES), next = (int)((t + STAGES - 1) % STAGES);
+        unsigned a = base + now * STAGE_BYTES, b = a + A_BYTES;
+
+        asm volatile("cp.async.wait_group %0;" ::"n"(STAGES - 2));
+        __syncthreads();
+        copy_tile<TILE_M>(from_a, (t + STAGES - 1) * TILE_K, base + next * STAGE_BYTES);
+        copy_tile<TILE_N>(from_b, (t + STAGES - 1) * TILE_K, base + next * STAGE_BYTES + A_BYTES);
+        asm volatile("cp.async.commit_group;");
+#pragma unroll 2
+        for (int k = 0; k < TILE_K; k += 16)
+            step(a, b, wm, wn, k, sum);
+    }
+#pragma unroll
+    for (int i = 0; i < WARP_M / 16; i++)
+#pragma unroll
+        for (int j = 0; j < WARP_N / 8; j++)
+#pragma unroll
+            for (int e = 0; e < 4; e++) {
+                unsigned m = m0 + wm + i * 16 + row + e / 2 * 8, n = n0 + wn + j * 8 + col + e % 2;
+
+                if (m >= args.a.count || n >= args.b.count) continue;
                 args.c[m * args.c_stride + n] = args.bias != NULL ? sum[i][j][e] + args.bias[n] : sum[i][j][e];
             }
+}
+
+/* ---- operands as lines of k -------------------------------------------------------------------------------------- */
+
+#define BLOCK 32
+
+/* Round an operand to bf16 and lay it out as lines of k, zeros up to the stride. A thread block moves 32 x 32 values,
+ * through shared memory where lines are adjacent in the operand. */
+extern "C" __global__ void __launch_bounds__(256) to_bf16_lines(const __grid_constant__ struct ash_cuda_to_lines op)
+{
+    __shared__ uint16_t tile[BLOCK][BLOCK + 2];
+    size_t line0 = (size_t)blockIdx.y * BLOCK, k0 = (size_t)blockIdx.x * BLOCK;
+    int fast = threadIdx.x % BLOCK, slow = threadIdx.x / BLOCK;
+
+    for (int i = slow; i < BLOCK; i += 256 / BLOCK) {
+        int line = op.k_stride == 1 ? i : fast, k = op.k_stride == 1 ? fast : i;
+        bool inside = line0 + line < op.count && k0 + k < op.k;
+        size_t at = (line0 + line) * op.line_stride + (k0 + k) * op.k_stride;
+
+        tile[line][k] = !inside                  ? 0
+                        : op.dtype == ASH_BF16   ? ((const uint16_t *)op.data)[at]
+                                                 : ash_f32_to_bf16(read_element(op.data, op.dtype, at));
+    }
+    __syncthreads();
+    for (int line = slow; line < BLOCK; line += 256 / BLOCK)
+        if (line0 + line < op.count && k0 + fast < op.stride) op.out[(line0 + line) * op.stride + k0 + fast] = tile[line][fast];
 }

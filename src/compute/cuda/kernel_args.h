@@ -61,6 +61,29 @@ struct ash_cuda_group {
 #define ASH_CUDA_ATTN_ROWS 16 /* query rows of a tile */
 #define ASH_CUDA_ATTN_KEYS 32 /* keys of a tile of the backward pass */
 
+/* bf16 values as lines of k, each 16-byte aligned: the stride is a multiple of 8. */
+struct ash_cuda_lines {
+    const uint16_t *data;
+    size_t count, k, stride;
+};
+
+/* c = a b^T (+ c) (+ bias). */
+struct ash_cuda_gemm_bf16 {
+    struct ash_cuda_lines a, b;
+    float *c;
+    size_t c_stride;
+    const float *bias;
+    int accumulate;
+};
+
+/* An operand of any dtype and strides that becomes lines. */
+struct ash_cuda_to_lines {
+    const void *data;
+    int dtype;
+    size_t line_stride, k_stride, count, k, stride;
+    uint16_t *out;
+};
+
 /* A tile of attention: query rows first ... first + count - 1 of document seq. */
 struct ash_cuda_attn_tile {
     uint32_t seq, first, count;

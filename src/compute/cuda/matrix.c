@@ -7,6 +7,11 @@
 
 #define LARGE_MIN 64 /* rows of c that are worth a large tile */
 #define GRID_ROWS_MAX 65535
+#define BF16_CHUNK 8 /* values of 16 bytes, which is how gemm_bf16 reads */
+#define BF16_TILE_M 128
+#define BF16_TILE_N 256
+#define BF16_SHARED_BYTES ((size_t)4 * (BF16_TILE_M + BF16_TILE_N) * 64 * sizeof(uint16_t)) /* four stages of 64 k */
+#define BF16_LINES_MAX ((size_t)32 * GRID_ROWS_MAX)
 #define QUANT_THREADS 128
 #define QUANT_COLS 4 /* outputs of a thread block of quant_gemm, one per warp */
 #define QUANT_ROWS 8
@@ -38,7 +43,6 @@ static bool is_plain(const struct ash_gemm_args *args)
 
 static struct choice choose(const struct ash_gemm_args *args)
 {
-    if (args->round_bf16 && !args->cut_anywhere) return (struct choice){ASH_KERNEL_gemm_bf16, 128, 128, 256};
     if (args->M >= LARGE_MIN && is_plain(args))
         return (struct choice){ASH_KERNEL_gemm_f32_nn + (args->a.col_stride != 1 ? 2 : 0) +
                                    (args->b.row_stride == 1 ? 1 : 0),
@@ -47,13 +51,66 @@ static struct choice choose(const struct ash_gemm_args *args)
     return (struct choice){ASH_KERNEL_gemm_small, 8, 64, 128};
 }
 
+/* Are the lines of an operand bf16 with adjacent k, at 16-byte borders? Then the kernel reads them where they are. */
+static bool is_lines(const struct ash_mat *mat, size_t line_stride, size_t k_stride, size_t k)
+{
+    return mat->dtype == ASH_BF16 && k_stride == 1 && line_stride % BF16_CHUNK == 0 && k % BF16_CHUNK == 0 &&
+           (uintptr_t)mat->data % 16 == 0;
+}
+
+/* An operand as lines of k: count of them, in room (of round_up(k, BF16_CHUNK) values each) unless it lies so already. */
+static struct ash_cuda_lines lines_of(struct ash_exec *exec, const struct ash_mat *mat, size_t line_stride,
+                                      size_t k_stride, size_t count, size_t k, uint16_t *room)
+{
+    struct ash_cuda_to_lines op = {.data = mat->data,
+                                   .dtype = mat->dtype,
+                                   .line_stride = line_stride,
+                                   .k_stride = k_stride,
+                                   .count = count,
+                                   .k = k,
+                                   .stride = ash_round_up(k, BF16_CHUNK),
+                                   .out = room};
+
+    if (is_lines(mat, line_stride, k_stride, k))
+        return (struct ash_cuda_lines){.data = mat->data, .count = count, .k = k, .stride = line_stride};
+    ash_cuda_run(exec, ASH_KERNEL_to_bf16_lines,
+                 (struct ash_cuda_grid){.x = ash_div_up(op.stride, 32), .y = ash_div_up(count, 32), .threads = 256},
+                 &op);
+    return (struct ash_cuda_lines){.data = room, .count = count, .k = op.stride, .stride = op.stride};
+}
+
+/* Rows of c at a time, so that grids and scratch stay in bounds. */
+static void gemm_bf16(struct ash_exec *exec, const struct ash_gemm_args *args)
+{
+    size_t stride = ash_round_up(args->K, BF16_CHUNK);
+    size_t a_room = is_lines(&args->a, args->a.row_stride, args->a.col_stride, args->K) ? 0 : args->M * stride;
+    size_t b_room = is_lines(&args->b, args->b.col_stride, args->b.row_stride, args->K) ? 0 : args->N * stride;
+    uint16_t *room = ash_cuda_scratch(exec, (a_room + b_room) * sizeof(*room));
+    struct ash_cuda_gemm_bf16 op = {
+        .c = args->c, .c_stride = args->c_stride, .bias = args->bias, .accumulate = args->accumulate};
+
+    ash_assert(args->M <= BF16_LINES_MAX && args->N <= BF16_LINES_MAX);
+    op.a = lines_of(exec, &args->a, args->a.row_stride, args->a.col_stride, args->M, args->K, room);
+    op.b = lines_of(exec, &args->b, args->b.col_stride, args->b.row_stride, args->N, args->K, room + a_room);
+    ash_cuda_run(exec, ASH_KERNEL_gemm_bf16,
+                 (struct ash_cuda_grid){.x = ash_div_up(args->N, BF16_TILE_N),
+                                        .y = ash_div_up(args->M, BF16_TILE_M),
+                                        .threads = 256,
+                                        .shared_bytes = BF16_SHARED_BYTES},
+                 &op);
+}
+
 static void gemm(struct ash_exec *exec, const struct ash_gemm_args *args)
 {
     struct choice choice = choose(args);
     size_t most = choice.M * GRID_ROWS_MAX;
 
     ash_assert(args->bias == NULL || !args->accumulate);
-    if (args->N == 0) return;
+    if (args->N == 0 || args->M == 0) return;
+    if (args->round_bf16 && !args->cut_anywhere && args->K > 0) {
+        gemm_bf16(exec, args);
+        return;
+    }
     for (size_t first = 0; first < args->M; first += most) {
         struct ash_gemm_args part = gemm_rows(args, first, ash_min(args->M - first, most));
         struct ash_cuda_grid grid = {
