@@ -16,6 +16,7 @@
 #include "cmd/units.h"
 #include "model/family.h"
 #include "model/model.h"
+#include "model/pass/pass.h"
 #include "text/tokenizer.h"
 
 struct info_flags {

@@ -492,7 +492,7 @@ size_t ash_model_grad_size(const struct ash_model *model)
 }
 
 /* Embeddings get theirs row by row; of experts' tokens there may be none. */
-bool ash_param_starts(const struct ash_param *param)
+bool ash_param_overwrites(const struct ash_param *param)
 {
     return param->trained && param->matrix && !param->expert && !param->before_layers;
 }
@@ -503,7 +503,7 @@ void ash_model_clear_grads(const struct ash_model *model, struct ash_exec *exec,
         const struct ash_param *param = &model->params[i];
         size_t first = param->grad_offset;
 
-        if (ash_param_starts(param) || first < run.first || first >= run.first + run.count) continue;
+        if (ash_param_overwrites(param) || first < run.first || first >= run.first + run.count) continue;
         ash_exec_zero(exec, grads + first, param->count * sizeof(float));
     }
 }
@@ -511,7 +511,7 @@ void ash_model_clear_grads(const struct ash_model *model, struct ash_exec *exec,
 void ash_model_grad_fold_part(const struct ash_model *model, struct ash_exec *exec, float *grads, size_t part,
                               size_t parts)
 {
-    struct ash_range run = ash_slice_deal(tied_count(model), model->config.hidden, part, parts);
+    struct ash_range run = ash_range_split(tied_count(model), model->config.hidden, part, parts);
 
     if (run.count == 0) return;
     float *embed = grads + model->params[model->top.param[ASH_ROLE_EMBED]].grad_offset + run.first,

@@ -5,6 +5,8 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "model/pass/pass.h"
+
 /* One place in the cache and the request that sits in it. */
 struct slot {
     struct ash_request *request; /* NULL: free */

@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/str.h"
+#include "model/pass/pass.h"
 #include "serve/stops.h"
 
 #define NS_PER_S 1e9

@@ -4,6 +4,7 @@
  * which is what the unchanged rows would give, so a folder and its GGUF file of the same dtype have the same logits, to
  * the bit. */
 #include "model/files/gguf_model_priv.h"
+#include "model/rope_freq.h"
 
 #include <errno.h>
 #include <math.h>

@@ -19,6 +19,7 @@
 #include "text/chat_template.h"
 #include "model/files/folder_priv.h"
 #include "model/files/quantise.h"
+#include "model/rope_freq.h"
 #include "text/tokenizer.h"
 
 #define NAME_BYTES 96

@@ -9,6 +9,7 @@
 #include "base/intake.h"
 #include "infra/cpu.h"
 #include "model/model_priv.h"
+#include "model/weight.h"
 
 #define PART_BYTES (((size_t)2 << 20) - 8192) /* with what is read around it, a huge page */
 #define SAMPLE_BYTES ((size_t)8 << 20)        /* one page of so many is looked at */
@@ -106,7 +107,7 @@ static void pack_part(void *ctx, size_t index, const void *bytes)
     const struct load_rows *rows = &load->rows[index];
     const struct ash_param *param = &load->model->params[rows->param];
     size_t in, row_bytes = ash_dtype_size(param->dtype, param->dims[1]);
-    struct ash_weight w = ash_linear_file_weight(load->model, rows->param, &in);
+    struct ash_weight w = ash_weight_stored(load->model, rows->param, &in);
 
     w.mat.data = (const void *)((uintptr_t)bytes - rows->first * row_bytes); /* as if all rows were there */
     load->exec.ops->matrix->pack(&load->exec, &w, in, rows->first, rows->count, (void *)(uintptr_t)param->packed);

@@ -5,6 +5,7 @@
 
 #include "base/file.h"
 #include "model/files/load.h"
+#include "model/weight.h"
 
 #define PIECE_BYTES ((size_t)8 << 20) /* of a weight, about: what may be there twice */
 
@@ -30,7 +31,7 @@ size_t ash_model_packed_bytes(const struct ash_model *model, const struct ash_ex
 static void pack_param(const struct ash_model *model, struct ash_exec *exec, int32_t index, void *packed)
 {
     size_t in, row_bytes = ash_dtype_size(model->params[index].dtype, model->params[index].dims[1]);
-    struct ash_weight w = ash_linear_file_weight(model, index, &in);
+    struct ash_weight w = ash_weight_stored(model, index, &in);
     size_t rows = (PIECE_BYTES / row_bytes + 1 + ASH_PACK_ROWS - 1) / ASH_PACK_ROWS * ASH_PACK_ROWS;
 
     for (size_t first = 0; first < w.N; first += rows) {

@@ -1,9 +1,13 @@
 /* The cache: keys and values of earlier tokens, in the precision the model computes in. A page holds some tokens of one
  * slot, of all layers; a slot gets pages as its text grows, from those that others gave back or from the system. */
-#include "model/pass/pass_priv.h"
+#include "model/pass/cache.h"
 
 #include <errno.h>
 #include <stdlib.h>
+
+#include "base/assert.h"
+#include "base/math.h"
+#include "model/pass/rope.h"
 
 #define PAGE_TOKENS ASH_ATTN_BLOCK
 
@@ -82,7 +86,7 @@ int ash_cache_open(const struct ash_model *model, size_t slots, size_t max_token
     cache->k_width = key_width(c);
     cache->v_width = value_width(c);
     cache->dtype = cache_dtype(model);
-    cache->page_max = (max_tokens + PAGE_TOKENS - 1) / PAGE_TOKENS;
+    cache->page_max = ash_div_up(max_tokens, PAGE_TOKENS);
     rc = open_tables(cache);
     if (rc < 0) {
         ash_cache_close(cache);
@@ -109,6 +113,7 @@ void ash_cache_release(struct ash_cache *cache, size_t slot)
 {
     struct slot *s = &cache->slots[slot];
 
+    ash_assert(slot < cache->slot_count);
     while (s->count > 0)
         cache->spare[cache->spare_count++] = s->pages[--s->count];
 }
@@ -131,11 +136,11 @@ static int reserve(struct ash_cache *cache, size_t slot, size_t tokens, struct a
     return 0;
 }
 
-int ash_cache_begin(struct ash_cache *cache, const struct ash_pass *pass, const struct ash_batch *batch,
+int ash_cache_begin(struct ash_cache *cache, const struct ash_model *model, const struct ash_batch *batch,
                     struct ash_err *err)
 {
-    if (cache->model != pass->model) return ash_err_set(err, -EINVAL, "the cache belongs to another model");
-    if ((cache->dtype == ASH_BF16) != pass->model->round_bf16)
+    if (cache->model != model) return ash_err_set(err, -EINVAL, "the cache belongs to another model");
+    if ((cache->dtype == ASH_BF16) != model->round_bf16)
         return ash_err_set(err, -EINVAL, "the cache was opened for another precision");
     for (size_t i = 0; i < batch->doc_count; i++) {
         const struct ash_doc *doc = &batch->docs[i];
@@ -164,10 +169,10 @@ static size_t value_place(const struct ash_cache *cache, size_t layer)
 }
 
 /* Rows of one document from row on (counted in the document), as many as fit into one page. */
-static void write_page(struct ash_pass *pass, const struct ash_doc *doc, size_t row, size_t count, const float *src,
-                       size_t stride, size_t place, size_t width)
+static void write_page(const struct ash_pass_step *step, const struct ash_doc *doc, size_t row, size_t count,
+                       const float *src, size_t stride, size_t place, size_t width)
 {
-    const struct ash_cache *cache = pass->cache;
+    const struct ash_cache *cache = step->cache;
     size_t token = doc->pos + row, element = place + token % PAGE_TOKENS * width;
     char *page = cache->slots[doc->slot].pages[token / PAGE_TOKENS];
     struct ash_copy_args args = {.rows = count,
@@ -179,58 +184,59 @@ static void write_page(struct ash_pass *pass, const struct ash_doc *doc, size_t 
                                  .dst_dtype = cache->dtype,
                                  .dst_row = width};
 
-    pass->exec->ops->row->copy(pass->exec, &args);
+    step->exec->ops->row->copy(step->exec, &args);
 }
 
-static void write_document(struct ash_pass *pass, size_t layer, const struct ash_doc *doc,
+static void write_document(const struct ash_pass_step *step, size_t layer, const struct ash_doc *doc,
                            const struct ash_attn_args *args)
 {
-    const struct ash_cache *cache = pass->cache;
-    const struct ash_attn_acts *acts = &pass->layers[layer].attn;
+    const struct ash_cache *cache = step->cache;
+    const struct ash_attn_acts *acts = &step->acts->layers[layer].attn;
 
     for (size_t row = 0, count; row < doc->count; row += count) {
         size_t fit = PAGE_TOKENS - (doc->pos + row) % PAGE_TOKENS;
 
-        count = doc->count - row < fit ? doc->count - row : fit;
-        write_page(pass, doc, row, count, acts->k, pass->k_stride, args->k_page, cache->k_width);
-        write_page(pass, doc, row, count, acts->v, pass->v_stride, args->v_page, cache->v_width);
+        count = ash_min(doc->count - row, fit);
+        write_page(step, doc, row, count, acts->rows.k, step->acts->k_stride, args->k_page, cache->k_width);
+        write_page(step, doc, row, count, acts->rows.v, step->acts->v_stride, args->v_page, cache->v_width);
     }
 }
 
 /* Rows of q, k and v as the products left them. */
-static void place_rows(struct ash_pass *pass, size_t layer, const struct ash_attn_args *args)
+static void place_rows(const struct ash_pass_step *step, size_t layer, const struct ash_attn_args *args)
 {
-    const struct ash_model *model = pass->model;
-    bool turns = model->config.rope.kind != ASH_ROPE_NONE;
-    const float *tables = pass->rope.data;
+    const struct ash_model *model = step->model;
+    bool has_rope = model->config.rope.kind != ASH_ROPE_NONE;
+    const struct ash_rope *rope = step->rope;
     struct ash_place_args place = {.attn = args,
-                                   .q = pass->layers[layer].attn.q,
-                                   .q_stride = pass->q_stride,
-                                   .dims = turns ? pass->rope_dims : 0,
+                                   .q = step->acts->layers[layer].attn.rows.q,
+                                   .q_stride = step->acts->q_stride,
+                                   .dims = has_rope ? rope->dims : 0,
                                    .interleaved_in = model->config.rope.interleaved,
-                                   .positions = pass->positions,
-                                   .cos = tables,
-                                   .sin = turns ? tables + pass->rope_positions * (pass->rope_dims / 2) : NULL,
+                                   .positions = step->acts->block.positions,
+                                   .cos = ash_rope_cos(rope),
+                                   .sin = ash_rope_sin(rope),
                                    .round_bf16 = model->round_bf16};
 
-    pass->exec->ops->attn->place(pass->exec, &place);
+    step->exec->ops->attn->place(step->exec, &place);
 }
 
-void ash_cache_write(struct ash_pass *pass, size_t layer, struct ash_attn_args *args)
+void ash_cache_write(const struct ash_pass_step *step, size_t layer, struct ash_attn_args *args)
 {
-    struct ash_cache *cache = pass->cache;
+    struct ash_cache *cache = step->cache;
 
+    ash_assert(cache != NULL && layer < step->model->config.layers);
     args->kv_dtype = cache->dtype;
     args->k_stride = cache->k_width;
     args->v_stride = cache->v_width;
     args->page_tokens = PAGE_TOKENS;
     args->k_page = key_place(cache, layer);
     args->v_page = value_place(cache, layer);
-    for (size_t i = 0; i < pass->batch->doc_count; i++) {
-        const struct ash_doc *doc = &pass->batch->docs[i];
+    for (size_t i = 0; i < step->batch->doc_count; i++) {
+        const struct ash_doc *doc = &step->batch->docs[i];
 
-        pass->seqs[i].pages = cache->slots[doc->slot].pages;
-        if (pass->model->config.attn == ASH_ATTN_LATENT) write_document(pass, layer, doc, args);
+        step->seqs[i].pages = cache->slots[doc->slot].pages;
+        if (step->model->config.attn == ASH_ATTN_LATENT) write_document(step, layer, doc, args);
     }
-    if (pass->model->config.attn == ASH_ATTN_GROUPED) place_rows(pass, layer, args);
+    if (step->model->config.attn == ASH_ATTN_GROUPED) place_rows(step, layer, args);
 }

@@ -87,7 +87,7 @@ static struct ash_range share_of(const struct ash_grains *grains, struct ash_ran
     struct ash_range share = run;
 
     if (along == NULL) return run;
-    share = ash_slice_deal(run.count, SHARE_FLOATS, ash_group_rank(along), ash_group_size(along));
+    share = ash_range_split(run.count, SHARE_FLOATS, ash_group_rank(along), ash_group_size(along));
     share.first += run.first;
     return share;
 }

@@ -20,8 +20,8 @@ static struct ash_pass_opts pass_opts(const struct ash_job *job, struct ash_mesh
     opts.tp = ash_mesh_axis(mesh, ASH_MESH_TP, ASH_AXIS_MESSAGE); /* chains count their tiles as messages */
     opts.cp = ash_mesh_axis(mesh, ASH_MESH_CP, opts.max_rows * hidden);
     opts.ep = ash_mesh_axis(mesh, ASH_MESH_EP, opts.max_rows * hidden);
-    opts.together = ash_mesh_together(mesh);
-    opts.one_sum = ash_mesh_one_sum(mesh);
+    opts.node = ash_mesh_together(mesh);
+    opts.shared_grads = ash_mesh_one_sum(mesh);
     return opts;
 }
 

@@ -112,25 +112,25 @@ static int pass_on(struct ash_stages *stages, struct ash_channel *line, const fl
 
 int ash_stages_take_input(struct ash_stages *stages, struct ash_stage_slot *slot, struct ash_err *err)
 {
-    if (ash_pass_embeds(slot->pass)) return 0;
+    if (ash_pass_has_embed(slot->pass)) return 0;
     return take(stages, stages->lines.forward_from, ash_pass_input(slot->pass), stream_bytes(slot), err);
 }
 
 int ash_stages_pass_output(struct ash_stages *stages, struct ash_stage_slot *slot, struct ash_err *err)
 {
-    if (ash_pass_ends(slot->pass)) return 0;
+    if (ash_pass_has_head(slot->pass)) return 0;
     return pass_on(stages, stages->lines.forward_to, ash_pass_output(slot->pass), stream_bytes(slot), err);
 }
 
 int ash_stages_take_gradient(struct ash_stages *stages, struct ash_stage_slot *slot, struct ash_err *err)
 {
-    if (ash_pass_ends(slot->pass)) return 0;
+    if (ash_pass_has_head(slot->pass)) return 0;
     return take(stages, stages->lines.backward_from, ash_pass_gradient(slot->pass), stream_bytes(slot), err);
 }
 
 int ash_stages_pass_gradient(struct ash_stages *stages, struct ash_stage_slot *slot, struct ash_err *err)
 {
-    if (ash_pass_embeds(slot->pass)) return 0;
+    if (ash_pass_has_embed(slot->pass)) return 0;
     return pass_on(stages, stages->lines.backward_to, ash_pass_gradient(slot->pass), stream_bytes(slot), err);
 }
 

@@ -55,8 +55,10 @@ static int go_forward(struct walk *walk, struct ash_stage *stage, size_t micro, 
     int rc;
 
     if ((rc = read_micro(walk, slot, micro, err)) < 0) return rc;
-    slot->feed.batch.starts = ash_mesh_starts(stages->mesh) && micro % stages->grain_micros == 0;
-    slot->feed.batch.goes_on = (micro + 1) % stages->grain_micros != 0;
+    slot->feed.batch.flags = 0;
+    if (ash_mesh_starts(stages->mesh) && micro % stages->grain_micros == 0)
+        slot->feed.batch.flags |= ASH_BATCH_OVERWRITES;
+    if ((micro + 1) % stages->grain_micros != 0) slot->feed.batch.flags |= ASH_BATCH_MORE_FOLLOW;
     if ((rc = ash_stages_take_input(stages, slot, err)) < 0) return rc;
     if ((rc = ash_pass_forward(slot->pass, &slot->feed.batch, err)) < 0) return rc;
     return ash_stages_pass_output(stages, slot, err);
@@ -68,7 +70,7 @@ static struct ash_range share_of(const struct ash_stages *stages, size_t count)
     const struct ash_mesh *mesh = stages->mesh;
 
     if (!ash_mesh_one_sum(mesh)) return (struct ash_range){0, count};
-    return ash_slice_deal(count, 1, mesh->at[ASH_MESH_CP], mesh->size[ASH_MESH_CP]);
+    return ash_range_split(count, 1, mesh->at[ASH_MESH_CP], mesh->size[ASH_MESH_CP]);
 }
 
 /* Room for the gradients of a grain, and of those of the ranks that are served. */
@@ -133,19 +135,19 @@ static int go_backward(struct walk *walk, struct ash_stage *stage, size_t micro,
     struct ash_stage_slot *slot = slot_of(stage, micro);
     size_t round = micro / stages->grain_micros, in_grain = micro % stages->grain_micros,
            grain = grain_of(stages, round);
+    struct ash_pass_grads grads;
     int rc;
 
     stage->fsdp.closes = in_grain + 1 == stages->grain_micros;
     stage->fsdp.last = micro + 1 == stages->pipeline.micros;
     stage->ends = stage->fsdp.closes && round + 1 == stages->own.count;
     if (in_grain == 0 && (rc = begin_grain(stages, stage, round, err)) < 0) return rc;
-    if (stages->mesh->size[ASH_MESH_EP] > 1 &&
-        (rc = ash_pass_set_expert_grads(slot->pass, stage->expert_leaves, err)) < 0)
-        return rc;
     if ((rc = ash_stages_take_gradient(stages, slot, err)) < 0) return rc;
-    if ((rc = ash_pass_backward(slot->pass, walk->scale, stage->leaf, slot->feed.losses, err)) < 0) return rc;
+    grads = (struct ash_pass_grads){.sums = stage->leaf,
+                                    .expert_sums = stages->mesh->size[ASH_MESH_EP] > 1 ? stage->expert_leaves : NULL};
+    if ((rc = ash_pass_backward(slot->pass, walk->scale, &grads, slot->feed.losses, err)) < 0) return rc;
     if ((rc = ash_stages_pass_gradient(stages, slot, err)) < 0) return rc;
-    for (size_t s = 0; grain != SIZE_MAX && ash_pass_ends(slot->pass) && s < stages->micro_batch; s++)
+    for (size_t s = 0; grain != SIZE_MAX && ash_pass_has_head(slot->pass) && s < stages->micro_batch; s++)
         walk->losses[grain] += ash_feed_loss(&slot->feed, s);
     return in_grain + 1 < stages->grain_micros ? 0 : end_grain(stages, stage, round, err);
 }
@@ -206,7 +208,7 @@ static int eval_some(struct ash_stages *stages, const struct ash_feed_slice *sli
         if ((rc = ash_stages_take_input(stages, slot, err)) < 0) return rc;
         if ((rc = ash_pass_forward(slot->pass, &slot->feed.batch, err)) < 0) return rc;
         if ((rc = ash_stages_pass_output(stages, slot, err)) < 0) return rc;
-        if (!ash_pass_ends(slot->pass)) continue;
+        if (!ash_pass_has_head(slot->pass)) continue;
         if ((rc = ash_pass_losses(slot->pass, slot->feed.losses, err)) < 0) return rc;
         for (size_t s = 0; s < slice->count; s++)
             losses[s] = ash_feed_loss(&slot->feed, s);

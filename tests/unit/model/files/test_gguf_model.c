@@ -18,6 +18,7 @@
 #include "base/file.h"
 #include "base/rng.h"
 #include "model/model.h"
+#include "model/pass/pass.h"
 #include "unit/model/golden_models.h"
 #include "unit/storage/gguf_maker.h"
 #include "unit/storage/scratch.h"

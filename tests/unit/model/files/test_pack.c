@@ -15,6 +15,7 @@
 #include "base/file.h"
 #include "base/rng.h"
 #include "model/model_priv.h"
+#include "model/pass/pass.h"
 #include "unit/model/golden_models.h"
 
 #define ROWS 33
