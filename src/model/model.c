@@ -11,6 +11,7 @@
 #include "base/bf16.h"
 #include "base/file.h"
 #include "base/hash.h"
+#include "base/math.h"
 #include "base/rng.h"
 #include "base/workers.h"
 #include "model/files/folder_priv.h"
@@ -28,7 +29,7 @@ static void refresh_vector(struct ash_model *model, size_t index)
         copy[j] = ash_bf16_round(copy[j]);
 }
 
-/* Small tensors lie between large ones: asked for together, they come together. */
+/* Small tensors lie between large ones: asked for at once, they are read at once. */
 static void want_vectors(const struct ash_model *model)
 {
     for (size_t i = 0; i < model->param_count; i++) {
@@ -46,6 +47,7 @@ void ash_model_refresh(struct ash_model *model)
 
 void ash_model_bind(struct ash_model *model, size_t index, const void *data)
 {
+    ash_assert(index < model->param_count);
     model->params[index].data = data;
     if (!model->params[index].matrix) refresh_vector(model, index);
 }
@@ -112,8 +114,7 @@ static int open_vectors(struct ash_model *model, struct ash_err *err)
     if (model->vector_offset == NULL) return ash_err_set(err, -ENOMEM, "out of memory for the list of parameters");
     for (size_t i = 0; i < model->param_count; i++) {
         model->vector_offset[i] = total;
-        if (!model->params[i].matrix)
-            total += (model->params[i].count + ASH_PARAM_ALIGN - 1) / ASH_PARAM_ALIGN * ASH_PARAM_ALIGN;
+        if (!model->params[i].matrix) total += ash_round_up(model->params[i].count, ASH_PARAM_ALIGN);
     }
     return ash_buffer_init(&model->vectors, &ash_memory_host, total * sizeof(float), "norms and biases", err);
 }
@@ -134,11 +135,13 @@ static int model_alloc(const struct ash_model_config *config, const struct ash_s
     model->vocab = ash_slice_vocab(config, &model->slice);
     model->experts = ash_slice_experts(config, &model->slice);
     ash_slice_config(config, &model->slice, &model->config, model->layer_ids);
-    if ((rc = ash_model_list_params(model, err)) < 0) goto fail;
+    rc = ash_model_list_params(model, err);
+    if (rc < 0) goto fail;
     rc = ash_shards_init(&model->shards, model, model->slice.shard_rank,
                          model->slice.shard_size > 1 ? model->slice.shard_size : 1, err);
     if (rc < 0) goto fail;
-    if ((rc = open_vectors(model, err)) < 0) goto fail;
+    rc = open_vectors(model, err);
+    if (rc < 0) goto fail;
     *model_out = model;
     return 0;
 
@@ -194,11 +197,18 @@ static int open_folder(const char *path, const struct ash_slice *slice, struct a
     struct ash_model *model = NULL;
     int rc;
 
-    if ((rc = ash_model_config_load(path, &config, err)) < 0) return rc;
-    if ((rc = model_alloc(&config, slice, &model, err)) < 0) return rc;
-    if ((rc = ash_folder_map(model, path, err)) < 0) goto fail;
-    if (slice != NULL && (rc = ash_model_own(model, err)) < 0) goto fail; /* the files hold whole tensors */
-    if (slice == NULL) want_vectors(model);
+    rc = ash_model_config_load(path, &config, err);
+    if (rc < 0) return rc;
+    rc = model_alloc(&config, slice, &model, err);
+    if (rc < 0) return rc;
+    rc = ash_folder_map(model, path, err);
+    if (rc < 0) goto fail;
+    if (slice != NULL) { /* the files hold whole tensors */
+        rc = ash_model_own(model, err);
+        if (rc < 0) goto fail;
+    } else {
+        want_vectors(model);
+    }
     ash_model_refresh(model);
     *model_out = model;
     return 0;
@@ -239,14 +249,13 @@ static struct ash_piece held_piece(const struct ash_model *model, const struct a
 {
     struct ash_piece piece = ash_param_piece(param, index);
     struct ash_shard_part part;
-    size_t begin, end;
+    struct ash_range held;
 
     if (!model->slice.shard_weights) return piece;
     part = ash_shards_part(&model->shards, param);
-    begin = piece.local > part.first ? piece.local : part.first;
-    end = piece.local + piece.count < part.first + part.count ? piece.local + piece.count : part.first + part.count;
-    if (begin >= end) return (struct ash_piece){0};
-    return (struct ash_piece){begin, piece.full + (begin - piece.local), end - begin};
+    held = ash_range_overlap((struct ash_range){piece.local, piece.count}, (struct ash_range){part.first, part.count});
+    if (held.count == 0) return (struct ash_piece){0};
+    return (struct ash_piece){held.first, piece.full + (held.first - piece.local), held.count};
 }
 
 #define INIT_VALUES_MIN 4096 /* that are worth waking a thread for */
@@ -266,7 +275,7 @@ static void draw_values(void *ctx, size_t begin, size_t end, int worker)
 
     (void)worker;
     for (size_t count; begin < end; begin += count) {
-        count = end - begin < INIT_VALUES_AT_ONCE ? end - begin : INIT_VALUES_AT_ONCE;
+        count = ash_min(end - begin, INIT_VALUES_AT_ONCE);
         ash_rng_normals(piece->seed, piece->stream, piece->first + begin, normals, count);
         for (size_t i = 0; i < count; i++)
             piece->values[begin + i] = (float)(piece->std * normals[i]);
@@ -315,8 +324,10 @@ int ash_model_create_slice(const struct ash_model_config *config, const struct a
     int rc;
 
     json_incref(copy.source); /* on failure the caller still owns config */
-    if ((rc = model_alloc(&copy, slice, &model, err)) < 0) return rc;
-    if ((rc = open_values(model, err)) < 0) goto fail;
+    rc = model_alloc(&copy, slice, &model, err);
+    if (rc < 0) return rc;
+    rc = open_values(model, err);
+    if (rc < 0) goto fail;
     bind_owned(model);
     for (size_t i = 0; i < model->param_count; i++)
         init_param(model, (int32_t)i, seed, workers);
@@ -337,7 +348,8 @@ int ash_model_own(struct ash_model *model, struct ash_err *err)
     if (model->values.data != NULL) return 0;
     if (model->gguf != NULL)
         return ash_err_set(err, -ENOTSUP, "a model from a GGUF file cannot be trained: use its Hugging Face folder");
-    if ((rc = open_values(model, err)) < 0) return rc;
+    rc = open_values(model, err);
+    if (rc < 0) return rc;
     for (size_t i = 0; i < model->param_count; i++) {
         const struct ash_param *param = &model->params[i];
         float *values = (float *)model->values.data + param->offset;
@@ -478,6 +490,7 @@ static size_t tied_count(const struct ash_model *model)
 
 void ash_model_place_grads(struct ash_model *model, size_t index, size_t offset)
 {
+    ash_assert(index < model->param_count);
     model->params[index].grad_offset = offset;
 }
 

@@ -32,9 +32,9 @@ struct ash_param {
     /* where the process holds a slice: */
     size_t full[2];           /* dims of the whole tensor */
     int cut;                  /* the dimension of which this is a part; -1: it is whole */
-    size_t run_count;         /* the part's runs along that dimension, one behind the other */
+    size_t run_count;         /* the part's runs along that dimension, one after the other */
     struct ash_range runs[3]; /* in the whole tensor */
-    bool counts;              /* false: a copy; another process stands for it in sums over the job */
+    bool counts;              /* false: a copy; another process counts it in sums over the job */
     bool follows;         /* a copy that is not trained here: its values are sent by who trains it (a tied output matrix
                              on another pipeline stage) */
     size_t expert_offset; /* of its first element in a buffer of experts' gradients */
@@ -69,8 +69,8 @@ void ash_model_close(struct ash_model *model);
  * lies in. Returns 0 or -ENAMETOOLONG. */
 int ash_model_home(const char *path, char *buf, size_t buf_bytes);
 
-/* Begin to bring mapped weights into memory, in the background, in the order in which a pass on exec reads them: what
- * is not in memory is packed as it comes from the disk (see ash_model_pack), in the precision of now. Worth it where a
+/* Start to read mapped weights into memory, in the background, in the order in which a pass on exec reads them: what
+ * is not in memory is packed as it is read from the disk (see ash_model_pack), in the current precision. Worth it where a
  * pass follows at once; on an owned model a no-op. */
 void ash_model_prefetch(struct ash_model *model, const struct ash_exec *exec);
 
@@ -93,8 +93,8 @@ void ash_model_use_bf16(struct ash_model *model, const uint16_t *values);
  * model trained in bf16, on weights as they are mapped. */
 void ash_model_round_bf16(struct ash_model *model, bool on);
 /* Lay the mapped matrices out as exec's products read them fastest, where those ask for it, in memory that the model
- * owns; the mapped copy's memory is let go piece by piece behind it. Changes no bit of any result. Only passes on an
- * exec with the same backend, in the precision of now, read the new layout; others read the file again. A no-op on an
+ * owns; the mapped copy's memory is released piece by piece as it goes. Changes no bit of any result. Only passes on an
+ * exec with the same backend, in the current precision, read the new layout; others read the file again. A no-op on an
  * owned model and the second time. Not while a pass runs. Returns 0, -ENOMEM, or what reading the files gave where
  * ash_model_prefetch was at it. */
 int ash_model_pack(struct ash_model *model, struct ash_exec *exec, struct ash_err *err);

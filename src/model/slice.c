@@ -74,10 +74,12 @@ int ash_slice_check(const struct ash_model_config *config, const struct ash_slic
     if (slice->tp_size > config->kv_heads)
         return ash_err_set(err, -EINVAL, "mesh.tp=%zu wants more parts than there are key-value heads (%zu)",
                            slice->tp_size, config->kv_heads);
-    if (rounded && (rc = check_heads(config, slice, err)) < 0) return rc;
-    if ((rc = check_columns("columns of the feed-forward", config->ffn, slice, rounded, err)) < 0) return rc;
-    if ((rc = check_columns("columns of the shared experts", config->expert.shared_ffn, slice, rounded, err)) < 0)
-        return rc;
+    rc = rounded ? check_heads(config, slice, err) : 0;
+    if (rc < 0) return rc;
+    rc = check_columns("columns of the feed-forward", config->ffn, slice, rounded, err);
+    if (rc < 0) return rc;
+    rc = check_columns("columns of the shared experts", config->expert.shared_ffn, slice, rounded, err);
+    if (rc < 0) return rc;
     if (slice->tp_size > 1 && config->vocab < slice->tp_size * ASH_K_GROUP)
         return ash_err_set(err, -EINVAL, "a vocabulary of %zu cannot be cut into %zu parts of at least %d",
                            config->vocab, slice->tp_size, ASH_K_GROUP);

@@ -1,4 +1,4 @@
-/* attn_block: attention over the documents of a batch, and what stands around it. */
+/* attn_block: attention over the documents of a batch, with its norm, output projection and residual. */
 #include "model/pass/attn_block.h"
 
 #include "base/assert.h"

@@ -13,7 +13,7 @@
 /* What a rank has signalled to those it shares memory with. Each counter only grows, from 0. */
 enum ash_axes_counter {
     ASH_AXES_BATCHES,     /* tp: batches begun */
-    ASH_AXES_BARRIERS_TP, /* tp: barriers entered; behind one all may read what each has written before it */
+    ASH_AXES_BARRIERS_TP, /* tp: barriers entered; after one all may read what each has written before it */
     ASH_AXES_OPERANDS,    /* tp: reductions whose operands are published */
     ASH_AXES_BARRIERS_CP, /* cp: barriers entered */
     ASH_AXES_RELEASES,    /* cp: gradients released in the order of the ranks */

@@ -124,7 +124,7 @@ static void round_rows(const struct ash_pass_step *step, enum ash_dtype dtype, f
         step->exec->ops->row->round_bf16(step->exec, x, step->own.count * step->model->config.hidden, x);
 }
 
-/* A table that is only looked up is not loaded: its rows are asked for together, and no more than these. */
+/* A table that is only looked up is not loaded: only the rows of these tokens are prefetched, all at once. */
 static void want_rows(const struct ash_pass_step *step, const struct ash_param *table)
 {
     size_t row_bytes = ash_dtype_size(table->dtype, step->model->config.hidden);

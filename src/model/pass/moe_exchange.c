@@ -277,7 +277,7 @@ static void read_counts(const struct ash_pass_step *step, size_t layer)
     route->starts[ranks * own] = at;
 }
 
-/* Without memory for what comes, this rank is lost to the others. */
+/* Without memory for what is received, this rank is lost to the others. */
 static void reserve_for(const struct ash_pass_step *step, size_t layer)
 {
     struct ash_moe_exchange *moe = step->moe;
@@ -292,7 +292,7 @@ static void reserve_for(const struct ash_pass_step *step, size_t layer)
     memset(starts, 0, (all + 1) * sizeof(*starts));
 }
 
-/* Floats of rows that go to each rank and come from it; on their way back, the other way round. */
+/* Floats of rows that are sent to each rank and received from it; for combine, the other way round. */
 static void set_row_counts(const struct ash_pass_step *step, size_t layer)
 {
     const size_t *starts = step->moe->routes[layer].starts;
@@ -387,7 +387,7 @@ void ash_moe_dispatch_grads(const struct ash_pass_step *step, size_t layer, cons
 static void send_back(const struct ash_pass_step *step, size_t layer, float *pairs)
 {
     size_t hidden = step->model->config.hidden;
-    bool is_sorted = ash_split_expert_parts(step->model, step->axes) == 1; /* what comes is all pairs, in order */
+    bool is_sorted = ash_split_expert_parts(step->model, step->axes) == 1; /* what is received is all pairs, in order */
     const float *received = step->acts->layers[layer].moe.x;
 
     set_row_counts(step, layer);

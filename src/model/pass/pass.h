@@ -14,7 +14,7 @@ struct ash_doc {
     size_t row, count, pos, slot;
 };
 
-/* Where a batch stands among those whose gradients are added up. */
+/* The place of a batch among those whose gradients are added up. */
 enum ash_batch_flags {
     /* The first of them: products write what they would else add to zeros, so only ash_model_clear_grads has to come
      * before it. Not with an ep axis, nor with a cp axis whose ranks share no gradients. */
@@ -53,8 +53,8 @@ enum ash_recompute { ASH_RECOMPUTE_NONE, ASH_RECOMPUTE_SELECTIVE, ASH_RECOMPUTE_
 
 struct ash_pass; /* the activations of one pass, sized for max_rows; one owner thread */
 
-/* Whoever keeps weights elsewhere is told when a pass needs a unit of them (ASH_UNIT_*). need comes before the first
- * use, done after the last one of the direction; after done of the backward pass the gradients of the batch at hand are
+/* For a caller that keeps weights elsewhere. need is called before the first use of a unit of them (ASH_UNIT_*), done
+ * after the last use of the direction; after done of the backward pass the gradients of the batch at hand are
  * complete. A failure ends the pass. Ranks without rows call them like all others. */
 struct ash_pass_hooks {
     int (*need)(void *ctx, int unit, bool backward, struct ash_err *err);
@@ -74,7 +74,7 @@ struct ash_pass_opts {
                                    Read where both axes are longer than 1; all zero: they cannot. */
     bool shared_grads; /* where all ranks of cp (and tp) can share memory: are gradient buffers, and the experts', the
                           same memory on the ranks of cp? Then a batch's are complete when its backward pass returns. */
-    struct ash_pass_hooks hooks; /* NULLs: nobody is told */
+    struct ash_pass_hooks hooks; /* NULLs: none */
 };
 
 /* Borrows model and exec until close, which accepts NULL. Returns 0, -EINVAL (axes that do not fit the model's slice),

@@ -31,7 +31,7 @@ struct ash_pass {
  * -EINVAL, -EOVERFLOW or -ENOMEM. */
 int ash_pass_begin(struct ash_pass *pass, const struct ash_batch *batch, struct ash_cache *cache, struct ash_err *err);
 
-/* pass_run.c: the layers of the stage and what stands before them, in both directions; the head, with losses alone or
+/* pass_run.c: the embedding and the layers of the stage, in both directions; the head, with losses alone or
  * with the gradient of scale * their sum. Failures of hooks and exchanges are kept in axes. */
 void ash_pass_run_forward(const struct ash_pass_step *step);
 void ash_pass_run_losses(const struct ash_pass_step *step);

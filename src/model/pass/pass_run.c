@@ -28,7 +28,7 @@ static void done(const struct ash_pass_step *step, int unit, bool backward)
         step->axes->failed = hooks->done(hooks->ctx, unit, backward, &step->axes->failure);
 }
 
-/* After the backward pass of a unit, gradients so far are complete for whoever is told. */
+/* After the backward pass of a unit, gradients so far are complete before the hook is called. */
 static void done_backward(const struct ash_pass_step *step, struct ash_grad_sink *sink, int unit)
 {
     if (step->opts->hooks.done == NULL) return;

@@ -38,13 +38,13 @@ void ash_qk_norm_forward(const struct ash_pass_step *step, size_t layer)
 
 /* ---- backward ---------------------------------------------------------------------------------------------------- */
 
-/* What a rank brings in a row, twice (values, gradients): its heads of q, then of k. */
+/* What a rank sends in a row, twice (values, gradients): its heads of q, then of k. */
 static size_t heads_width(const struct ash_model_config *c, size_t kv_heads)
 {
     return kv_heads * (c->heads / c->kv_heads + 1) * c->head_dim;
 }
 
-/* From what rank brings, from on, into full rows of values and of gradients. Returns behind it. */
+/* From the heads of a rank at `from` into full rows of values and of gradients. Returns where the next rank's begin. */
 static const float *unpack(const struct ash_pass_step *step, size_t rank, const float *from)
 {
     const struct ash_model_config *c = &step->model->whole;
