@@ -1,8 +1,143 @@
-/* acts: the rows of a batch that are this rank's, in what lies among the rows of others. */
+/* acts: the memory of activations, and the rows of a batch that are this rank's in what lies among the rows of others. */
 #include "model/pass/acts.h"
 
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
 #include "base/assert.h"
-#include "model/pass/split.h"
+#include "base/math.h"
+#include "model/pass/acts_layout.h"
+
+/* ---- size --------------------------------------------------------------------------------------------------------- */
+
+/* Of the memory that ranks share, a rank has its part. */
+static size_t rank_bytes(const struct ash_layout *l)
+{
+    return ash_layout_space_bytes(l, ASH_SPACE_PRIVATE) + ash_layout_space_bytes(l, ASH_SPACE_TP) / l->axes->tp.size +
+           ash_layout_space_bytes(l, ASH_SPACE_CP) / l->axes->cp.size +
+           ash_layout_space_bytes(l, ASH_SPACE_NODE) / l->axes->node.size;
+}
+
+int ash_acts_measure(const struct ash_model *model, const struct ash_pass_opts *opts, const struct ash_axes *axes,
+                     size_t *bytes_out, struct ash_err *err)
+{
+    struct ash_acts acts = {0};
+    struct ash_layout l = ash_layout_init(model, opts, axes, &acts);
+
+    acts.layers = calloc(model->config.layers, sizeof(*acts.layers));
+    if (acts.layers == NULL) return ash_err_set(err, -ENOMEM, "out of memory to measure a pass");
+    ash_layout_run(&l);
+    *bytes_out = rank_bytes(&l);
+    free(acts.layers);
+    return 0;
+}
+
+/* ---- memory ------------------------------------------------------------------------------------------------------ */
+
+/* *bytes becomes the most that any of those who share memory has. */
+static int agree_on_most(const struct ash_axis *node, size_t *bytes, struct ash_err *err)
+{
+    const size_t unit = (size_t)1 << 20; /* floats hold whole numbers up to there */
+    size_t lines = *bytes / ASH_LAYOUT_ALIGN, most = 0, *counts = calloc(node->size, sizeof(*counts));
+    float *halves = calloc(2 * node->size, sizeof(*halves));
+    int rc = -ENOMEM;
+
+    if (counts == NULL || halves == NULL) {
+        ash_err_set(err, rc, "out of memory for %zu ranks", node->size);
+        goto end;
+    }
+    for (size_t r = 0; r < node->size; r++)
+        counts[r] = 2;
+    halves[2 * node->rank] = (float)(lines / unit);
+    halves[2 * node->rank + 1] = (float)(lines % unit);
+    rc = node->ops->all_gather(node->ctx, halves, counts, err);
+    if (rc < 0) goto end;
+    for (size_t r = 0; r < node->size; r++)
+        most = ash_max(most, (size_t)halves[2 * r] * unit + (size_t)halves[2 * r + 1]);
+    *bytes = most * ASH_LAYOUT_ALIGN;
+
+end:
+    free(counts);
+    free(halves);
+    return rc;
+}
+
+/* The memory of the ranks of a node: ASH_SPACE_TP of each tp group, ASH_SPACE_CP of each tp rank, ASH_SPACE_NODE, then ASH_SPACE_PRIVATE of each rank where
+ * those of tp see it. base_out[space]: where this rank's begins; NULL where it is not there. */
+static int open_shared(const struct ash_layout *measured, struct ash_axes *axes, char *base_out[ASH_SPACES],
+                       struct ash_err *err)
+{
+    const struct ash_axis *node = &axes->node;
+    size_t own = axes->tp.same_node ? ash_layout_space_bytes(measured, ASH_SPACE_PRIVATE) : 0,
+           tp = ash_layout_space_bytes(measured, ASH_SPACE_TP), cp = ash_layout_space_bytes(measured, ASH_SPACE_CP),
+           all = ash_layout_space_bytes(measured, ASH_SPACE_NODE), groups = node->size / axes->tp.size;
+    int rc = agree_on_most(node, &own, err);
+    char *memory;
+
+    if (rc < 0) return rc;
+    rc = agree_on_most(node, &cp, err);
+    if (rc < 0) return rc;
+    rc = node->ops->shared_open(node->ctx, (groups * tp + axes->tp.size * cp + all + node->size * own) / sizeof(float),
+                                &axes->shared, err);
+    if (rc < 0) return rc;
+    memory = (char *)axes->shared.data;
+    base_out[ASH_SPACE_TP] = memory + node->rank / axes->tp.size * tp;
+    base_out[ASH_SPACE_CP] = memory + groups * tp + axes->tp.rank * cp;
+    base_out[ASH_SPACE_NODE] = memory + groups * tp + axes->tp.size * cp;
+    if (axes->tp.same_node) base_out[ASH_SPACE_PRIVATE] = base_out[ASH_SPACE_NODE] + all + node->rank * own;
+    return 0;
+}
+
+static int open_memory(const struct ash_layout *measured, struct ash_acts *acts, const struct ash_exec *exec,
+                       struct ash_axes *axes, char *base_out[ASH_SPACES], struct ash_err *err)
+{
+    int rc;
+
+    if (!axes->tp.same_node) {
+        rc = ash_buffer_init(&acts->memory, exec->memory, ash_layout_space_bytes(measured, ASH_SPACE_PRIVATE),
+                             "activations", err);
+        if (rc < 0) return rc;
+        base_out[ASH_SPACE_PRIVATE] = acts->memory.data;
+    }
+    if (!axes->tp.same_node && !axes->cp.same_node) return 0;
+    return open_shared(measured, axes, base_out, err);
+}
+
+int ash_acts_open(struct ash_acts *acts, const struct ash_model *model, const struct ash_exec *exec,
+                  const struct ash_pass_opts *opts, struct ash_axes *axes, struct ash_err *err)
+{
+    struct ash_layout measured = ash_layout_init(model, opts, axes, acts), real = measured;
+    char *base[ASH_SPACES] = {NULL};
+    int rc;
+
+    *acts = (struct ash_acts){0};
+    acts->layers = calloc(model->config.layers, sizeof(*acts->layers));
+    if (acts->layers == NULL)
+        return ash_err_set(err, -ENOMEM, "out of memory for a pass over %zu rows", opts->max_rows);
+    ash_layout_run(&measured);
+    rc = open_memory(&measured, acts, exec, axes, base, err);
+    if (rc < 0) return rc;
+    for (size_t i = 0; i < ASH_SPACES; i++) {
+        if (base[i] == NULL) continue;
+        real.spaces[i].kept = base[i];
+        real.spaces[i].reused = base[i] + measured.spaces[i].kept_bytes;
+    }
+    ash_layout_run(&real);
+    for (size_t i = 0; i < ASH_SPACES; i++)
+        ash_assert(ash_layout_space_bytes(&real, i) == ash_layout_space_bytes(&measured, i));
+    acts->size_bytes = rank_bytes(&measured);
+    return 0;
+}
+
+void ash_acts_close(struct ash_acts *acts)
+{
+    ash_buffer_fini(&acts->memory);
+    free(acts->layers);
+    memset(acts, 0, sizeof(*acts));
+}
+
+/* ---- the rows of a batch ------------------------------------------------------------------------------------------ */
 
 /* Norms, and the gradients of the stream and of a norm. skip: floats before this rank's rows of the stream. */
 static void bind_stream(struct ash_acts *acts, const struct ash_model *model, const struct ash_axes *axes,

@@ -105,6 +105,7 @@ void ash_attn_block_forward(const struct ash_pass_step *step, size_t layer, cons
     bool is_fused = ash_norm_is_fused(step) && c->attn == ASH_ATTN_GROUPED;
     const float *x = in;
 
+    ash_assert(layer < c->layers && step->rows > 0 && in != NULL && mid != NULL);
     if (!is_fused) {
         ash_norm_forward(step, norm_params(step, layer), in, &acts->norm);
         x = ash_stream_gather(step, acts->norm.out, step->acts->scratch.x_gathered);
@@ -132,8 +133,10 @@ void ash_attn_block_backward(const struct ash_pass_step *step, struct ash_grad_s
     struct ash_layer_acts *acts = &step->acts->layers[layer];
     struct ash_scratch *s = &step->acts->scratch;
     size_t width = c->heads * step->acts->v_dim;
-    const float *dy = ash_stream_gather(step, s->dx, s->dy_gathered);
+    const float *dy, *x;
 
+    ash_assert(layer < c->layers && step->rows > 0);
+    dy = ash_stream_gather(step, s->dx, s->dy_gathered);
     if (step->opts->recompute == ASH_RECOMPUTE_SELECTIVE)
         ash_norm_forward(step, norm_params(step, layer), acts->in, &acts->attn.norm);
     ash_linear_backward(step, sink, params->param[ASH_ROLE_OUT], params->param[ASH_ROLE_OUT_BIAS],
@@ -147,11 +150,11 @@ void ash_attn_block_backward(const struct ash_pass_step *step, struct ash_grad_s
                                                 .seq_rows = step->seq_rows,
                                                 .shared_rows = step->axes->shared_grads});
     attend_backward(step, sink, layer);
-    const float *x = ash_stream_gather_kept(step, acts->attn.norm.out, s->x_gathered);
+    x = ash_stream_gather_kept(step, acts->attn.norm.out, s->x_gathered);
     if (c->attn == ASH_ATTN_LATENT)
         ash_attn_latent_backward(step, sink, layer, x);
     else
         ash_attn_grouped_backward(step, sink, layer, x);
     ash_stream_rotate_dx(step);
-    ash_norm_backward(step, sink, norm_params(step, layer), acts->in, &acts->attn.norm, s->dnorm, true, s->dx);
+    ash_norm_backward(step, sink, norm_params(step, layer), acts->in, &acts->attn.norm, true);
 }

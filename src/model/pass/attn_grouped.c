@@ -34,6 +34,7 @@ void ash_attn_grouped_forward(const struct ash_pass_step *step, size_t layer, co
     struct projection projections[3];
     size_t raw_stride = (c->heads + c->kv_heads) * c->head_dim;
 
+    ash_assert(x != NULL && c->attn == ASH_ATTN_GROUPED);
     group.out_count = list_projections(step, layer, projections);
     for (size_t i = 0; i < group.out_count; i++) {
         bool raw = c->qk_norm && i < 2;
@@ -65,6 +66,7 @@ void ash_attn_grouped_backward(const struct ash_pass_step *step, struct ash_grad
     struct projection projections[3];
     size_t raw_stride = (c->heads + c->kv_heads) * c->head_dim;
 
+    ash_assert(x != NULL && c->attn == ASH_ATTN_GROUPED && s->dnorm != NULL);
     ash_rope_apply(step, s->dattn.q, (struct ash_rope_heads){c->heads + c->kv_heads, c->head_dim, step->acts->q_stride},
                    true);
     if (c->qk_norm) ash_qk_norm_backward(step, sink, layer);

@@ -4,6 +4,7 @@
 #include "model/pass/attn_qkv.h"
 
 #include "base/assert.h"
+#include "model/pass/copy.h"
 #include "model/pass/linear_grads.h"
 #include "model/pass/parallel_linear.h"
 #include "model/pass/reduce.h"
@@ -13,39 +14,88 @@
 
 #define LATENT_NORM_EPS 1e-6f /* the reference library uses its default here, whatever rms_norm_eps says */
 
-/* Norms run over all rows in the forward pass (everyone has the compressed rows), over own rows in the backward pass. */
-static struct ash_norm_args low_norm_args(const struct ash_pass_step *step, int32_t weight, const float *x,
-                                          size_t x_stride, size_t cols, float *y, float *rstd)
+/* The norm of compressed rows x [rows, stride], of which it takes cols columns. */
+struct low_norm {
+    int32_t weight;
+    float *x;
+    size_t stride, cols;
+    float *rstd; /* [rows] */
+};
+
+static struct low_norm q_norm(const struct ash_pass_step *step, size_t layer)
 {
-    return (struct ash_norm_args){.rows = step->rows,
-                                  .groups = 1,
-                                  .cols = cols,
-                                  .x_stride = x_stride,
-                                  .y_stride = cols,
-                                  .x = x,
-                                  .weight = ash_model_vector(step->model, weight),
-                                  .eps = LATENT_NORM_EPS,
-                                  .y = y,
-                                  .rstd = rstd};
+    const struct ash_attn_acts *a = &step->acts->layers[layer].attn;
+    size_t rank = step->model->config.q_rank;
+
+    return (struct low_norm){step->model->layers[layer].param[ASH_ROLE_Q_DOWN_NORM], a->q_low, rank, rank,
+                             a->q_low_rstd};
 }
 
-static void linear(const struct ash_pass_step *step, int32_t weight, int32_t bias, const float *x, size_t in, float *y,
-                   size_t out)
+static struct low_norm kv_norm(const struct ash_pass_step *step, size_t layer)
+{
+    const struct ash_attn_acts *a = &step->acts->layers[layer].attn;
+    const struct ash_model_config *c = &step->model->config;
+
+    return (struct low_norm){step->model->layers[layer].param[ASH_ROLE_KV_DOWN_NORM], a->kv_low,
+                             c->kv_rank + c->rope_dim, c->kv_rank, a->kv_low_rstd};
+}
+
+/* Norms run over all rows in the forward pass (everyone has the compressed rows), over own rows in the backward pass. */
+static struct ash_norm_args low_norm_args(const struct ash_pass_step *step, const struct low_norm *norm,
+                                          struct ash_range rows)
+{
+    return (struct ash_norm_args){.rows = rows.count,
+                                  .groups = 1,
+                                  .cols = norm->cols,
+                                  .x_stride = norm->stride,
+                                  .y_stride = norm->cols,
+                                  .x = norm->x + rows.first * norm->stride,
+                                  .weight = ash_model_vector(step->model, norm->weight),
+                                  .eps = LATENT_NORM_EPS,
+                                  .rstd = norm->rstd + rows.first};
+}
+
+/* y [rows, cols]. */
+static void low_norm_forward(const struct ash_pass_step *step, struct low_norm norm, float *y)
+{
+    struct ash_norm_args args = low_norm_args(step, &norm, (struct ash_range){0, step->rows});
+
+    args.y = y;
+    step->exec->ops->norm->rms_forward(step->exec, &args);
+}
+
+/* From dy [own rows, cols] to own rows of dx, [rows, stride] like x. */
+static void low_norm_backward(const struct ash_pass_step *step, struct ash_grad_sink *sink, struct low_norm norm,
+                              const float *dy, float *dx)
+{
+    struct ash_norm_args args = low_norm_args(step, &norm, step->own);
+
+    args.dy = dy;
+    args.dx = dx + step->own.first * norm.stride;
+    args.dweight = ash_grad_acquire(sink, norm.weight, ASH_GRAD_STREAM);
+    step->exec->ops->norm->rms_backward(step->exec, &args);
+    ash_grad_release(sink, norm.weight, ASH_GRAD_STREAM);
+}
+
+static void linear(const struct ash_pass_step *step, int32_t weight, int32_t bias, struct ash_rows_from x,
+                   struct ash_rows_to y)
 {
     ash_linear_forward(step->model, step->exec, weight, bias,
-                       &(struct ash_linear_io){.rows = step->rows, .x = x, .x_stride = in, .y = y, .y_stride = out});
+                       &(struct ash_linear_io){
+                           .rows = step->rows, .x = x.data, .x_stride = x.stride, .y = y.data, .y_stride = y.stride});
 }
 
-/* The gradients of a layer that everyone has all of, over all rows; x and dy likewise. */
+/* The gradients of a layer that everyone has all of, over all rows of x [rows, C] and dy. */
 static void linear_grads(const struct ash_pass_step *step, struct ash_grad_sink *sink, int32_t weight, int32_t bias,
-                         const float *x, const float *dy, size_t out)
+                         const float *x, struct ash_rows_from dy)
 {
-    size_t in = step->model->config.hidden;
-
-    ash_linear_backward(
-        step, sink, weight, bias,
-        &(struct ash_linear_io){
-            .rows = step->rows, .x = x, .x_stride = in, .dy = dy, .dy_stride = out, .seq_rows = step->seq_rows});
+    ash_linear_backward(step, sink, weight, bias,
+                        &(struct ash_linear_io){.rows = step->rows,
+                                                .x = x,
+                                                .x_stride = step->model->config.hidden,
+                                                .dy = dy.data,
+                                                .dy_stride = dy.stride,
+                                                .seq_rows = step->seq_rows});
 }
 
 /* dnorm = (add: +=) dy W over own rows; dy has all. */
@@ -60,33 +110,19 @@ static void linear_input_grad(const struct ash_pass_step *step, int32_t weight, 
                                                   .dx_add = add});
 }
 
-/* Back through a layer whose outputs are heads: x is [rows, in], dx [own rows, in]. */
-static void heads_backward(const struct ash_pass_step *step, struct ash_grad_sink *sink, int32_t weight, const float *x,
-                           size_t in, const float *dy, size_t out, float *dx)
+/* Back through a layer whose outputs are heads, over all rows of x and dy; dx [own rows, x.stride]. */
+static void heads_backward(const struct ash_pass_step *step, struct ash_grad_sink *sink, int32_t weight,
+                           struct ash_rows_from x, struct ash_rows_from dy, float *dx)
 {
-    ash_column_parallel_backward(step, sink,
-                                 &(struct ash_column_parallel){.rows = step->rows,
-                                                               .in = in,
-                                                               .seq_rows = step->seq_rows,
-                                                               .x = x,
-                                                               .dx = dx,
-                                                               .count = 1,
-                                                               .outputs[0] = {weight, ASH_NO_PARAM, dy, out}});
-}
-
-/* Back through the norm of compressed rows: from dy [own rows, cols] to own rows of dx, [rows, stride] like x. */
-static void norm_backward(const struct ash_pass_step *step, struct ash_grad_sink *sink, int32_t weight, const float *x,
-                          size_t stride, size_t cols, float *rstd, const float *dy, float *dx)
-{
-    size_t first = step->own.first;
-    struct ash_norm_args norm = low_norm_args(step, weight, x + first * stride, stride, cols, NULL, rstd + first);
-
-    norm.rows = step->own.count;
-    norm.dy = dy;
-    norm.dx = dx + first * stride;
-    norm.dweight = ash_grad_acquire(sink, weight, ASH_GRAD_STREAM);
-    step->exec->ops->norm->rms_backward(step->exec, &norm);
-    ash_grad_release(sink, weight, ASH_GRAD_STREAM);
+    ash_column_parallel_backward(
+        step, sink,
+        &(struct ash_column_parallel){.rows = step->rows,
+                                      .in = x.stride,
+                                      .seq_rows = step->seq_rows,
+                                      .x = x.data,
+                                      .dx = dx,
+                                      .count = 1,
+                                      .outputs[0] = {weight, ASH_NO_PARAM, dy.data, dy.stride}});
 }
 
 static void forward_q(const struct ash_pass_step *step, size_t layer, const float *x)
@@ -94,36 +130,58 @@ static void forward_q(const struct ash_pass_step *step, size_t layer, const floa
     const struct ash_model_config *c = &step->model->config;
     const int32_t *p = step->model->layers[layer].param;
     struct ash_attn_acts *a = &step->acts->layers[layer].attn;
+    struct ash_rows_from in = {x, c->hidden}, low = {a->q_low_norm, c->q_rank};
+    struct ash_rows_to q = {a->rows.q, step->acts->q_stride};
 
     if (c->q_rank == 0) {
-        linear(step, p[ASH_ROLE_Q], ASH_NO_PARAM, x, c->hidden, a->rows.q, step->acts->q_stride);
+        linear(step, p[ASH_ROLE_Q], ASH_NO_PARAM, in, q);
     } else {
-        linear(step, p[ASH_ROLE_Q_DOWN], p[ASH_ROLE_Q_DOWN_BIAS], x, c->hidden, a->q_low, c->q_rank);
-        struct ash_norm_args norm =
-            low_norm_args(step, p[ASH_ROLE_Q_DOWN_NORM], a->q_low, c->q_rank, c->q_rank, a->q_low_norm, a->q_low_rstd);
-        step->exec->ops->norm->rms_forward(step->exec, &norm);
-        linear(step, p[ASH_ROLE_Q_UP], ASH_NO_PARAM, a->q_low_norm, c->q_rank, a->rows.q, step->acts->q_stride);
+        linear(step, p[ASH_ROLE_Q_DOWN], p[ASH_ROLE_Q_DOWN_BIAS], in, (struct ash_rows_to){a->q_low, c->q_rank});
+        low_norm_forward(step, q_norm(step, layer), a->q_low_norm);
+        linear(step, p[ASH_ROLE_Q_UP], ASH_NO_PARAM, low, q);
     }
-    ash_rope_apply(step, a->rows.q + c->nope_dim, (struct ash_rope_heads){c->heads, c->head_dim, step->acts->q_stride},
-                   false);
+    ash_rope_apply(step, q.data + c->nope_dim, (struct ash_rope_heads){c->heads, c->head_dim, q.stride}, false);
 }
 
-static void copy_blocks(const struct ash_pass_step *step, size_t cols, const float *src, size_t src_row,
-                        size_t src_block, float *dst, size_t dst_row, size_t dst_block, bool add)
+/* Columns of each head: the first element, floats between rows and between heads (0: heads share them). */
+struct head_columns {
+    float *data;
+    size_t row, head;
+};
+
+static void copy_heads(const struct ash_pass_step *step, size_t cols, struct head_columns from, struct head_columns to)
 {
     struct ash_copy_args args = {.rows = step->rows,
                                  .blocks = step->model->config.heads,
                                  .cols = cols,
-                                 .src = src,
-                                 .src_row = src_row,
-                                 .src_block = src_block,
-                                 .dst = dst,
+                                 .src = from.data,
+                                 .src_row = from.row,
+                                 .src_block = from.head,
+                                 .dst = to.data,
                                  .dst_dtype = ASH_F32,
-                                 .dst_row = dst_row,
-                                 .dst_block = dst_block,
-                                 .add = add};
+                                 .dst_row = to.row,
+                                 .dst_block = to.head};
 
     step->exec->ops->row->copy(step->exec, &args);
+}
+
+/* Where the parts of keys and values that are not shared lie: in k and v, and in what the up-projection gives. */
+static struct head_columns key_columns(const struct ash_pass_step *step, float *k)
+{
+    return (struct head_columns){k, step->acts->k_stride, step->model->config.head_dim};
+}
+
+static struct head_columns value_columns(const struct ash_pass_step *step, float *v)
+{
+    return (struct head_columns){v, step->acts->v_stride, step->model->config.v_dim};
+}
+
+static struct head_columns up_columns(const struct ash_pass_step *step, float *kv_up)
+{
+    const struct ash_model_config *c = &step->model->config;
+    size_t up = c->nope_dim + c->v_dim;
+
+    return (struct head_columns){kv_up, c->heads * up, up};
 }
 
 static void forward_kv(const struct ash_pass_step *step, size_t layer, const float *x)
@@ -131,19 +189,19 @@ static void forward_kv(const struct ash_pass_step *step, size_t layer, const flo
     const struct ash_model_config *c = &step->model->config;
     const int32_t *p = step->model->layers[layer].param;
     struct ash_attn_acts *a = &step->acts->layers[layer].attn;
-    size_t low = c->kv_rank + c->rope_dim, up = c->nope_dim + c->v_dim;
+    size_t low = c->kv_rank + c->rope_dim;
+    struct head_columns up = up_columns(step, a->kv_up), up_values = up_columns(step, a->kv_up + c->nope_dim);
 
-    linear(step, p[ASH_ROLE_KV_DOWN], p[ASH_ROLE_KV_DOWN_BIAS], x, c->hidden, a->kv_low, low);
-    struct ash_norm_args norm =
-        low_norm_args(step, p[ASH_ROLE_KV_DOWN_NORM], a->kv_low, low, c->kv_rank, a->kv_low_norm, a->kv_low_rstd);
-    step->exec->ops->norm->rms_forward(step->exec, &norm);
+    linear(step, p[ASH_ROLE_KV_DOWN], p[ASH_ROLE_KV_DOWN_BIAS], (struct ash_rows_from){x, c->hidden},
+           (struct ash_rows_to){a->kv_low, low});
+    low_norm_forward(step, kv_norm(step, layer), a->kv_low_norm);
     ash_rope_apply(step, a->kv_low + c->kv_rank, (struct ash_rope_heads){1, c->rope_dim, low}, false);
-    linear(step, p[ASH_ROLE_KV_UP], ASH_NO_PARAM, a->kv_low_norm, c->kv_rank, a->kv_up, c->heads * up);
-    copy_blocks(step, c->nope_dim, a->kv_up, c->heads * up, up, a->rows.k, step->acts->k_stride, c->head_dim, false);
-    copy_blocks(step, c->rope_dim, a->kv_low + c->kv_rank, low, 0, a->rows.k + c->nope_dim, step->acts->k_stride,
-                c->head_dim, false);
-    copy_blocks(step, c->v_dim, a->kv_up + c->nope_dim, c->heads * up, up, a->rows.v, step->acts->v_stride, c->v_dim,
-                false);
+    linear(step, p[ASH_ROLE_KV_UP], ASH_NO_PARAM, (struct ash_rows_from){a->kv_low_norm, c->kv_rank},
+           (struct ash_rows_to){up.data, up.row});
+    copy_heads(step, c->nope_dim, up, key_columns(step, a->rows.k));
+    copy_heads(step, c->rope_dim, (struct head_columns){a->kv_low + c->kv_rank, low, 0},
+               key_columns(step, a->rows.k + c->nope_dim));
+    copy_heads(step, c->v_dim, up_values, value_columns(step, a->rows.v));
 }
 
 void ash_attn_latent_forward(const struct ash_pass_step *step, size_t layer, const float *x)
@@ -151,6 +209,7 @@ void ash_attn_latent_forward(const struct ash_pass_step *step, size_t layer, con
     struct ash_attn_acts *a = &step->acts->layers[layer].attn;
     const struct ash_row_ops *row = step->exec->ops->row;
 
+    ash_assert(x != NULL && step->model->config.attn == ASH_ATTN_LATENT);
     forward_q(step, layer, x);
     forward_kv(step, layer, x);
     if (!step->model->round_bf16) return;
@@ -216,19 +275,18 @@ static void backward_kv(const struct ash_pass_step *step, struct ash_grad_sink *
     const int32_t *p = step->model->layers[layer].param;
     struct ash_attn_acts *a = &step->acts->layers[layer].attn;
     struct ash_scratch *s = &step->acts->scratch;
-    size_t low = c->kv_rank + c->rope_dim, up = c->nope_dim + c->v_dim;
+    size_t low = c->kv_rank + c->rope_dim;
+    struct head_columns dup = up_columns(step, s->dkv_up), dup_values = up_columns(step, s->dkv_up + c->nope_dim);
 
-    copy_blocks(step, c->nope_dim, s->dattn.k, step->acts->k_stride, c->head_dim, s->dkv_up, c->heads * up, up, false);
-    copy_blocks(step, c->v_dim, s->dattn.v, step->acts->v_stride, c->v_dim, s->dkv_up + c->nope_dim, c->heads * up, up,
-                false);
+    copy_heads(step, c->nope_dim, key_columns(step, s->dattn.k), dup);
+    copy_heads(step, c->v_dim, value_columns(step, s->dattn.v), dup_values);
     backward_shared_key(step);
-    heads_backward(step, sink, p[ASH_ROLE_KV_UP], a->kv_low_norm, c->kv_rank, s->dkv_up, c->heads * up,
-                   s->dkv_low_norm);
-    norm_backward(step, sink, p[ASH_ROLE_KV_DOWN_NORM], a->kv_low, low, c->kv_rank, a->kv_low_rstd, s->dkv_low_norm,
-                  s->dkv_low);
+    heads_backward(step, sink, p[ASH_ROLE_KV_UP], (struct ash_rows_from){a->kv_low_norm, c->kv_rank},
+                   (struct ash_rows_from){dup.data, dup.row}, s->dkv_low_norm);
+    low_norm_backward(step, sink, kv_norm(step, layer), s->dkv_low_norm, s->dkv_low);
     ash_stream_gather_rows(step, (struct ash_range){0, step->rows}, s->dkv_low, low);
     ash_rope_apply(step, s->dkv_low + c->kv_rank, (struct ash_rope_heads){1, c->rope_dim, low}, true);
-    linear_grads(step, sink, p[ASH_ROLE_KV_DOWN], p[ASH_ROLE_KV_DOWN_BIAS], x, s->dkv_low, low);
+    linear_grads(step, sink, p[ASH_ROLE_KV_DOWN], p[ASH_ROLE_KV_DOWN_BIAS], x, (struct ash_rows_from){s->dkv_low, low});
 }
 
 static void backward_low_q(const struct ash_pass_step *step, struct ash_grad_sink *sink, size_t layer, const float *x)
@@ -238,12 +296,12 @@ static void backward_low_q(const struct ash_pass_step *step, struct ash_grad_sin
     struct ash_attn_acts *a = &step->acts->layers[layer].attn;
     struct ash_scratch *s = &step->acts->scratch;
 
-    heads_backward(step, sink, p[ASH_ROLE_Q_UP], a->q_low_norm, c->q_rank, s->dattn.q, step->acts->q_stride,
-                   s->dq_low_norm);
-    norm_backward(step, sink, p[ASH_ROLE_Q_DOWN_NORM], a->q_low, c->q_rank, c->q_rank, a->q_low_rstd, s->dq_low_norm,
-                  s->dq_low);
+    heads_backward(step, sink, p[ASH_ROLE_Q_UP], (struct ash_rows_from){a->q_low_norm, c->q_rank},
+                   (struct ash_rows_from){s->dattn.q, step->acts->q_stride}, s->dq_low_norm);
+    low_norm_backward(step, sink, q_norm(step, layer), s->dq_low_norm, s->dq_low);
     ash_stream_gather_rows(step, (struct ash_range){0, step->rows}, s->dq_low, c->q_rank);
-    linear_grads(step, sink, p[ASH_ROLE_Q_DOWN], p[ASH_ROLE_Q_DOWN_BIAS], x, s->dq_low, c->q_rank);
+    linear_grads(step, sink, p[ASH_ROLE_Q_DOWN], p[ASH_ROLE_Q_DOWN_BIAS], x,
+                 (struct ash_rows_from){s->dq_low, c->q_rank});
     linear_input_grad(step, p[ASH_ROLE_Q_DOWN], s->dq_low, c->q_rank, true);
 }
 
@@ -274,7 +332,7 @@ static void backward_plain_q(const struct ash_pass_step *step, struct ash_grad_s
                                       .ctx = &kv,
                                       .out = s->dnorm};
 
-    linear_grads(step, sink, p[ASH_ROLE_Q], ASH_NO_PARAM, x, s->dattn.q, q_stride);
+    linear_grads(step, sink, p[ASH_ROLE_Q], ASH_NO_PARAM, x, (struct ash_rows_from){s->dattn.q, q_stride});
     if (step->axes->tp.size > 1)
         ash_reduce(step, &reduction);
     else
@@ -288,6 +346,7 @@ void ash_attn_latent_backward(const struct ash_pass_step *step, struct ash_grad_
     const int32_t *p = step->model->layers[layer].param;
     struct ash_scratch *s = &step->acts->scratch;
 
+    ash_assert(x != NULL && c->attn == ASH_ATTN_LATENT);
     backward_kv(step, sink, layer, x);
     ash_rope_apply(step, s->dattn.q + c->nope_dim, (struct ash_rope_heads){c->heads, c->head_dim, step->acts->q_stride},
                    true);

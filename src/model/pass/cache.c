@@ -168,21 +168,28 @@ static size_t value_place(const struct ash_cache *cache, size_t layer)
     return key_place(cache, layer) + PAGE_TOKENS * cache->k_width;
 }
 
-/* Rows of one document from row on (counted in the document), as many as fit into one page. */
-static void write_page(const struct ash_pass_step *step, const struct ash_doc *doc, size_t row, size_t count,
-                       const float *src, size_t stride, size_t place, size_t width)
+/* Keys or values of a layer: rows that the batch has, and where in a page they go. */
+struct cached_rows {
+    const float *src; /* of the batch's first row */
+    size_t stride, width;
+    size_t place; /* in a page, in elements */
+};
+
+/* Rows of one document, counted in the document, that fit into one page. */
+static void write_page(const struct ash_pass_step *step, const struct ash_doc *doc, struct ash_range rows,
+                       const struct cached_rows *cached)
 {
     const struct ash_cache *cache = step->cache;
-    size_t token = doc->pos + row, element = place + token % PAGE_TOKENS * width;
+    size_t token = doc->pos + rows.first, element = cached->place + token % PAGE_TOKENS * cached->width;
     char *page = cache->slots[doc->slot].pages[token / PAGE_TOKENS];
-    struct ash_copy_args args = {.rows = count,
+    struct ash_copy_args args = {.rows = rows.count,
                                  .blocks = 1,
-                                 .cols = width,
-                                 .src = src + (doc->row + row) * stride,
-                                 .src_row = stride,
+                                 .cols = cached->width,
+                                 .src = cached->src + (doc->row + rows.first) * cached->stride,
+                                 .src_row = cached->stride,
                                  .dst = page + element * ash_dtype_bytes(cache->dtype),
                                  .dst_dtype = cache->dtype,
-                                 .dst_row = width};
+                                 .dst_row = cached->width};
 
     step->exec->ops->row->copy(step->exec, &args);
 }
@@ -191,14 +198,16 @@ static void write_document(const struct ash_pass_step *step, size_t layer, const
                            const struct ash_attn_args *args)
 {
     const struct ash_cache *cache = step->cache;
-    const struct ash_attn_acts *acts = &step->acts->layers[layer].attn;
+    const struct ash_acts *acts = step->acts;
+    const struct ash_attn_rows *rows = &acts->layers[layer].attn.rows;
+    struct cached_rows keys = {rows->k, acts->k_stride, cache->k_width, args->k_page};
+    struct cached_rows values = {rows->v, acts->v_stride, cache->v_width, args->v_page};
+    struct ash_range page = {0};
 
-    for (size_t row = 0, count; row < doc->count; row += count) {
-        size_t fit = PAGE_TOKENS - (doc->pos + row) % PAGE_TOKENS;
-
-        count = ash_min(doc->count - row, fit);
-        write_page(step, doc, row, count, acts->rows.k, step->acts->k_stride, args->k_page, cache->k_width);
-        write_page(step, doc, row, count, acts->rows.v, step->acts->v_stride, args->v_page, cache->v_width);
+    for (; page.first < doc->count; page.first += page.count) {
+        page.count = ash_min(doc->count - page.first, PAGE_TOKENS - (doc->pos + page.first) % PAGE_TOKENS);
+        write_page(step, doc, page, &keys);
+        write_page(step, doc, page, &values);
     }
 }
 

@@ -13,17 +13,28 @@ struct ash_ffn_params {
     bool is_expert; /* rows are the tokens that chose it: they end anywhere. Else its columns are split along tp. */
 };
 
-/* acts->hidden from rows of x (through norm first, if that is a parameter); fills gate and up where a backward pass
+/* Where a feed-forward reads and writes. Unless it is an expert's, y and dx are of own rows. */
+struct ash_ffn_io {
+    size_t rows;
+    const float *x; /* [rows, C] */
+    struct ash_ffn_acts acts;
+    float *y; /* forward */
+    /* backward: */
+    struct ash_ffn_acts dacts; /* room for the gradients of acts */
+    const float *dy;           /* [rows, C] */
+    float *dx;
+};
+
+/* io->acts.hidden from rows of x (through norm first, if that is a parameter); fills gate and up where a backward pass
  * follows. */
-void ash_ffn_inner(const struct ash_pass_step *step, const struct ash_ffn_params *params, size_t rows, const float *x,
-                   int32_t norm, const struct ash_ffn_acts *acts);
-/* y from rows of x; unless it is an expert's, y is of own rows. */
-void ash_ffn_forward(const struct ash_pass_step *step, const struct ash_ffn_params *params, size_t rows, const float *x,
-                     const struct ash_ffn_acts *acts, float *y);
-/* Gradients of the matrices to sink, and dx, from dy; dacts: room for the gradients of acts. dx is as y. */
+void ash_ffn_inner(const struct ash_pass_step *step, const struct ash_ffn_params *params, const struct ash_ffn_io *io,
+                   int32_t norm);
+/* y from rows of x. */
+void ash_ffn_forward(const struct ash_pass_step *step, const struct ash_ffn_params *params,
+                     const struct ash_ffn_io *io);
+/* Gradients of the matrices to sink, and dx, from dy. */
 void ash_ffn_backward(const struct ash_pass_step *step, struct ash_grad_sink *sink, const struct ash_ffn_params *params,
-                      size_t rows, const float *x, const struct ash_ffn_acts *acts, const struct ash_ffn_acts *dacts,
-                      const float *dy, float *dx);
+                      const struct ash_ffn_io *io);
 /* hidden from gate and up, count elements, as forward does. */
 void ash_ffn_activate(const struct ash_pass_step *step, const struct ash_ffn_acts *acts, size_t count);
 

@@ -50,7 +50,8 @@ static void dense_forward(const struct ash_pass_step *step, size_t layer, const 
         ash_norm_forward(step, norm, mid, &acts->ffn_norm);
         x = ash_stream_gather(step, acts->ffn_norm.out, step->acts->scratch.x_gathered);
     }
-    ash_ffn_inner(step, &params, step->rows, x, is_fused ? norm.weight : ASH_NO_PARAM, &acts->ffn);
+    ash_ffn_inner(step, &params, &(struct ash_ffn_io){.rows = step->rows, .x = x, .acts = acts->ffn},
+                  is_fused ? norm.weight : ASH_NO_PARAM);
     ash_row_parallel_add(step,
                          &(struct ash_linear_group){.rows = step->rows,
                                                     .x = acts->ffn.hidden,
@@ -75,10 +76,15 @@ static void dense_backward(const struct ash_pass_step *step, struct ash_grad_sin
 {
     const struct ash_ffn_acts *acts = &step->acts->layers[layer].ffn;
     struct ash_ffn_params params = dense_params(step, layer);
-    struct ash_ffn_acts dacts = ash_acts_dffn(step->acts, step->axes, step->first_row, params.width);
+    struct ash_ffn_io io = {.rows = step->rows,
+                            .x = x,
+                            .acts = *acts,
+                            .dacts = ash_acts_dffn(step->acts, step->axes, step->first_row, params.width),
+                            .dy = dy,
+                            .dx = step->acts->scratch.dnorm};
 
     if (step->opts->recompute == ASH_RECOMPUTE_SELECTIVE) ash_ffn_activate(step, acts, step->rows * params.width);
-    ash_ffn_backward(step, sink, &params, step->rows, x, acts, &dacts, dy, step->acts->scratch.dnorm);
+    ash_ffn_backward(step, sink, &params, &io);
 }
 
 void ash_ffn_block_backward(const struct ash_pass_step *step, struct ash_grad_sink *sink, size_t layer)
@@ -97,5 +103,5 @@ void ash_ffn_block_backward(const struct ash_pass_step *step, struct ash_grad_si
     else
         dense_backward(step, sink, layer, x, dy);
     ash_stream_rotate_dx(step);
-    ash_norm_backward(step, sink, norm, acts->mid, &acts->ffn_norm, s->dnorm, true, s->dx);
+    ash_norm_backward(step, sink, norm, acts->mid, &acts->ffn_norm, true);
 }

@@ -29,7 +29,8 @@ static void add_part(struct ash_grad_sink *sink, const struct ash_published_prod
     float *dweight = ash_grad_sum_of(sink, product->sum).data, *dbias = ash_grad_sum_of(sink, product->bias).data;
 
     if (dweight != NULL && rows.count > 0)
-        ash_linear_weight_grad_part(model, exec, product->weight, &product->io, rows, product->overwrite, dweight);
+        ash_linear_weight_grad(model, exec, &product->io,
+                               (struct ash_weight_grad){product->weight, rows, dweight, product->overwrite});
     if (dbias == NULL) return;
     struct ash_range cols = ash_range_split(model->params[product->bias].count, ASH_K_GROUP, cp->rank, cp->size);
     exec->ops->matrix->column_sum(exec, product->io.dy + cols.first, product->io.dy_stride, product->io.rows,

@@ -176,8 +176,9 @@ static void weight_grads(const struct ash_pass_step *step, struct ash_grad_sink 
         return;
     }
     if (columns->first == 0) ash_grad_acquire(sink, sum, ASH_GRAD_ALL);
-    ash_linear_weight_grad(step->model, step->exec, head, &io, ash_grad_overwrites_first(sink, sum),
-                           ash_grad_sum_of(sink, sum).data);
+    ash_linear_weight_grad(
+        step->model, step->exec, &io,
+        ash_weight_grad_all(step->model, head, ash_grad_sum_of(sink, sum).data, ash_grad_overwrites_first(sink, sum)));
     if (columns->first + columns->rows == step->rows) ash_grad_release(sink, sum, ASH_GRAD_ALL);
 }
 

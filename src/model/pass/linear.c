@@ -24,6 +24,7 @@ void ash_linear_project(const struct ash_model *model, struct ash_exec *exec, co
                                     .residual = group->residual,
                                     .swiglu = group->swiglu};
 
+    ash_assert(group->x != NULL && group->out_count >= 1 && group->out_count <= ASH_PROJECT_OUTS_MAX);
     for (size_t i = 0; i < group->out_count; i++) {
         const struct ash_linear_out *out = &group->outs[i];
 
@@ -53,48 +54,52 @@ void ash_linear_forward(const struct ash_model *model, struct ash_exec *exec, in
 
 /* ---- backward ---------------------------------------------------------------------------------------------------- */
 
-/* The gradient of some rows of the stored matrix over count tokens from first on, as one product. */
-static void weight_grad_rows(const struct ash_model *model, struct ash_exec *exec, int32_t weight,
-                             const struct ash_linear_io *io, size_t first, size_t count, struct ash_range part,
-                             bool overwrite, float *dweight)
+/* Over all of io's rows, as one product. */
+static void weight_grad_rows(const struct ash_model *model, struct ash_exec *exec, const struct ash_linear_io *io,
+                             const struct ash_weight_grad *grad)
 {
-    struct ash_weight_shape shape = ash_weight_shape_of(model, weight);
-    const float *from_dy = io->dy + first * io->dy_stride, *from_x = io->x + first * io->x_stride;
-    struct ash_mat dy_t = {from_dy + part.first, ASH_F32, 1, io->dy_stride},
-                   x_t = {from_x + part.first, ASH_F32, 1, io->x_stride};
-    struct ash_mat dy = {from_dy, ASH_F32, io->dy_stride, 1}, x = {from_x, ASH_F32, io->x_stride, 1};
-    size_t cols = shape.transposed ? shape.out : shape.in;
-    struct ash_gemm_args args = {.M = part.count,
+    struct ash_weight_shape shape = ash_weight_shape_of(model, grad->weight);
+    size_t first = grad->rows.first, cols = shape.transposed ? shape.out : shape.in;
+    struct ash_mat dy_t = {io->dy + first, ASH_F32, 1, io->dy_stride}, x_t = {io->x + first, ASH_F32, 1, io->x_stride};
+    struct ash_mat dy = {io->dy, ASH_F32, io->dy_stride, 1}, x = {io->x, ASH_F32, io->x_stride, 1};
+    struct ash_gemm_args args = {.M = grad->rows.count,
                                  .N = cols,
-                                 .K = count,
+                                 .K = io->rows,
                                  .a = shape.transposed ? x_t : dy_t,
                                  .b = shape.transposed ? dy : x,
-                                 .c = dweight + part.first * cols,
+                                 .c = grad->dweight + first * cols,
                                  .c_stride = cols,
-                                 .accumulate = !overwrite,
+                                 .accumulate = !grad->overwrite,
                                  .round_bf16 = model->round_bf16,
                                  .cut_anywhere = io->seq_rows == 0};
 
     exec->ops->matrix->gemm(exec, &args);
 }
 
-/* Each sequence starts a group of k of its own. One product over all rows is the same thing where sequences are whole
- * groups, and where there are no groups: float32. */
-void ash_linear_weight_grad_part(const struct ash_model *model, struct ash_exec *exec, int32_t weight,
-                                 const struct ash_linear_io *io, struct ash_range part, bool overwrite, float *dweight)
+struct ash_weight_grad ash_weight_grad_all(const struct ash_model *model, int32_t weight, float *dweight,
+                                           bool overwrite)
 {
-    bool one = !model->round_bf16 || io->seq_rows % ASH_K_GROUP == 0;
-    size_t step = one ? io->rows : io->seq_rows;
-
-    for (size_t first = 0; first < io->rows; first += step)
-        weight_grad_rows(model, exec, weight, io, first, step, part, overwrite && first == 0, dweight);
+    return (struct ash_weight_grad){
+        .weight = weight, .rows = {0, model->params[weight].dims[0]}, .dweight = dweight, .overwrite = overwrite};
 }
 
-void ash_linear_weight_grad(const struct ash_model *model, struct ash_exec *exec, int32_t weight,
-                            const struct ash_linear_io *io, bool overwrite, float *dweight)
+/* Each sequence starts a group of k of its own. One product over all rows is the same thing where sequences are whole
+ * groups, and where there are no groups: float32. */
+void ash_linear_weight_grad(const struct ash_model *model, struct ash_exec *exec, const struct ash_linear_io *io,
+                            struct ash_weight_grad grad)
 {
-    ash_linear_weight_grad_part(model, exec, weight, io, (struct ash_range){0, model->params[weight].dims[0]},
-                                overwrite, dweight);
+    bool is_one = !model->round_bf16 || io->seq_rows % ASH_K_GROUP == 0;
+    struct ash_linear_io sequence = *io;
+
+    ash_assert(grad.dweight != NULL && ash_range_end(grad.rows) <= model->params[grad.weight].dims[0]);
+    ash_assert(is_one || io->rows % io->seq_rows == 0);
+    sequence.rows = is_one ? io->rows : io->seq_rows;
+    for (size_t done = 0; done < io->rows; done += sequence.rows) {
+        weight_grad_rows(model, exec, &sequence, &grad);
+        sequence.x += sequence.rows * sequence.x_stride;
+        sequence.dy += sequence.rows * sequence.dy_stride;
+        grad.overwrite = false;
+    }
 }
 
 void ash_linear_bias_grad(const struct ash_model *model, struct ash_exec *exec, int32_t weight,

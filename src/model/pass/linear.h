@@ -52,12 +52,19 @@ void ash_linear_project(const struct ash_model *model, struct ash_exec *exec, co
 /* Can one call read both weights, as swiglu demands? */
 bool ash_linear_alike(const struct ash_model *model, const struct ash_exec *exec, int32_t a, int32_t b);
 
-/* dweight += (overwrite: =) the gradient of the weight over io's rows. */
-void ash_linear_weight_grad(const struct ash_model *model, struct ash_exec *exec, int32_t weight,
-                            const struct ash_linear_io *io, bool overwrite, float *dweight);
-/* Only some rows of the weight as it is stored; dweight is all of it. */
-void ash_linear_weight_grad_part(const struct ash_model *model, struct ash_exec *exec, int32_t weight,
-                                 const struct ash_linear_io *io, struct ash_range part, bool overwrite, float *dweight);
+/* The gradient of some rows of a weight, as it is stored. */
+struct ash_weight_grad {
+    int32_t weight;
+    struct ash_range rows;
+    float *dweight; /* all of it */
+    bool overwrite; /* dweight = the gradient; else += */
+};
+/* All rows of it. */
+struct ash_weight_grad ash_weight_grad_all(const struct ash_model *model, int32_t weight, float *dweight,
+                                           bool overwrite);
+/* Add (or write) the gradient over io's rows. */
+void ash_linear_weight_grad(const struct ash_model *model, struct ash_exec *exec, const struct ash_linear_io *io,
+                            struct ash_weight_grad grad);
 /* dbias += the gradient of the bias of weight over io's rows. */
 void ash_linear_bias_grad(const struct ash_model *model, struct ash_exec *exec, int32_t weight,
                           const struct ash_linear_io *io, float *dbias);

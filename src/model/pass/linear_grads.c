@@ -25,7 +25,9 @@ static void accumulate(struct ash_grad_sink *sink, int32_t param, int32_t weight
         struct ash_grad_sum piece = {sum.data + first * matrix->dims[1], part.count * matrix->dims[1]};
 
         ash_grad_acquire_part(sink, piece);
-        if (io != NULL) ash_linear_weight_grad_part(order->model, order->exec, weight, io, part, overwrite, sum.data);
+        if (io != NULL)
+            ash_linear_weight_grad(order->model, order->exec, io,
+                                   (struct ash_weight_grad){weight, part, sum.data, overwrite});
         ash_grad_release_part(sink, piece);
     }
 }

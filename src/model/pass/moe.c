@@ -93,9 +93,12 @@ static void experts_forward(const struct ash_pass_step *step, size_t layer)
         struct expert_rows here = rows_of(step, layer, &work, i);
         size_t at = here.rows.first * c->hidden;
 
-        if (here.rows.count == 0) continue;
-        struct ash_ffn_acts acts = acts_from(&work.acts, here.rows.first, c->expert.ffn);
-        ash_ffn_forward(step, &here.params, here.rows.count, work.x + at, &acts, work.y + at);
+        struct ash_ffn_io io = {.rows = here.rows.count,
+                                .x = work.x + at,
+                                .acts = acts_from(&work.acts, here.rows.first, c->expert.ffn),
+                                .y = work.y + at};
+
+        if (io.rows > 0) ash_ffn_forward(step, &here.params, &io);
     }
 }
 
@@ -133,7 +136,7 @@ void ash_moe_forward(const struct ash_pass_step *step, size_t layer, const float
     if (step->rows == 0) return;
     if (has_shared) {
         struct ash_ffn_params params = shared_params(step, layer);
-        ash_ffn_forward(step, &params, step->rows, x, &moe->shared, y);
+        ash_ffn_forward(step, &params, &(struct ash_ffn_io){.rows = step->rows, .x = x, .acts = moe->shared, .y = y});
     }
     step->exec->ops->row->combine(step->exec, moe->y, c->hidden, moe->where + own, moe->weight + own, c->expert.choices,
                                   step->own.count, has_shared, y);
@@ -157,16 +160,18 @@ static void experts_backward(const struct ash_pass_step *step, struct ash_grad_s
     for (size_t i = 0; i < work.experts * work.sources; i++) {
         struct expert_rows here = rows_of(step, layer, &work, i);
         struct ash_grad_sink source_sink = ash_moe_source_sink(step, sink, here.source);
-        float *dpair = work.dy + here.rows.first * c->hidden;
+        size_t at = here.rows.first * c->hidden;
+        struct ash_ffn_io io = {.rows = here.rows.count,
+                                .x = work.x + at,
+                                .acts = acts_from(&work.acts, here.rows.first, c->expert.ffn),
+                                .dacts = acts_from(&work.dacts, here.rows.first, c->expert.ffn),
+                                .dy = work.dy + at,
+                                .dx = work.dy + at};
 
-        if (here.rows.count == 0) {
+        if (io.rows > 0)
+            ash_ffn_backward(step, &source_sink, &here.params, &io);
+        else
             skip_expert(step, &source_sink, &here);
-            continue;
-        }
-        struct ash_ffn_acts acts = acts_from(&work.acts, here.rows.first, c->expert.ffn);
-        struct ash_ffn_acts dacts = acts_from(&work.dacts, here.rows.first, c->expert.ffn);
-        ash_ffn_backward(step, &source_sink, &here.params, here.rows.count, work.x + here.rows.first * c->hidden, &acts,
-                         &dacts, dpair, dpair);
     }
 }
 
@@ -238,8 +243,13 @@ void ash_moe_backward(const struct ash_pass_step *step, struct ash_grad_sink *si
     if (step->rows == 0) return;
     if (has_shared) {
         struct ash_ffn_params params = shared_params(step, layer);
-        struct ash_ffn_acts dacts = ash_acts_dffn(step->acts, step->axes, step->first_row, params.width);
-        ash_ffn_backward(step, sink, &params, step->rows, x, &moe->shared, &dacts, dy, dx);
+        struct ash_ffn_io io = {.rows = step->rows,
+                                .x = x,
+                                .acts = moe->shared,
+                                .dacts = ash_acts_dffn(step->acts, step->axes, step->first_row, params.width),
+                                .dy = dy,
+                                .dx = dx};
+        ash_ffn_backward(step, sink, &params, &io);
     }
     step->exec->ops->row->combine(step->exec, s->dpair, c->hidden, moe->where + step->own.first * c->expert.choices,
                                   NULL, c->expert.choices, step->own.count, has_shared, dx);

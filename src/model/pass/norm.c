@@ -37,14 +37,15 @@ void ash_norm_forward(const struct ash_pass_step *step, struct ash_norm_params p
 }
 
 void ash_norm_backward(const struct ash_pass_step *step, struct ash_grad_sink *sink, struct ash_norm_params params,
-                       const float *x, const struct ash_norm_acts *acts, const float *dnorm, bool add, float *dx)
+                       const float *x, const struct ash_norm_acts *acts, bool add)
 {
     const struct ash_norm_ops *ops = step->exec->ops->norm;
+    const struct ash_scratch *s = &step->acts->scratch;
     struct ash_norm_args args = stream_norm(step, params, x, acts);
 
-    ash_assert(dnorm != NULL && dx != NULL);
-    args.dy = dnorm;
-    args.dx = dx;
+    ash_assert(s->dnorm != NULL && s->dx != NULL);
+    args.dy = s->dnorm;
+    args.dx = s->dx;
     args.dx_add = add;
     args.dweight = ash_grad_acquire(sink, params.weight, ASH_GRAD_STREAM);
     args.dbias = ash_grad_acquire(sink, params.bias, ASH_GRAD_STREAM);

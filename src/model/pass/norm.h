@@ -13,9 +13,9 @@ struct ash_norm_params {
 /* acts->out = norm(x), x [own rows, C]; keeps rstd and mean for backward. */
 void ash_norm_forward(const struct ash_pass_step *step, struct ash_norm_params params, const float *x,
                       const struct ash_norm_acts *acts);
-/* dx += (add) or = the gradient of x, from dnorm [own rows, C]; the parameters' gradients go to sink. */
+/* scratch.dx += (add) or = the gradient of x, from scratch.dnorm; the parameters' gradients go to sink. */
 void ash_norm_backward(const struct ash_pass_step *step, struct ash_grad_sink *sink, struct ash_norm_params params,
-                       const float *x, const struct ash_norm_acts *acts, const float *dnorm, bool add, float *dx);
+                       const float *x, const struct ash_norm_acts *acts, bool add);
 /* Does the product after a norm do the norm too? Then the normed rows exist nowhere. */
 bool ash_norm_is_fused(const struct ash_pass_step *step);
 

@@ -140,8 +140,7 @@ static void head_backward(const struct ash_pass_step *step, struct ash_grad_sink
         ash_norm_forward(step, norm, acts->final_in, &acts->final_norm);
         ash_head_backward(step, sink, scale);
         gather_losses(step);
-        ash_norm_backward(step, sink, norm, acts->final_in, &acts->final_norm, acts->scratch.dnorm, false,
-                          acts->scratch.dx);
+        ash_norm_backward(step, sink, norm, acts->final_in, &acts->final_norm, false);
     }
     ash_grad_zero_untouched(sink, -1);
     if (head_is_embedding(step)) done(step, ASH_UNIT_EMBED, false); /* its gradients go on */

@@ -29,6 +29,7 @@ static struct ash_norm_args norm_args(const struct ash_pass_step *step, size_t l
 
 void ash_qk_norm_forward(const struct ash_pass_step *step, size_t layer)
 {
+    ash_assert(step->model->config.qk_norm && layer < step->model->config.layers);
     for (int key = 0; key < 2; key++) {
         struct ash_norm_args args = norm_args(step, layer, key);
 
@@ -120,6 +121,7 @@ void ash_qk_norm_backward(const struct ash_pass_step *step, struct ash_grad_sink
     struct ash_scratch *s = &step->acts->scratch;
     bool is_split = step->axes->tp.size > 1;
 
+    ash_assert(c->qk_norm && s->dqk_raw != NULL);
     if (is_split) exchange_heads(step, layer);
     for (int key = 0; key < 2; key++) {
         struct ash_norm_args args = norm_args(step, layer, key);
