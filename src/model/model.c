@@ -35,21 +35,21 @@ static void want_vectors(const struct ash_model *model)
     for (size_t i = 0; i < model->param_count; i++) {
         const struct ash_param *param = &model->params[i];
 
-        if (!param->matrix) ash_map_want(param->data, ash_dtype_size(param->dtype, param->count));
+        if (!param->is_matrix) ash_map_want(param->data, ash_dtype_size(param->dtype, param->count));
     }
 }
 
 void ash_model_refresh(struct ash_model *model)
 {
     for (size_t i = 0; i < model->param_count; i++)
-        if (!model->params[i].matrix) refresh_vector(model, i);
+        if (!model->params[i].is_matrix) refresh_vector(model, i);
 }
 
 void ash_model_bind(struct ash_model *model, size_t index, const void *data)
 {
     ash_assert(index < model->param_count);
     model->params[index].data = data;
-    if (!model->params[index].matrix) refresh_vector(model, index);
+    if (!model->params[index].is_matrix) refresh_vector(model, index);
 }
 
 const float *ash_model_vector(const struct ash_model *model, int32_t param)
@@ -114,7 +114,7 @@ static int open_vectors(struct ash_model *model, struct ash_err *err)
     if (model->vector_offset == NULL) return ash_err_set(err, -ENOMEM, "out of memory for the list of parameters");
     for (size_t i = 0; i < model->param_count; i++) {
         model->vector_offset[i] = total;
-        if (!model->params[i].matrix) total += ash_round_up(model->params[i].count, ASH_PARAM_ALIGN);
+        if (!model->params[i].is_matrix) total += ash_round_up(model->params[i].count, ASH_PARAM_ALIGN);
     }
     return ash_buffer_init(&model->vectors, &ash_memory_host, total * sizeof(float), "norms and biases", err);
 }
@@ -296,8 +296,8 @@ static void init_param(struct ash_model *model, int32_t index, uint64_t seed, st
         struct ash_piece piece = held_piece(model, param, p);
         struct init_piece draws = {values + piece.local, seed, stream, piece.full, std};
 
-        if (param->matrix) ash_workers_run(workers, piece.count, INIT_VALUES_MIN, draw_values, &draws);
-        for (size_t i = 0; !param->matrix && i < piece.count; i++)
+        if (param->is_matrix) ash_workers_run(workers, piece.count, INIT_VALUES_MIN, draw_values, &draws);
+        for (size_t i = 0; !param->is_matrix && i < piece.count; i++)
             values[piece.local + i] = is_bias ? 0 : 1;
     }
 }
@@ -507,7 +507,7 @@ size_t ash_model_grad_size(const struct ash_model *model)
 /* Embeddings get theirs row by row; of experts' tokens there may be none. */
 bool ash_param_overwrites(const struct ash_param *param)
 {
-    return param->trained && param->matrix && !param->expert && !param->before_layers;
+    return param->is_trained && param->is_matrix && !param->is_expert && !param->before_layers;
 }
 
 void ash_model_clear_grads(const struct ash_model *model, struct ash_exec *exec, float *grads, struct ash_range run)

@@ -23,9 +23,9 @@ struct ash_param {
     size_t offset;      /* of its first element in the flat buffers of an owned model, in elements */
     int layer;          /* -1: embedding, final norm, head */
     bool before_layers; /* embedding and positions, where the slice starts with them */
-    bool matrix;        /* 2-D: gets weight decay by default; norms and biases do not */
-    bool expert;        /* of one expert of a layer; see ash_pass_set_expert_grads */
-    bool trained;       /* false: a constant that travels with the weights (a router's choice bias) */
+    bool is_matrix;     /* 2-D: gets weight decay by default; norms and biases do not */
+    bool is_expert;     /* of one expert of a layer; see struct ash_pass_grads */
+    bool is_trained;    /* false: a constant that travels with the weights (a router's choice bias) */
     const void *data;   /* the values the forward pass reads */
     enum ash_dtype dtype;
     const void *packed; /* the same for products of inference, laid out by ash_model_pack; or NULL */
@@ -34,11 +34,11 @@ struct ash_param {
     int cut;                  /* the dimension of which this is a part; -1: it is whole */
     size_t run_count;         /* the part's runs along that dimension, one after the other */
     struct ash_range runs[3]; /* in the whole tensor */
-    bool counts;              /* false: a copy; another process counts it in sums over the job */
-    bool follows;         /* a copy that is not trained here: its values are sent by who trains it (a tied output matrix
-                             on another pipeline stage) */
-    size_t expert_offset; /* of its first element in a buffer of experts' gradients */
-    size_t grad_offset;   /* the same in a buffer of gradients: offset, unless ash_model_place_grads moved it */
+    bool is_counted;          /* false: a copy; another process counts it in sums over the job */
+    bool is_tied_copy;        /* of the embedding, as the output matrix of another pipeline stage: not trained here, but
+                                 sent by the stage that trains it */
+    size_t expert_offset;     /* of its first element in a buffer of experts' gradients */
+    size_t grad_offset;       /* the same in a buffer of gradients: offset, unless ash_model_place_grads moved it */
 };
 
 /* Neighbours of a parameter that are neighbours in the whole tensor too: elements local ... local + count - 1 are full
@@ -46,24 +46,28 @@ struct ash_param {
 struct ash_piece {
     size_t local, full, count;
 };
+/* How many pieces a parameter has; one of them, index < count, in the order of its elements here. */
 size_t ash_param_piece_count(const struct ash_param *param);
 struct ash_piece ash_param_piece(const struct ash_param *param, size_t index);
+/* Elements of the whole tensor. */
 size_t ash_param_full_count(const struct ash_param *param);
 
 /* Open a Hugging Face folder, or a GGUF file (its name ends in .gguf; architectures llama, qwen2 and qwen3; F32, F16,
  * BF16, Q8_0 and Q4_0, and Q8_0 with wide groups, which opens as ASH_Q8_W); weights stay mapped and are read in place,
- * in the file's dtype. A model from a GGUF file computes; it cannot be owned (trained) or saved. */
+ * in the file's dtype. A model from a GGUF file computes; it cannot be owned (trained) or saved. Returns 0, -ENOENT,
+ * -EINVAL, -ENOTSUP or -ENOMEM; the caller closes *model_out. */
 int ash_model_open(const char *path, struct ash_model **model_out, struct ash_err *err);
 /* A new model with weights drawn from (seed, parameter, element): owned float32. Takes over config's reference on
  * success. */
 int ash_model_create(const struct ash_model_config *config, uint64_t seed, struct ash_model **model_out,
                      struct ash_err *err);
-/* The same for a part of the model (NULL: all of it); the first owns what it reads, the second draws with so many
- * workers (NULL: by itself). */
+/* ash_model_open for a slice of the model, which owns what it reads; slice NULL: all of it, mapped. */
 int ash_model_open_slice(const char *path, const struct ash_slice *slice, struct ash_model **model_out,
                          struct ash_err *err);
+/* ash_model_create for a slice (NULL: all of it), drawn by workers (NULL: the calling thread). */
 int ash_model_create_slice(const struct ash_model_config *config, const struct ash_slice *slice, uint64_t seed,
                            struct ash_workers *workers, struct ash_model **model_out, struct ash_err *err);
+/* Free all of it; accepts NULL. No pass on it may be open. */
 void ash_model_close(struct ash_model *model);
 /* The folder of path's tokenizer, chat template and defaults, into buf: path itself, or the folder that a GGUF file
  * lies in. Returns 0 or -ENAMETOOLONG. */
@@ -74,12 +78,13 @@ int ash_model_home(const char *path, char *buf, size_t buf_bytes);
  * pass follows at once; on an owned model a no-op. */
 void ash_model_prefetch(struct ash_model *model, const struct ash_exec *exec);
 
-/* Turn mapped weights into one owned float32 buffer (for training). A no-op on an owned model. */
+/* Turn mapped weights into one owned float32 buffer (for training). A no-op on an owned model. Returns 0, -ENOTSUP (a
+ * GGUF file) or -ENOMEM. */
 int ash_model_own(struct ash_model *model, struct ash_err *err);
 /* The owned buffer: ash_model_size elements, parameter p at params[p.offset]. NULL while mapped. */
 float *ash_model_values(struct ash_model *model);
 
-/* The weights of an owned model are at values from now on (same offsets; borrowed): memory of its own is let go. A
+/* The weights of an owned model are at values from now on (same offsets; borrowed): memory of its own is freed. A
  * forward pass that reads float32 weights reads these, once ash_model_refresh has been called. */
 void ash_model_move(struct ash_model *model, float *values);
 
@@ -101,8 +106,9 @@ int ash_model_pack(struct ash_model *model, struct ash_exec *exec, struct ash_er
 /* Small tensors (norms, biases) are kept as float32 copies; call after values changed under an owned model. */
 void ash_model_refresh(struct ash_model *model);
 
-/* Of the whole model, and what of it is here. */
+/* The sizes of the whole model. */
 const struct ash_model_config *ash_model_config(const struct ash_model *model);
+/* What of it is here, and which part of that is this rank's shard. */
 const struct ash_slice *ash_model_slice(const struct ash_model *model);
 struct ash_shards;
 const struct ash_shards *ash_model_shards(const struct ash_model *model);
@@ -120,10 +126,11 @@ size_t ash_model_weight_count(const struct ash_model *model);
 size_t ash_model_dense_size(const struct ash_model *model);
 size_t ash_model_expert_size(const struct ash_model *model);
 
-/* The list of a model's parameters, without weights: what files of it would hold. Shares config's json. */
+/* The list of a model's parameters, without weights: what files of it would hold. Shares config's json. Returns 0 or
+ * -ENOMEM. */
 int ash_model_outline(const struct ash_model_config *config, struct ash_model **model_out, struct ash_err *err);
 
-/* Hears how many of all weights are through while a model is saved, on the thread that called. */
+/* Called with how many of all weights are written while a model is saved, on the calling thread. */
 struct ash_save_watch {
     void (*saved)(void *ctx, size_t count, size_t total);
     void *ctx;

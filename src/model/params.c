@@ -81,14 +81,14 @@ static struct ash_param *add_cut(struct ash_model *model, enum ash_role role, in
 
     ash_assert(model->config.family->names[role] != NULL && model->param_count < model->param_capacity);
     *param = (struct ash_param){.layer = role_is_top(role) ? -1 : layer,
-                                .matrix = cols != 0,
-                                .expert = is_expert,
-                                .trained = role != ASH_ROLE_ROUTER_BIAS};
+                                .is_matrix = cols != 0,
+                                .is_expert = is_expert,
+                                .is_trained = role != ASH_ROLE_ROUTER_BIAS};
     format_name(model->config.family, role, role_is_top(role) ? -1 : (int)model->layer_ids[layer], expert, param->name,
                 sizeof(param->name));
     set_shape(param, rows, cols, dim, &cut);
     param->before_layers = (role == ASH_ROLE_EMBED && model->slice.embed) || role == ASH_ROLE_POSITION;
-    param->counts = param->cut >= 0 || is_expert || model->slice.tp_rank == 0;
+    param->is_counted = param->cut >= 0 || is_expert || model->slice.tp_rank == 0;
     param->offset = model->dense_size;
     if (!is_expert || expert == model->experts.first) owner->param[role] = (int32_t)model->param_count;
     size_t padded = ash_round_up(param->count, ASH_PARAM_ALIGN);
@@ -231,8 +231,8 @@ static void add_head(struct ash_model *model)
     add_norm(model, ASH_ROLE_FINAL_NORM, -1);
     if (c->tied && model->slice.embed) return;
     head = add_cut(model, role, -1, 0, c->vocab, c->hidden, 0, rows);
-    head->counts = head->counts && !c->tied;
-    head->follows = c->tied;
+    head->is_counted = head->is_counted && !c->tied;
+    head->is_tied_copy = c->tied;
 }
 
 static void add_all(struct ash_model *model)
@@ -254,7 +254,7 @@ static void add_all(struct ash_model *model)
 static void place_experts(struct ash_model *model)
 {
     for (size_t i = 0; i < model->param_count; i++)
-        if (model->params[i].expert) model->params[i].offset = model->dense_size + model->params[i].expert_offset;
+        if (model->params[i].is_expert) model->params[i].offset = model->dense_size + model->params[i].expert_offset;
     model->size = model->dense_size + model->expert_size;
     for (size_t i = 0; i < model->param_count; i++)
         model->params[i].grad_offset = model->params[i].offset;

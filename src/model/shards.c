@@ -46,7 +46,7 @@ int ash_shards_init(struct ash_shards *shards, const struct ash_model *model, si
         for (size_t i = 0; i < count; i++) {
             const struct ash_param *param = ash_model_param(model, i);
             int next = unit_of(param);
-            if (param->expert != (expert == 1) || (next == unit && param->offset > 0)) continue;
+            if (param->is_expert != (expert == 1) || (next == unit && param->offset > 0)) continue;
             add_unit(shards, unit, first, param->offset);
             first = param->offset;
             unit = next;

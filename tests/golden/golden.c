@@ -264,7 +264,7 @@ static void adamw_step(struct golden *g, const struct adamw *o, size_t step, con
 
     for (size_t i = 0; i < ash_model_param_count(g->model); i++) {
         const struct ash_param *param = ash_model_param(g->model, i);
-        if (!param->trained) continue;
+        if (!param->is_trained) continue;
         struct ash_adamw_args args = {.count = param->count,
                                       .param = ash_model_values(g->model) + param->offset,
                                       .m = m + param->offset,

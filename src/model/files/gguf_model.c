@@ -360,7 +360,7 @@ static int bind_tensor(struct ash_param *param, const struct ash_gguf *file, con
     if (view->dim_count != param->dim_count ||
         memcmp(view->dims, param->dims, (size_t)param->dim_count * sizeof(size_t)) != 0)
         return ash_err_set(err, -EINVAL, "tensor '%s' does not have the shape that the metadata give it", name);
-    if (!param->matrix && ash_dtype_block(view->dtype) > 1)
+    if (!param->is_matrix && ash_dtype_block(view->dtype) > 1)
         return ash_err_set(err, -ENOTSUP, "tensor '%s' is quantised (%s); only matrices may be", name,
                            ash_dtype_name(view->dtype));
     param->data = view->data;

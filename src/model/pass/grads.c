@@ -45,7 +45,7 @@ struct ash_grad_sum ash_grad_sum_of(const struct ash_grad_sink *sink, int32_t pa
 
     if (param == ASH_NO_PARAM) return (struct ash_grad_sum){0};
     ash_assert(param == ASH_TIED_HEAD || (param >= 0 && (size_t)param < model->param_count));
-    if (sink->expert_grads != NULL && p != NULL && p->expert)
+    if (sink->expert_grads != NULL && p != NULL && p->is_expert)
         return (struct ash_grad_sum){sink->expert_grads + p->expert_offset, p->count};
     if (sink->grads == NULL) return (struct ash_grad_sum){0};
     if (p == NULL)
@@ -212,7 +212,7 @@ void ash_grad_carry(struct ash_grad_sink *sink)
 
     if (!carries(sink) || sink->grads == NULL) return;
     for (int32_t i = 0; i < (int32_t)model->param_count; i++)
-        if (model->params[i].trained && !model->params[i].expert) carry(sink, i);
+        if (model->params[i].is_trained && !model->params[i].is_expert) carry(sink, i);
     if (model->config.tied && model->slice.embed && ash_split_has_head(model)) carry(sink, ASH_TIED_HEAD);
 }
 
@@ -222,5 +222,5 @@ void ash_grad_carry_experts(struct ash_grad_sink *sink)
 
     if (!carries(sink) || (sink->grads == NULL && sink->expert_grads == NULL)) return;
     for (int32_t i = 0; i < (int32_t)model->param_count; i++)
-        if (model->params[i].expert) carry(sink, i);
+        if (model->params[i].is_expert) carry(sink, i);
 }

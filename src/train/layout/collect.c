@@ -31,7 +31,7 @@ static int list_order(struct ash_collect *collect, struct ash_err *err)
         if (full > most) most = full;
     }
     for (size_t i = 0; collect->moments && i < count; i++) {
-        if (!ash_model_param(collect->outline, i)->trained) continue;
+        if (!ash_model_param(collect->outline, i)->is_trained) continue;
         collect->order[collect->total++] = 3 * i + ASH_COLLECT_M;
         collect->order[collect->total++] = 3 * i + ASH_COLLECT_V;
     }
@@ -82,7 +82,7 @@ static void put_parts(struct ash_collect *collect, const struct ash_state *state
     struct ash_shard_part part;
     const float *own;
 
-    if (param == NULL || !param->counts || !state->part.stands || !(param->expert || state->part.stands_dense)) return;
+    if (param == NULL || !param->is_counted || !state->part.stands || !(param->is_expert || state->part.stands_dense)) return;
     part = ash_shards_part(state->shards, param);
     own = own_values(state, param, &part, kind);
     for (size_t p = 0; p < ash_param_piece_count(param); p++) {

@@ -153,7 +153,7 @@ int ash_stages_tie(struct ash_stages *stages, struct ash_stage *stage, struct as
 
     if (param == NULL) return 0;
     sum = stage->leaf + param->grad_offset;
-    if (param->follows) return ash_channel_send(stages->lines.tie_to, sum, param->count * sizeof(float), err);
+    if (param->is_tied_copy) return ash_channel_send(stages->lines.tie_to, sum, param->count * sizeof(float), err);
     rc = ash_channel_recv(stages->lines.tie_from, stages->tie.data, param->count * sizeof(float), err);
     if (rc < 0) return rc;
     stages->exec->ops->row->add(stages->exec, sum, stages->tie.data, param->count, sum);
@@ -172,7 +172,7 @@ int ash_stages_follow(struct ash_stages *stages, struct ash_err *err)
         if (param == NULL) continue;
         bytes = param->count * ash_fsdp_width(&stage->fsdp);
         if ((rc = ash_fsdp_settle(&stage->fsdp, err)) < 0) return rc;
-        if (!param->follows) {
+        if (!param->is_tied_copy) {
             rc = ash_fsdp_whole(&stage->fsdp, param, &data, err);
             if (rc == 0) rc = ash_channel_send(stages->lines.tie_to, data, bytes, err);
         } else {

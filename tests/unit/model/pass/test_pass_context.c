@@ -318,7 +318,7 @@ static void compare(const struct whole *w, const struct member *m)
         const struct ash_param *param = ash_model_param(m->model, i), *full = ash_model_find(w->model, param->name);
         assert_non_null(full);
         compare_param(m, param, m->grads + param->offset, w->grads[source] + full->offset);
-        for (size_t s = 0; param->expert && s < m->settings->ep; s++)
+        for (size_t s = 0; param->is_expert && s < m->settings->ep; s++)
             if (s != source) compare_param(m, param, m->sums[s] + param->expert_offset, w->grads[s] + full->offset);
     }
 }

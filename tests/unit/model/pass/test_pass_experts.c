@@ -282,8 +282,8 @@ static void compare(const struct whole *w, const struct member *m)
         const struct ash_param *param = ash_model_param(m->model, i), *full = ash_model_find(w->model, param->name);
         size_t bytes = param->count * sizeof(float);
         assert_non_null(full);
-        if (!param->expert) assert_memory_equal(m->grads + param->offset, w->grads[rank] + full->offset, bytes);
-        for (size_t s = 0; param->expert && s < m->settings->size; s++) {
+        if (!param->is_expert) assert_memory_equal(m->grads + param->offset, w->grads[rank] + full->offset, bytes);
+        for (size_t s = 0; param->is_expert && s < m->settings->size; s++) {
             const float *sum = m->sums[s] != NULL ? m->sums[s] + param->expert_offset : m->grads + param->offset;
             assert_memory_equal(sum, w->grads[s] + full->offset, bytes);
         }

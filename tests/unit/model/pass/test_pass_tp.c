@@ -191,7 +191,7 @@ static void compare(const struct member *part, const struct member *whole)
     for (size_t i = 0; i < ash_model_param_count(part->model); i++) {
         const struct ash_param *param = ash_model_param(part->model, i);
 
-        if (param->trained) compare_param(param, part->grads, ash_model_find(whole->model, param->name), whole->grads);
+        if (param->is_trained) compare_param(param, part->grads, ash_model_find(whole->model, param->name), whole->grads);
     }
 }
 
